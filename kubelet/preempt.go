@@ -34,7 +34,9 @@ func lacking(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, oth
 	used := map[corev1.ResourceName]int64{}
 	for _, o := range others {
 		for name, q := range resourcehelper.PodRequests(o, resourcehelper.PodResourcesOptions{}) {
-			used[name] += amount(name, &q)
+			if !podinfo.ServedByClaim(o, name) {
+				used[name] += amount(name, &q)
+			}
 		}
 	}
 	var out []lack
@@ -55,7 +57,7 @@ func lacking(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, oth
 		if !known && n != nil {
 			have, known = n.Status.Allocatable[name]
 		}
-		if !ok || !known || q.IsZero() {
+		if !ok || !known || q.IsZero() || podinfo.ServedByClaim(p, name) {
 			continue
 		}
 		if r, c := amount(name, &q), amount(name, &have); r > c-used[name] {

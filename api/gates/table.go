@@ -21,7 +21,7 @@ APIResponseCompression AllowParsingUserUIDFromCertAuth AllowServiceExternalIPs A
 AuthorizePodWebsocketUpgradeCreatePermission CRDObservedGenerationTracking CRDValidationRatcheting CSIServiceAccountTokenSecrets
 ClearingNominatedNodeNameAfterBinding ClusterTrustBundle ClusterTrustBundleProjection ComponentFlagz ComponentStatusz ConstrainedImpersonation
 ContainerRestartRules CustomResourceFieldSelectors DRAAdminAccess DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaintRules
-DRADeviceTaints DRAFractionalCapacityRange DRAPartitionableDevices DRAPrioritizedList DRAResourceClaimDeviceStatus
+DRADeviceTaints DRAExtendedResource DRAFractionalCapacityRange DRAPartitionableDevices DRAPrioritizedList DRAResourceClaimDeviceStatus
 DRAResourceClaimGranularStatusAuthorization DRASchedulerFilterTimeout DeploymentReplicaSetTerminatingReplicas DisableNodeKubeProxyVersion
 DynamicResourceAllocation EnvFiles ExcludeAdmissionWebhookVirtualResources ExecProbeTimeout ExtendWebSocketsToKubelet HPAConfigurableTolerance
 HPAGeneration HPAScaleToZero HostnameOverride HugepageAwareEviction ImageVolume InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScaling
@@ -92,9 +92,6 @@ KubeletSeparateDiskGC
 `},
 	{on: true, absent: true, why: "the kubelet does not tell the health of devices", names: `
 ResourceHealthStatus ResourceHealthStatusMessage
-`},
-	{on: true, absent: true, why: "extended resources are not served by the devices of a DeviceClass", names: `
-DRAExtendedResource
 `},
 	{on: true, absent: true, why: "there is no egress selector", names: `
 StructuredAuthenticationConfigurationEgressSelector

@@ -44,13 +44,13 @@ type ask struct {
 	count    int
 }
 
-// asks are what a container wants of plugins that are known.
-func (m *Manager) asks(c *corev1.Container) []ask {
+// asks are what a container wants of plugins that are known, beside what a claim has for the pod.
+func (m *Manager) asks(p *corev1.Pod, c *corev1.Container) []ask {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []ask
 	for name, q := range c.Resources.Limits {
-		if m.resources[string(name)] != nil && q.Value() > 0 {
+		if m.resources[string(name)] != nil && q.Value() > 0 && !podinfo.ServedByClaim(p, name) {
 			out = append(out, ask{string(name), int(min(q.Value(), maxDevices+1))})
 		}
 	}
@@ -66,7 +66,7 @@ func (m *Manager) Allocate(ctx context.Context, p *corev1.Pod) error {
 	}
 	again := map[string]map[string]bool{} // devices to be used again, by resource
 	allocate := func(c *corev1.Container, ends bool) error {
-		for _, a := range m.asks(c) {
+		for _, a := range m.asks(p, c) {
 			ids, err := m.allocate(ctx, string(p.UID), c.Name, a, again[a.resource])
 			if err != nil {
 				return fmt.Errorf("allocate %s of container %s: %w", a.resource, c.Name, err)

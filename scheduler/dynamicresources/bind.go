@@ -30,13 +30,17 @@ import (
 // Reserve keeps the devices that were found on the node from other pods.
 func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.PodInfo, node *state.NodeInfo) error {
 	s, ok := key.Read(c)
-	if !ok || len(s.free) == 0 {
+	if !ok {
+		return nil
+	}
+	wants := s.wants(node.Node)
+	if len(wants) == 0 {
 		return nil
 	}
 	s.mu.Lock()
 	found := s.found[node.Name]
 	s.mu.Unlock()
-	if len(found) != len(s.free) {
+	if len(found) != len(wants) {
 		return fmt.Errorf("no devices were found on node %s", node.Name)
 	}
 	next := 0
@@ -51,6 +55,13 @@ func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.Po
 		}
 		c.plan = a
 	}
+	if e := s.extended.on(node.Node); e != nil {
+		a := &found[next]
+		if err := p.Known.plan(e.claim, a); err != nil {
+			return err
+		}
+		s.planned = &planned{podClaim: podClaim{claim: e.claim, plan: a}, extendedClaim: *e}
+	}
 	p.Lane.drop(s.pod.UID)
 	return nil
 }
@@ -62,6 +73,12 @@ func (p *Plugin) Unreserve(ctx context.Context, c *framework.CycleState, pod *st
 	s, ok := key.Read(c)
 	if !ok {
 		return
+	}
+	if of := s.planned; of != nil {
+		s.planned = nil
+		if err := p.undo(ctx, of); err != nil && p.Failed != nil {
+			p.Failed(pod.Pod, err)
+		}
 	}
 	for _, c := range s.claims {
 		var err error
@@ -156,8 +173,15 @@ func (p *Plugin) PreBind(ctx context.Context, c *framework.CycleState, pod *stat
 	if !ok {
 		return nil
 	}
+	claims := s.claims
+	if s.planned != nil {
+		if err := p.make(ctx, s.planned, pod.Pod); err != nil {
+			return err
+		}
+		claims = append(slices.Clip(claims), s.planned.made)
+	}
 	waits := false
-	for _, c := range s.claims {
+	for _, c := range claims {
 		if !resourceclaim.IsReservedForPod(pod.Pod, c.claim, false) {
 			if err := p.write(ctx, c, pod.Pod); err != nil {
 				return err
@@ -171,7 +195,7 @@ func (p *Plugin) PreBind(ctx context.Context, c *framework.CycleState, pod *stat
 	if p.Waiting != nil {
 		p.Waiting(pod.Pod, node)
 	}
-	return p.await(ctx, s)
+	return p.await(ctx, claims)
 }
 
 // write puts the allocation, if it was found by this attempt, and the reservation into a claim, on top of what the claim is by then.
@@ -234,12 +258,12 @@ func hasConditions(c *resourcev1.ResourceClaim) bool {
 }
 
 // await blocks until all devices are ready.
-func (p *Plugin) await(ctx context.Context, s *podClaims) error {
+func (p *Plugin) await(ctx context.Context, claims []*podClaim) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Binding, errNotReady)
 	defer cancel()
 	for {
 		changed, all := p.Known.next(), true
-		for _, c := range s.claims {
+		for _, c := range claims {
 			now, err := p.Known.claim(c.claim.Namespace, c.claim.Name)
 			if err != nil {
 				return fmt.Errorf("waiting for devices: %w", err)
@@ -317,6 +341,15 @@ func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, me
 		return "", ""
 	}
 	pod := a.Pod.Pod
+	if s.extended != nil && s.extended.stale != nil {
+		stale := s.extended.stale
+		p.Later(ctx, func(ctx context.Context) {
+			if err := p.remove(ctx, stale); err != nil && p.Failed != nil {
+				p.Failed(pod, fmt.Errorf("delete claim %s/%s: %w", stale.Namespace, stale.Name, err))
+			}
+		})
+		return "", fmt.Sprintf("resourceclaim %q is deleted", stale.Name)
+	}
 	for _, c := range s.claims {
 		if !s.idle[c] || usedByOthers(c.claim, pod.UID) {
 			continue

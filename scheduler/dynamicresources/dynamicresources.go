@@ -147,7 +147,7 @@ func (p *Plugin) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{On: framework.NodeAdd | framework.NodeLabels | framework.NodeAllocatable | framework.Self},
 		{On: framework.PodDelete, Worth: func(_ *state.PodInfo, e *framework.Event) bool {
-			return e.OldPod == nil || len(e.OldPod.Spec.ResourceClaims) > 0
+			return e.OldPod == nil || len(e.OldPod.Spec.ResourceClaims) > 0 || e.OldPod.Status.ExtendedResourceClaimStatus != nil
 		}},
 		{On: framework.Objects, Resource: Claims, Worth: p.claimMayHelp},
 		{On: framework.Objects, Resource: Searches, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
@@ -167,6 +167,9 @@ func (p *Plugin) claimMayHelp(pod *state.PodInfo, e *framework.Event) bool {
 	old, _ := e.OldObject.(*resourcev1.ResourceClaim)
 	now, _ := e.NewObject.(*resourcev1.ResourceClaim)
 	if old != nil && old.Status.Allocation != nil && (now == nil || now.Status.Allocation == nil) {
+		return true
+	}
+	if now == nil && old != nil && isExtendedOf(old, pod.Pod) {
 		return true
 	}
 	if now == nil || old != nil && old.UID == now.UID && equality.Semantic.DeepEqual(&old.Status, &now.Status) {

@@ -21,6 +21,7 @@ import (
 	"keelson/client/clienttest"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
 )
@@ -43,7 +44,9 @@ func newWorld(t testing.TB, objs ...any) *world {
 	w.caches = informers.NewSharedInformerFactory(w.client, 0)
 	w.known.Watch(w.caches, func(string) bool { return true })
 	w.plugin = New(Config{Known: w.known, Client: w.client, Explain: time.Minute, Later: func(ctx context.Context, job func(context.Context)) { job(ctx) }})
-	w.Harness = schedtest.New(1, 1, framework.Weighted{Plugin: w.plugin, Weight: 2})
+	w.Harness = schedtest.New(1, 1)
+	fit := plugins.NodeResourcesFit{Class: w.known.Class}
+	w.Engine = framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{Fit: fit}, framework.Weighted{Plugin: w.plugin, Weight: 2}), 1, 1)
 	w.add(class("gpu"))
 	w.add(objs...)
 	return w

@@ -40,7 +40,7 @@ func (s *podClaims) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.S
 	if s.explained.IsZero() {
 		s.explained = time.Now().Add(s.plugin.Config.Explain)
 	}
-	for _, c := range s.free {
+	for _, c := range s.wants(n.Node) {
 		if s.fits(s.allocator, n.Node, c) {
 			continue
 		}

@@ -41,6 +41,8 @@ type podClaims struct {
 	pod       *corev1.Pod
 	claims    []*podClaim
 	free      []*resourcev1.ResourceClaim // those of claims that have no devices yet
+	extended  *extended                   // nil: there is none
+	planned   *planned                    // set by Reserve
 	allocator structured.Allocator        // nil: all have
 	slices    []*resourcev1.ResourceSlice
 	view      view
@@ -49,7 +51,7 @@ type podClaims struct {
 	earlier   *answer   // the lane's; nil: this pod's search is new
 
 	mu     sync.Mutex
-	found  map[string][]resourcev1.AllocationResult // by node, as free
+	found  map[string][]resourcev1.AllocationResult // by node, as wants
 	idle   map[*podClaim]bool                       // whose devices were missing on a node
 	broken *framework.Status                        // no search can succeed
 
@@ -68,14 +70,18 @@ type podClaim struct {
 
 // PreFilter has nothing to say about pods without claims.
 func (p *Plugin) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	if len(pod.Pod.Spec.ResourceClaims) == 0 {
+	if len(pod.Pod.Spec.ResourceClaims) == 0 && len(pod.Request.Scalar) == 0 {
+		return nil, nil
+	}
+	extended := p.extendedOf(pod)
+	if len(pod.Pod.Spec.ResourceClaims) == 0 && extended == nil {
 		return nil, nil
 	}
 	if !p.Known.watching() {
 		return nil, refuse("the API server has no resource claims")
 	}
 	s := &podClaims{
-		plugin: p, pod: pod.Pod, found: map[string][]resourcev1.AllocationResult{}, idle: map[*podClaim]bool{},
+		plugin: p, pod: pod.Pod, extended: extended, found: map[string][]resourcev1.AllocationResult{}, idle: map[*podClaim]bool{},
 	}
 	seen := map[types.UID]bool{}
 	if err := p.claimsOf(pod.Pod, func(c *resourcev1.ResourceClaim) {
@@ -86,7 +92,7 @@ func (p *Plugin) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state
 	}); err != nil {
 		return nil, refuse(err.Error())
 	}
-	if len(s.claims) == 0 {
+	if len(s.claims) == 0 && extended == nil {
 		return nil, nil
 	}
 	for _, c := range s.claims {
@@ -153,7 +159,7 @@ func (p *Plugin) classes(claim *resourcev1.ResourceClaim) *framework.Status {
 
 // prepare gets ready for the search.
 func (p *Plugin) prepare(s *podClaims) *framework.Status {
-	if len(s.free) == 0 {
+	if len(s.free) == 0 && s.extended == nil {
 		return nil
 	}
 	within := p.Filter
@@ -189,7 +195,9 @@ func (s *podClaims) Filter(n *state.NodeInfo) *framework.Status {
 	switch {
 	case !fits:
 		return notOnNode
-	case s.allocator == nil:
+	case s.extended != nil && s.extended.stale != nil:
+		return staleClaim
+	case s.allocator == nil || len(s.wants(n.Node)) == 0:
 		return nil
 	}
 	return s.search(n)
@@ -219,7 +227,7 @@ func (s *podClaims) search(n *state.NodeInfo) *framework.Status {
 	if left < shortest {
 		return s.ranOut(n)
 	}
-	found, no, everywhere := allocate(context.Background(), s.allocator, n.Node, s.free, left/2)
+	found, no, everywhere := allocate(context.Background(), s.allocator, n.Node, s.wants(n.Node), left/2)
 	switch {
 	case no == tooLong:
 		return s.ranOut(n)

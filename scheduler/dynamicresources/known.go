@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
@@ -33,11 +34,13 @@ type Known struct {
 	devices    map[structured.DeviceID]int
 	shares     map[structured.SharedDeviceID]int
 	capacities structured.ConsumedCapacityCollection
-	state      *structured.AllocatedState // made of the three above; nil: they have changed
-	freed      int64                      // counts devices that were given back
-	offers     int64                      // counts changes of slices, classes and rules
-	tainted    offered                    // the slices with what rules add
-	change     chan struct{}              // closed at the next change of a claim
+	state      *structured.AllocatedState     // made of the three above; nil: they have changed
+	freed      int64                          // counts devices that were given back
+	offers     int64                          // counts changes of slices, classes and rules
+	tainted    offered                        // the slices with what rules add
+	serving    map[corev1.ResourceName]string // classes by the extended resources that they served at servingAt, a count of offers
+	servingAt  int64
+	change     chan struct{} // closed at the next change of a claim
 }
 
 // holding is what is known of one claim.

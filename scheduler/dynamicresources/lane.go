@@ -57,6 +57,7 @@ const (
 type question struct {
 	plugin *Plugin
 	claims []*resourcev1.ResourceClaim
+	extra  *extended
 	nodes  []*corev1.Node // not looked at yet
 	turn   bool           // it is among turns
 	answer *answer        // nil: there was none yet
@@ -144,6 +145,7 @@ func (l *Lane) want(s *podClaims, n *corev1.Node) *framework.Status {
 	if q.plugin != s.plugin || !same(q.claims, s.free) {
 		q.plugin, q.claims, q.nodes = s.plugin, s.free, nil
 	}
+	q.extra = s.extended
 	if !q.turn {
 		q.turn = true
 		l.turns = append(l.turns, s.pod.UID)
@@ -271,7 +273,7 @@ func (q *question) run(ctx context.Context) *answer {
 			break
 		}
 		v := &verdict{node: n}
-		v.found, v.no, _ = allocate(ctx, allocator, n, q.claims, left/2)
+		v.found, v.no, _ = allocate(ctx, allocator, n, q.extra.and(q.claims, n), left/2)
 		a.nodes[n.Name] = v
 		if v.no == nil || ctx.Err() != nil {
 			break

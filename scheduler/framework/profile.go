@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -39,7 +40,9 @@ type Handle struct {
 	Informers informers.SharedInformerFactory
 	// Waiting are the pods that Permit holds back, of all profiles.
 	Waiting *WaitingPods
-	Log     *slog.Logger
+	// DeviceClass names the class by whose devices an extended resource is served where the node does not offer it itself; "": none. nil is fine.
+	DeviceClass func(corev1.ResourceName) string
+	Log         *slog.Logger
 }
 
 // Factory makes a plugin. args are its arguments, of the type that the plugin documents; nil: none were given. It starts nothing.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
@@ -20,7 +21,13 @@ type NodeResourcesFit struct {
 	Strategy Strategy
 	// Ignored tells which extended resources the filter takes no notice of; nil: none.
 	Ignored func(corev1.ResourceName) bool
+	// Class names the DeviceClass that serves an extended resource where the node does not offer it, which DynamicResources sees to; "": none.
+	// nil: there are none.
+	Class func(corev1.ResourceName) string
 }
+
+// deviceClasses wake pods that ask for what a class serves.
+var deviceClasses = resourcev1.SchemeGroupVersion.WithResource("deviceclasses")
 
 // asks are the pod's requests that count.
 func (p NodeResourcesFit) asks(pod *state.PodInfo) *state.Resource {
@@ -33,12 +40,51 @@ func (p NodeResourcesFit) asks(pod *state.PodInfo) *state.Resource {
 	return &r
 }
 
+// delegates tells whether some of the pod's requests may be served by devices.
+func (p NodeResourcesFit) delegates(asks *state.Resource) bool {
+	if p.Class != nil {
+		for name := range asks.Scalar {
+			if p.Class(name) != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// asksOf are the requests that the node itself has to meet.
+func (p NodeResourcesFit) asksOf(n *state.NodeInfo, asks *state.Resource) *state.Resource {
+	if !p.delegates(asks) {
+		return asks
+	}
+	r := *asks
+	r.Scalar = maps.Clone(r.Scalar)
+	maps.DeleteFunc(r.Scalar, func(name corev1.ResourceName, _ int64) bool {
+		return n.Allocatable.Scalar[name] == 0 && p.Class(name) != ""
+	})
+	return &r
+}
+
+// fitsBeside is the filter for pods that may get devices: what it says depends on the DeviceClasses too, so it is not Local.
+type fitsBeside struct {
+	plugin NodeResourcesFit
+	asks   *state.Resource
+}
+
+// Filter looks at what the node itself has to offer.
+func (f *fitsBeside) Filter(n *state.NodeInfo) *framework.Status {
+	return (&fits{asks: f.plugin.asksOf(n, f.asks)}).Filter(n)
+}
+
 // Name is the plugin's.
 func (NodeResourcesFit) Name() string { return "NodeResourcesFit" }
 
 // PreFilter returns the filter.
 func (p NodeResourcesFit) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	return &fits{asks: p.asks(pod)}, nil
+	if asks := p.asks(pod); !p.delegates(asks) {
+		return &fits{asks: asks}, nil
+	}
+	return &fitsBeside{p, p.asks(pod)}, nil
 }
 
 type fits struct{ asks *state.Resource }
@@ -148,7 +194,7 @@ func Shortages(asks *state.Resource, n *state.NodeInfo) []Shortage {
 // Explain says what is asked, free and there, and how much the pod could ask for instead.
 func (p NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	possible := true
-	for i, s := range Shortages(p.asks(pod), n) {
+	for i, s := range Shortages(p.asksOf(n, p.asks(pod)), n) {
 		if i > 0 {
 			short += "; "
 			hint += " and "
@@ -211,10 +257,14 @@ func (p NodeResourcesFit) PreScore(_ *framework.CycleState, pod *state.PodInfo, 
 func (p NodeResourcesFit) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{On: framework.NodeAdd | framework.NodeAllocatable, ByClass: true, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
-			return len(Shortages(p.asks(pod), state.NewNodeInfo(e.NewNode))) == 0
+			n := state.NewNodeInfo(e.NewNode)
+			return len(Shortages(p.asksOf(n, p.asks(pod)), n)) == 0
 		}},
 		{On: framework.PodDelete | framework.PodShrinks, ByClass: true, Worth: p.freed},
 		{On: framework.Self},
+		{On: framework.Objects, Resource: deviceClasses, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			return e.NewObject != nil && p.delegates(p.asks(pod))
+		}},
 	}
 }
 
@@ -224,7 +274,8 @@ func (p NodeResourcesFit) freed(pod *state.PodInfo, e *framework.Event) bool {
 	if e.OldPod == nil || e.Room == nil {
 		return e.OldPod != nil
 	}
-	n, asks := e.Room.Node, p.asks(pod)
+	n := e.Room.Node
+	asks := p.asksOf(n, p.asks(pod))
 	var coming, lower []*state.PodInfo
 	for _, o := range e.Room.Coming {
 		if o.Priority >= pod.Priority && o.Pod.UID != pod.Pod.UID {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
@@ -59,5 +60,35 @@ func TestFreedRoom(t *testing.T) {
 				t.Errorf("worth a try = %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestFitLeavesDevicesToClaims: a resource that a DeviceClass serves is not missed on a node that has none of it; on one that offers it, it is counted.
+func TestFitLeavesDevicesToClaims(t *testing.T) {
+	const card = "example.com/card"
+	offers := func(n int64) *corev1.Node {
+		node := schedtest.Node("n")
+		node.Status.Allocatable = node.Status.Allocatable.DeepCopy()
+		node.Status.Allocatable[card] = *resource.NewQuantity(n, resource.DecimalSI)
+		return node
+	}
+	p := schedtest.Pod("p", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{card: resource.MustParse("2")}
+	})
+	served := plugins.NodeResourcesFit{Class: func(name corev1.ResourceName) string { return map[corev1.ResourceName]string{card: "cards"}[name] }}
+	for _, tt := range []struct {
+		name   string
+		plugin plugins.NodeResourcesFit
+		node   *corev1.Node
+		want   bool
+	}{
+		{"served", served, schedtest.Node("n"), true}, {"served, and the node's is gone", served, offers(0), true}, {"the node has too little", served, offers(1), false},
+		{"the node has enough", served, offers(2), true}, {"not served", plugins.NodeResourcesFit{}, schedtest.Node("n"), false},
+	} {
+		info := state.NewPodInfo(p)
+		filter, _ := tt.plugin.PreFilter(nil, info, nil)
+		if st := filter.Filter(state.NewNodeInfo(tt.node)); (st == nil) != tt.want {
+			t.Errorf("%s: %v, want a fit: %v", tt.name, st, tt.want)
+		}
 	}
 }

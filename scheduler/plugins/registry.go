@@ -113,12 +113,12 @@ func corners(shape []configv1.UtilizationShapePoint) (out []Point) {
 	return out
 }
 
-func newFit(args any, _ *framework.Handle) (framework.Plugin, error) {
+func newFit(args any, h *framework.Handle) (framework.Plugin, error) {
 	a, ok := args.(*configv1.NodeResourcesFitArgs)
 	if !ok {
 		return nil, notArgs(NodeResourcesFit{}, args)
 	}
-	var p NodeResourcesFit
+	p := NodeResourcesFit{Class: h.DeviceClass}
 	if len(a.IgnoredResources)+len(a.IgnoredResourceGroups) > 0 {
 		p.Ignored = func(r corev1.ResourceName) bool {
 			group, _, _ := strings.Cut(string(r), "/")
