@@ -33,9 +33,10 @@ import (
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	schedulinginformers "k8s.io/client-go/informers/scheduling/v1"
 	storageinformers "k8s.io/client-go/informers/storage/v1"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+
+	"keelson/client/clienttest"
 )
 
 // fixedSource sends two pods and follows with what is put into more.
@@ -369,7 +370,7 @@ func TestEventsNeverBlock(t *testing.T) {
 
 func TestLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cs := fake.NewClientset()
+		cs := clienttest.New()
 		c := &Client{Interface: cs}
 		var robbed atomic.Bool
 		cs.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { // before the first call: it takes no lock

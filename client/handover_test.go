@@ -13,15 +13,16 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"keelson/client/clienttest"
 )
 
 // TestLeadAfterKill: the lease of a leader that was killed is taken when it has ended, not before, and within two tries.
 func TestLeadAfterKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holder, seconds, now := "killed", int32(15), metav1.NowMicro()
-		c := &Client{Interface: fake.NewClientset(&coordinationv1.Lease{
+		c := &Client{Interface: clienttest.New(&coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "x"},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now},
 		})}
@@ -43,7 +44,7 @@ func TestLeadAfterKill(t *testing.T) {
 // TestLeadCutOff: a leader that cannot renew its lease stops its work before another may take it.
 func TestLeadCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cs := fake.NewClientset()
+		cs := clienttest.New()
 		var cut atomic.Bool
 		var last atomic.Pointer[time.Time]
 		cs.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -15,8 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"keelson/client/clienttest"
 )
 
 // roundTripper is a function.
@@ -28,7 +29,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // answer then costs nothing before the old one ends, and a token that is refused is used no more.
 func TestAccountTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, asked, down := fake.NewClientset(), 0, false
+		api, asked, down := clienttest.New(), 0, false
 		api.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if a.GetSubresource() != "token" {
 				return false, nil, nil

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/controllers"
 	"keelson/pki"
 )
@@ -45,7 +46,7 @@ func newJudge(t *testing.T) *judge {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &judge{ca: ca, Clientset: fake.NewClientset(&corev1.ConfigMap{
+	j := &judge{ca: ca, Clientset: clienttest.New(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: authenticationInfoName}, Data: map[string]string{clientCAKey: string(ca.CertPEM())},
 	})}
 	answer := func(f func(runtime.Object)) clienttesting.ReactionFunc {

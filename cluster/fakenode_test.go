@@ -9,8 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
+	"keelson/client/clienttest"
 	"keelson/simulate"
 )
 
@@ -19,7 +19,7 @@ func TestSilenceNode(t *testing.T) {
 	node := func(name, provider string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: provider}}
 	}
-	cl := fake.NewClientset(node("fake-0", "fake://fake-0"), node("real", ""))
+	cl := clienttest.New(node("fake-0", "fake://fake-0"), node("real", ""))
 	for _, step := range []struct {
 		last time.Duration
 		want string

@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/controllers/nodeipam"
 )
 
@@ -42,7 +42,7 @@ func TestSettledPodCIDRs(t *testing.T) {
 		"the server away": {away: true, want: "[10.42.7.0/24]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cl := fake.NewClientset()
+			cl := clienttest.New()
 			if tc.node != nil {
 				if err := cl.Tracker().Add(tc.node); err != nil {
 					t.Fatal(err)

@@ -23,12 +23,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/auth"
 	"keelson/client"
+	"keelson/client/clienttest"
 )
 
 // hostile is a cluster with nodes one and two; somebody has the key of one.
@@ -176,7 +176,7 @@ func TestHostileNode(t *testing.T) {
 // told of.
 func TestNodeAccounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, gives, asked := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "u"}}), true, 0
+		api, gives, asked := clienttest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "u"}}), true, 0
 		api.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			asked++
 			create, _ := a.(clienttesting.CreateAction)

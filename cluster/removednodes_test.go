@@ -12,11 +12,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"keelson/apiserver/admission"
 	"keelson/auth"
 	"keelson/auth/authn"
+	"keelson/client/clienttest"
 )
 
 // knows authenticates everybody as a user.
@@ -67,7 +67,7 @@ func TestCertificatesOfRemovedNodes(t *testing.T) {
 
 // TestNoteRemoved: nodes are remembered for as long as a certificate lives.
 func TestNoteRemoved(t *testing.T) {
-	cl, now := fake.NewClientset(), time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	cl, now := clienttest.New(), time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for name, at := range map[string]time.Time{"old": now.Add(-400 * 24 * time.Hour), "new": now.Add(-time.Hour)} {
 		if err := noteRemoved(t.Context(), cl, name, at); err != nil {
 			t.Fatal(err)

@@ -18,10 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/scheduler"
 )
 
@@ -55,7 +55,7 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	}
 	profile("profiles: [{schedulerName: first}]\n")
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}}}
-	c := fake.NewClientset(node, podOf("a", "first"), podOf("b", "second"), podOf("c", "third"))
+	c := clienttest.New(node, podOf("a", "first"), podOf("b", "second"), podOf("c", "third"))
 	bound := make(chan string, 10)
 	c.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		b, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Binding)

@@ -17,14 +17,15 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 )
 
 // TestServiceMadeAMomentAgo: a second pass before the informer shows the service is no fault; an address that another service has is one.
 func TestServiceMadeAMomentAgo(t *testing.T) {
 	for name, there := range map[string]bool{"made by an earlier pass": true, "another service's address": false} {
-		api := fake.NewClientset()
+		api := clienttest.New()
 		if there {
-			api = fake.NewClientset(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Service}})
+			api = clienttest.New(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Service}})
 		}
 		api.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), Service, nil)
@@ -60,7 +61,7 @@ func publishing(t *testing.T, api *fake.Clientset) *publisher {
 // TestPublish: service and slice come into being; a second pass changes nothing; a slice that somebody has changed is mended, one of
 // another family made anew; behind a service of somebody else's there is no slice.
 func TestPublish(t *testing.T) {
-	api := fake.NewClientset()
+	api := clienttest.New()
 	pass := func(what string, writes int) *discoveryv1.EndpointSlice {
 		t.Helper()
 		p := publishing(t, api)

@@ -24,6 +24,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/cri"
 	"keelson/cri/critest"
 	"keelson/kubelet"
@@ -47,7 +48,7 @@ type harness struct {
 
 func newHarness(t *testing.T, objs ...func(*harness)) *harness {
 	t.Helper()
-	h := &harness{t: t, api: fake.NewClientset(), rt: critest.NewFake(), root: filepath.Join(t.TempDir(), "kubelet")}
+	h := &harness{t: t, api: clienttest.New(), rt: critest.NewFake(), root: filepath.Join(t.TempDir(), "kubelet")}
 	h.cfg = kubelet.Config{
 		NodeName: nodeName, Client: &client.Client{Interface: h.api}, Runtime: cri.InProcess(h.rt), RootDir: h.root, RegisterNode: true,
 		Eviction: eviction.Config{Hard: "memory.available<0%"}, // how full this machine's disk is does not matter

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
-	"k8s.io/client-go/kubernetes/fake"
 
+	"keelson/client/clienttest"
 	"keelson/network/mesh"
 	"keelson/network/nettest"
 )
@@ -77,7 +77,7 @@ func believes(t *testing.T, from *nettest.Machine, name, own, to netip.Addr, hea
 // TestNothingComesInClear: with WireGuard, who says he is a pod is heard by way of the tunnel alone.
 func TestNothingComesInClear(t *testing.T) {
 	near := nettest.NewSwitch(t, "near")
-	cl := fake.NewClientset()
+	cl := clienttest.New()
 	ma, mb, mx := nettest.New(t, "a"), nettest.New(t, "b"), nettest.New(t, "x")
 	near.Join(ma, 1500, "10.1.0.11/24", "fd01::11/64")
 	near.Join(mb, 1500, "10.1.0.12/24", "fd01::12/64")
@@ -162,7 +162,7 @@ func flush(t *testing.T, m *nettest.Machine, name string) {
 // TestKeepAlive: a node that is not where it says it is reaches the others, and is reached once it has given a sign of life.
 func TestKeepAlive(t *testing.T) {
 	near := nettest.NewSwitch(t, "near")
-	cl := fake.NewClientset()
+	cl := clienttest.New()
 	ma, mb := nettest.New(t, "a"), nettest.New(t, "b")
 	near.Join(ma, 1500, "10.1.0.11/24")
 	near.Join(mb, 1500, "10.1.0.12/24")

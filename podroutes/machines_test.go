@@ -25,6 +25,7 @@ import (
 
 	"keelson/api/networking/wireguard"
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/network"
 	"keelson/network/mesh"
 	"keelson/network/nettest"
@@ -252,7 +253,7 @@ func threeMachines(t testing.TB, mode mesh.Mode) (cl *fake.Clientset, a, b, c *n
 	near.Join(router, 1500, "10.1.0.1/24")
 	beyond.Join(router, 1500, "10.2.0.1/24")
 	router.Forward()
-	cl = fake.NewClientset()
+	cl = clienttest.New()
 	ma, mb, mc := nettest.New(t, "a"), nettest.New(t, "b"), nettest.New(t, "c")
 	near.Join(ma, 1500, "10.1.0.11/24")
 	near.Join(mb, 1500, "10.1.0.12/24")
@@ -323,7 +324,7 @@ func TestThreeMachines(t *testing.T) {
 // TestNeighboursAreRouted: machines of one switch need no tunnel, in either family.
 func TestNeighboursAreRouted(t *testing.T) {
 	sw := nettest.NewSwitch(t, "sw")
-	cl := fake.NewClientset()
+	cl := clienttest.New()
 	var nodes []*node
 	for i, name := range []string{"a", "b"} {
 		m := nettest.New(t, name)

@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/kubernetes/fake"
-
+	"keelson/client/clienttest"
 	"keelson/network/mesh"
 	"keelson/network/nettest"
 )
@@ -27,7 +26,7 @@ func BenchmarkThroughput(b *testing.B) {
 func throughput(b *testing.B, rate uint64) {
 	for _, mode := range []mesh.Mode{mesh.Auto, mesh.Tunnel, mesh.WireGuard} {
 		sw := nettest.NewSwitch(b, "sw")
-		cl := fake.NewClientset()
+		cl := clienttest.New()
 		ma, mb := nettest.New(b, "a"), nettest.New(b, "b")
 		for _, c := range []*nettest.Cable{sw.Join(ma, 1500, "10.1.0.11/24"), sw.Join(mb, 1500, "10.1.0.12/24")} {
 			if rate != 0 {

@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
+	"keelson/client/clienttest"
 	"keelson/network/mesh"
 	"keelson/network/nettest"
 )
@@ -150,7 +150,7 @@ func TestWireGuard(t *testing.T) {
 	near.Join(router, 1500, "10.1.0.1/24")
 	beyond.Join(router, 1500, "10.2.0.1/24")
 	router.Forward()
-	cl := fake.NewClientset()
+	cl := clienttest.New()
 	ma, mb, mc, md := nettest.New(t, "a"), nettest.New(t, "b"), nettest.New(t, "c"), nettest.New(t, "d")
 	near.Join(ma, 1500, "10.1.0.11/24")
 	near.Join(mb, 1500, "10.1.0.12/24")

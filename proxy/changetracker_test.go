@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 )
 
 // TestFirstBatchIsWhole: the first batch has noted all that was listed, so that none of it is looked at again after the whole table was
@@ -23,7 +23,7 @@ func TestFirstBatchIsWhole(t *testing.T) {
 	for i := range n {
 		objects = append(objects, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("s%d", i)}})
 	}
-	p, err := New(Config{Client: &client.Client{Interface: fake.NewClientset(objects...)}, NodeName: "node", Table: "none"})
+	p, err := New(Config{Client: &client.Client{Interface: clienttest.New(objects...)}, NodeName: "node", Table: "none"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/network/nettest"
 )
 
@@ -44,7 +45,7 @@ const (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, api: fake.NewClientset(), node: nettest.New(t, "node"), a: nettest.New(t, "a"), b: nettest.New(t, "b"), client: nettest.New(t, "client")}
+	w := &world{t: t, api: clienttest.New(), node: nettest.New(t, "node"), a: nettest.New(t, "a"), b: nettest.New(t, "b"), client: nettest.New(t, "client")}
 	pods, outside := nettest.NewSwitch(t, "pods"), nettest.NewSwitch(t, "outside")
 	pods.Join(w.node, 1500, "10.244.1.1/24")
 	for m, addr := range map[*nettest.Machine]string{w.a: podA + "/24", w.b: podB + "/24"} {

@@ -14,11 +14,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/scheduler"
 	"keelson/scheduler/config"
 	"keelson/scheduler/framework"
@@ -126,7 +126,7 @@ profiles:
 
 // A plugin of one's own, named in the configuration, decides where a pod goes.
 func Example() {
-	server := fake.NewClientset(schedtest.Node("node-1", schedtest.Labels("rack", "r1")), schedtest.Node("node-2", schedtest.Labels("rack", "r2")),
+	server := clienttest.New(schedtest.Node("node-1", schedtest.Labels("rack", "r1")), schedtest.Node("node-2", schedtest.Labels("rack", "r2")),
 		schedtest.Pod("a", func(p *corev1.Pod) { p.Spec.SchedulerName = "racks" }))
 	bound := make(chan string, 1)
 	server.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {

@@ -16,6 +16,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/scheduler"
 	"keelson/scheduler/schedtest"
 )
@@ -74,16 +75,16 @@ func TestWhatIfLetsIn(t *testing.T) {
 	node := schedtest.Node("a", schedtest.Offers(corev1.ResourceCPU, "8"))
 	none := func(*scheduler.Config) {}
 	want := "web-0: new -> a\nweb-1: new -> a\nweb-2: new -> is not made: exceeded quota: few, requested: requests.cpu=1, used: requests.cpu=2500m, limited: requests.cpu=3"
-	if got := asked(t, fake.NewClientset(node, q, lr), deployment(3, ""), none); got != want {
+	if got := asked(t, clienttest.New(node, q, lr), deployment(3, ""), none); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	want = "web-0: new -> is not made: failed quota: few: must specify requests.cpu for: c"
-	if got := asked(t, fake.NewClientset(node, q), deployment(1, ""), none); got != want {
+	if got := asked(t, clienttest.New(node, q), deployment(1, ""), none); got != want {
 		t.Errorf("without defaults: got\n%s\nwant\n%s", got, want)
 	}
 	lr.Spec.Limits[0].Min = corev1.ResourceList{corev1.ResourceCPU: schedtest.Quantity("2")}
 	want = "web-0: new -> is not made: minimum cpu usage per Container is 2, but request is 1"
-	if got := asked(t, fake.NewClientset(node, lr), deployment(1, ""), none); got != want {
+	if got := asked(t, clienttest.New(node, lr), deployment(1, ""), none); got != want {
 		t.Errorf("out of bounds: got\n%s\nwant\n%s", got, want)
 	}
 	// Only where a DaemonSet wants its pods they count.
@@ -92,10 +93,10 @@ func TestWhatIfLetsIn(t *testing.T) {
 	one.Status.Hard, one.Status.Used = corev1.ResourceList{corev1.ResourcePods: schedtest.Quantity("1")}, corev1.ResourceList{corev1.ResourcePods: schedtest.Quantity("0")}
 	nodes := []runtime.Object{one, node, schedtest.Node("x", schedtest.Labels("pool", "x")), schedtest.Node("y", schedtest.Labels("pool", "x"))}
 	want = "web-x: new -> x\nweb-y: new -> is not made: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1"
-	if got := asked(t, fake.NewClientset(nodes...), daemon, none); got != want {
+	if got := asked(t, clienttest.New(nodes...), daemon, none); got != want {
 		t.Errorf("DaemonSet: got\n%s\nwant\n%s", got, want)
 	}
-	c := fake.NewClientset(node, q)
+	c := clienttest.New(node, q)
 	c.PrependReactor("list", "resourcequotas", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("resourcequotas"), "", nil)
 	})
@@ -117,12 +118,12 @@ func TestWhatIfPreempts(t *testing.T) {
 	}
 	manifest := deployment(1, ", nodeSelector: {pool: a}, priority: 100")
 	manifest = strings.Replace(manifest, "image: i", "image: i, resources: {requests: {cpu: 4}}", 1)
-	got := asked(t, fake.NewClientset(objs...), manifest, func(*scheduler.Config) {})
+	got := asked(t, clienttest.New(objs...), manifest, func(*scheduler.Config) {})
 	want := "agent-a: preempted on a by default/web-0 -> 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
 	if !strings.HasPrefix(got, want) || !strings.Contains(got, "lost static-a: preempted on a by default/web-0, and its kubelet makes it anew: it is a static pod\nweb-0: new -> a") {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	got = asked(t, fake.NewClientset(objs...), manifest, with(nil, "extenders: [{urlPrefix: 'http://127.0.0.1:1', filterVerb: f}]\nprofiles: [{plugins: {postFilter: {disabled: [{name: '*'}]}}}]"))
+	got = asked(t, clienttest.New(objs...), manifest, with(nil, "extenders: [{urlPrefix: 'http://127.0.0.1:1', filterVerb: f}]\nprofiles: [{plugins: {postFilter: {disabled: [{name: '*'}]}}}]"))
 	want = "web-0: new -> 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector.\n" +
 		"extender http://127.0.0.1:1 is not asked: it might take the question for the deed"
 	if got != want {

@@ -14,9 +14,9 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/scheduler"
 	"keelson/scheduler/schedtest"
 )
@@ -72,7 +72,7 @@ func TestWhatIf(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			c := fake.NewClientset(state()...)
+			c := clienttest.New(state()...)
 			var err error
 			if tc.question.Wanted, err = scheduler.ReadWanted(strings.NewReader(tc.manifest), ""); err != nil {
 				t.Fatal(err)
@@ -117,7 +117,7 @@ func TestWhatIfNotesGroups(t *testing.T) {
 		objs = append(objs, p)
 	}
 	ask := func(objs ...runtime.Object) []string {
-		answer, err := scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: fake.NewClientset(objs...)}, Parallelism: 1}, &scheduler.Question{})
+		answer, err := scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: clienttest.New(objs...)}, Parallelism: 1}, &scheduler.Question{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestWhatIfRefuses(t *testing.T) {
 		if q.Wanted, err = scheduler.ReadWanted(strings.NewReader(manifest), ""); err != nil {
 			t.Fatal(err)
 		}
-		_, err = scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: fake.NewClientset(schedtest.Node("a"))}}, &q)
+		_, err = scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: clienttest.New(schedtest.Node("a"))}}, &q)
 		return err
 	}
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]%s}"

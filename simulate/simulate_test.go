@@ -18,6 +18,7 @@ import (
 
 	podkind "keelson/api/core/pod"
 	"keelson/client"
+	"keelson/client/clienttest"
 )
 
 func run(t *testing.T, f *fake.Clientset, cfg Config) {
@@ -63,7 +64,7 @@ func pod(name, node string, f ...func(*corev1.Pod)) *corev1.Pod {
 func TestNodesAndPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fake-7", Labels: map[string]string{LabelType: TypeFake}}, Spec: corev1.NodeSpec{ProviderID: "fake://fake-7"}}
-		f := fake.NewClientset(old, pod("other", "node-1"), pod("a", "fake-1"))
+		f := clienttest.New(old, pod("other", "node-1"), pod("a", "fake-1"))
 		run(t, f, Config{Nodes: 3})
 		nodes, err := f.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -101,7 +102,7 @@ func TestDeletionAndEnd(t *testing.T) {
 			p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 			p.Finalizers = []string{"x/y"}
 		}
-		f := fake.NewClientset(pod("job", "fake-0", once), pod("going", "fake-0", going))
+		f := clienttest.New(pod("job", "fake-0", once), pod("going", "fake-0", going))
 		run(t, f, Config{Nodes: 1, Untainted: true})
 		time.Sleep(time.Second)
 		if _, err := f.CoreV1().Pods("default").Get(t.Context(), "going", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -157,7 +158,7 @@ func TestAddresses(t *testing.T) {
 func TestNodesOfAnEarlierRunGo(t *testing.T) {
 	for name, left := range map[string]int{"none left": 0, "fewer": 1} {
 		t.Run(name, func(t *testing.T) {
-			f := fake.NewClientset()
+			f := clienttest.New()
 			ours := func(name string, change ...func(*corev1.Node)) {
 				t.Helper()
 				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelType: TypeFake}}}
@@ -216,7 +217,7 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 // TestGivenUp: a node that lives says so when somebody has said that it is not known whether it does, as after an outage of the server.
 func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := fake.NewClientset()
+		f := clienttest.New()
 		run(t, f, Config{Nodes: 1, Renew: 10 * time.Second})
 		time.Sleep(time.Second)
 		nodes := f.CoreV1().Nodes()
@@ -238,7 +239,7 @@ func TestGivenUp(t *testing.T) {
 // TestSilence: a silent node renews nothing and leaves its pods as they are; when it is back both go on.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := fake.NewClientset(pod("a", "fake-0"))
+		f := clienttest.New(pod("a", "fake-0"))
 		run(t, f, Config{Nodes: 2, Renew: 10 * time.Second})
 		time.Sleep(time.Second)
 		annotate := func(change func(map[string]string)) {
@@ -296,7 +297,7 @@ func TestSilence(t *testing.T) {
 // TestFakeNodesTell: a node tells what becomes of it, once, and nothing when it begins.
 func TestFakeNodesTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := fake.NewClientset()
+		f := clienttest.New()
 		run(t, f, Config{Nodes: 2})
 		time.Sleep(time.Second)
 		told := func() (out []string) {

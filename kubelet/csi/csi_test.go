@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	events "k8s.io/client-go/tools/record"
 
+	"keelson/client/clienttest"
 	"keelson/kubelet/csi/csitest"
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/rootdir"
@@ -74,7 +75,7 @@ func newBench(t *testing.T, objs ...runtime.Object) *bench {
 		}
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n-uid"}}
-	b := &bench{t: t, api: fake.NewClientset(append(objs, node)...), node: node, events: events.NewFakeRecorder(100)}
+	b := &bench{t: t, api: clienttest.New(append(objs, node)...), node: node, events: events.NewFakeRecorder(100)}
 	b.driver = &csitest.Driver{
 		Name: driverName, NodeID: "id-of-n", Dir: t.TempDir(), Kubelet: dir, Named: rootdir.Standard, Mounts: os.Getuid() == 0, MaxVolumes: 7,
 		Topology: map[string]string{"topology.dirs.example.com/node": "n"},

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/client/clienttest"
 	"keelson/kubelet/dra/dratest"
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/rootdir"
@@ -41,7 +42,7 @@ type node struct {
 
 func newNode(t *testing.T, objs ...runtime.Object) *node {
 	t.Helper()
-	n := &node{t: t, dir: t.TempDir(), api: fake.NewClientset(objs...), woken: make(chan string, 100)}
+	n := &node{t: t, dir: t.TempDir(), api: clienttest.New(objs...), woken: make(chan string, 100)}
 	for _, d := range []string{"plugins", "plugins_registry", "cdi"} {
 		if err := os.Mkdir(filepath.Join(n.dir, d), 0o750); err != nil {
 			t.Fatal(err)

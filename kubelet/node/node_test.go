@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/cri"
 	"keelson/cri/critest"
 )
@@ -57,7 +58,7 @@ func registered(t *testing.T, k *Keeper) *corev1.Node {
 
 // TestRegisterTakesOver: of an object from an earlier life the kubelet changes what is its own, and leaves what others wrote.
 func TestRegisterTakesOver(t *testing.T) {
-	api := fake.NewClientset(&corev1.Node{
+	api := clienttest.New(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Labels: map[string]string{"mine": "old", "theirs": "kept"}},
 		Spec:       corev1.NodeSpec{PodCIDR: "10.9.0.0/24", PodCIDRs: []string{"10.9.0.0/24"}, Unschedulable: true},
 		Status: corev1.NodeStatus{
@@ -91,7 +92,7 @@ func TestRegisterTakesOver(t *testing.T) {
 // written.
 func TestNotReady(t *testing.T) {
 	rt := critest.NewFake()
-	api := fake.NewClientset()
+	api := clienttest.New()
 	k := keeper(t, api, rt)
 	registered(t, k)
 	ready := func() corev1.NodeCondition {
@@ -130,7 +131,7 @@ func TestNotReady(t *testing.T) {
 // belongs to the Node object.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"}})
+		api := clienttest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"}})
 		var fails atomic.Bool
 		api.PrependReactor("update", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return fails.Load(), nil, apierrors.NewTimeoutError("busy", 1)
@@ -183,7 +184,7 @@ func TestLease(t *testing.T) {
 
 // TestGone: a Node object that was deleted is made again, unless the node was removed for good.
 func TestGone(t *testing.T) {
-	api := fake.NewClientset()
+	api := clienttest.New()
 	k := keeper(t, api, critest.NewFake())
 	n := registered(t, k)
 	k.gone(n)
@@ -211,7 +212,7 @@ func TestOlderAnswers(t *testing.T) {
 	version := func(v string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", ResourceVersion: v}}
 	}
-	k := keeper(t, fake.NewClientset(), critest.NewFake())
+	k := keeper(t, clienttest.New(), critest.NewFake())
 	k.heard(version("9"))
 	k.written(version("10"))
 	k.heard(version("9"))

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+
+	"keelson/client/clienttest"
 )
 
 // openWatch counts itself until it is stopped.
@@ -47,7 +49,7 @@ func TestWatchesFollowUse(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	synctest.Test(t, func(t *testing.T) {
-		c := fake.NewClientset()
+		c := clienttest.New()
 		open := countWatches(c)
 		s := New(c, func(string) {}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -99,7 +101,7 @@ func TestWatchesFollowUse(t *testing.T) {
 // TestRefusedWatchBacksOff: an API server that refuses is asked ever more rarely, and not at all once the pod is gone.
 func TestRefusedWatchBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := fake.NewClientset()
+		c := clienttest.New()
 		var asked atomic.Int64
 		refuse := func() error {
 			asked.Add(1)

@@ -14,11 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/component-helpers/storage/volume"
 
 	"keelson/api/core/localvolume"
+	"keelson/client/clienttest"
 )
 
 func localPV(name, node string, policy corev1.PersistentVolumeReclaimPolicy, phase corev1.PersistentVolumePhase, going bool) *corev1.PersistentVolume {
@@ -48,7 +48,7 @@ func TestLocalDirs(t *testing.T) {
 		localPV("bound", "n", del, corev1.VolumeBound, true), localPV("staying", "n", del, corev1.VolumeReleased, false),
 		localPV("foreign", "m", del, corev1.VolumeReleased, true),
 	}
-	c := fake.NewClientset()
+	c := clienttest.New()
 	for _, v := range vs {
 		must(t, c.Tracker().Add(v))
 	}
@@ -139,7 +139,7 @@ func (v slowVolumes) Patch(
 
 // TestSlowVolumeHoldsUpNoOther: one volume's removal does not end; the others go.
 func TestSlowVolumeHoldsUpNoOther(t *testing.T) {
-	fakes := fake.NewClientset()
+	fakes := clienttest.New()
 	add := func(name string) {
 		v := localPV(name, "n", corev1.PersistentVolumeReclaimDelete, corev1.VolumeReleased, true)
 		_, err := fakes.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{})

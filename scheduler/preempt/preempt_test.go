@@ -14,8 +14,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/kubernetes/fake"
 
+	"keelson/client/clienttest"
 	"keelson/scheduler/preempt"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
@@ -115,7 +115,7 @@ func TestChoose(t *testing.T) {
 
 func TestPluginTellsVictimsAndWaits(t *testing.T) {
 	victim := low("a", "n1", 0, "4")
-	cs := fake.NewClientset(victim)
+	cs := clienttest.New(victim)
 	var jobs []func(context.Context)
 	var said []string
 	p := preempt.New(preempt.Config{
@@ -173,7 +173,7 @@ func crowd(tb testing.TB, nodes int) (*schedtest.Harness, *preempt.Plugin) {
 			h.Add(low(fmt.Sprintf("%s-%d", name, j), name, 0, "900m", since(int64(i%7))))
 		}
 	}
-	client := fake.NewClientset()
+	client := clienttest.New()
 	return h, preempt.New(preempt.Config{
 		Client: client, Percent: 10, Least: 100, Log: slog.New(slog.DiscardHandler),
 		Later: func(context.Context, func(context.Context)) {},
@@ -236,7 +236,7 @@ func TestRememberedBudgets(t *testing.T) {
 	h.Add(schedtest.Node("n1"), low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), schedtest.Node("n2"), low("b", "n2", 5, "4", schedtest.Labelled("app", "y")))
 	var budgets []*policyv1.PodDisruptionBudget
 	p := preempt.New(preempt.Config{
-		Client: fake.NewClientset(), Percent: 10, Least: 100, Log: slog.New(slog.DiscardHandler),
+		Client: clienttest.New(), Percent: 10, Least: 100, Log: slog.New(slog.DiscardHandler),
 		Budgets: func() []*policyv1.PodDisruptionBudget { return budgets },
 		Later:   func(context.Context, func(context.Context)) {},
 	})
@@ -272,7 +272,7 @@ func TestRememberedBudgets(t *testing.T) {
 // TestEvictions: a preemptor waits until its victims are told and gone.
 func TestEvictions(t *testing.T) {
 	victim := low("a", "n1", 0, "4")
-	cs := fake.NewClientset(victim)
+	cs := clienttest.New(victim)
 	var jobs []func(context.Context)
 	ended := 0
 	e := preempt.NewEvictions()
