@@ -175,6 +175,9 @@ func (p *Proxy) keep(ctx context.Context, damaged <-chan struct{}, ready func())
 	}
 }
 
+// wrote tells whether rules were written for the batch: there is one without any when an informer lists the node again.
+func (b *changeBatch) wrote(full, broken bool) bool { return full || broken || len(b.services) > 0 }
+
 // sync takes what changed and writes it.
 func (p *Proxy) sync(broken bool) error {
 	batch := p.tracker.take()
@@ -190,7 +193,7 @@ func (p *Proxy) sync(broken bool) error {
 		p.health.set(p.state, p.node.NodePortCIDRs)
 		observe(batch, time.Since(begun), full)
 	}
-	if err == nil && (full || broken || len(batch.services) > 0) { // not for what an informer lists again
+	if err == nil && batch.wrote(full, broken) {
 		p.log.Info("rules written", "services", len(batch.services), "table", full, "repaired", broken, "took", time.Since(begun).Round(10*time.Microsecond))
 	}
 	if err != nil {
