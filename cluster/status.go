@@ -71,7 +71,7 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	if err != nil {
 		return s, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
 	nodes, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err == nil {
@@ -83,9 +83,20 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 		}
 	}
 	if err != nil {
-		s.Problem = err.Error()
+		s.Problem = problem(err)
 	}
 	return s, nil
+}
+
+// statusPatience is how long a server may be silent before that is its status.
+const statusPatience = 5 * time.Second
+
+// problem words why the API does not answer.
+func problem(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("it has been silent for %s; the process is stopped or overloaded (`keelson logs`)", statusPatience)
+	}
+	return err.Error()
 }
 
 // firewalls are what Status tells of them. What cannot be read is not told.

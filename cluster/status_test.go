@@ -3,7 +3,11 @@
 package cluster
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,5 +30,15 @@ func TestStatusNamesWhatIsUnhealthy(t *testing.T) {
 	))
 	if want := []string{"etcd-0: disk full", "scheduler: nobody holds its lease"}; !slices.Equal(got, want) {
 		t.Errorf("unhealthy: %q, want %q", got, want)
+	}
+}
+
+// TestProblem: a silent server is told in words, and other errors as they are.
+func TestProblem(t *testing.T) {
+	if got := problem(fmt.Errorf("get: %w", context.DeadlineExceeded)); !strings.HasPrefix(got, "it has been silent for 5s") {
+		t.Errorf("got %q", got)
+	}
+	if got := problem(errors.New("refused")); got != "refused" {
+		t.Errorf("got %q", got)
 	}
 }
