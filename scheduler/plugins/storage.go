@@ -177,12 +177,11 @@ func (s *Storage) allVolumes() []*corev1.PersistentVolume {
 	return all
 }
 
-// isTaken tells whether a binding under way is about to give a volume to a claim.
-func (s *Storage) isTaken(name string) bool {
+// takenBy is the claim to which a binding under way is about to give a volume; empty: there is none.
+func (s *Storage) takenBy(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.taken[name]
-	return ok
+	return s.taken[name]
 }
 
 // unclaimed are the volumes that no binding under way is about to give to another claim.
@@ -209,7 +208,8 @@ func (s *Storage) where(claim *corev1.PersistentVolumeClaim) (place, bool) {
 
 // assume notes what a pod's binding is about to write.
 func (s *Storage) assume(pod types.UID, node string, choices []choice) {
-	defer s.touched(choices)
+	var touched []string
+	defer func() { s.stock.touched(touched) }() // without the lock
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range choices {
@@ -217,8 +217,13 @@ func (s *Storage) assume(pod types.UID, node string, choices []choice) {
 		p := s.placed[k]
 		p.node, p.pods = node, p.pods+1
 		if c.volume != nil {
+			if p.volume != "" && s.taken[p.volume] == k {
+				delete(s.taken, p.volume)
+				touched = append(touched, p.volume)
+			}
 			p.volume = c.volume.Name
 			s.taken[c.volume.Name] = k
+			touched = append(touched, c.volume.Name)
 		}
 		s.placed[k] = p
 	}
@@ -227,7 +232,8 @@ func (s *Storage) assume(pod types.UID, node string, choices []choice) {
 
 // forget undoes assume: by then the caches have what was written, or nothing was.
 func (s *Storage) forget(pod types.UID) {
-	defer s.touched(s.plan(pod))
+	var touched []string
+	defer func() { s.stock.touched(touched) }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.plans[pod] {
@@ -238,19 +244,12 @@ func (s *Storage) forget(pod types.UID) {
 			continue
 		}
 		delete(s.placed, k)
-		if p.volume != "" {
+		if p.volume != "" { // it may be what another pod chose for the claim
 			delete(s.taken, p.volume)
+			touched = append(touched, p.volume)
 		}
 	}
 	delete(s.plans, pod)
-}
-
-func (s *Storage) touched(choices []choice) {
-	for _, c := range choices {
-		if c.volume != nil {
-			s.stock.touched(c.volume.Name)
-		}
-	}
 }
 
 func (s *Storage) plan(pod types.UID) []choice {

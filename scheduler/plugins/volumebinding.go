@@ -95,6 +95,9 @@ func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
 			continue
 		}
 		claim := s.claim(p.Namespace, name)
+		if slices.Contains(out.late, claim) {
+			continue // a claim that two volumes of the pod name gets one volume
+		}
 		if why := unusable(p, v, name, claim); why != "" {
 			return nil, why
 		}

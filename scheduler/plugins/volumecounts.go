@@ -26,8 +26,8 @@ type volumeCounts struct {
 	volumes  [][]csiVolume
 	free     map[string][]int32 // by driver: how many more volumes
 	where    map[csiVolume][]int32
-	// unsure are the nodes to count again when something is heard of a volume that does not say whose it is, by its name.
-	unsure map[string][]int32
+	// named are the nodes to count again when something is heard of a volume, by its name.
+	named map[string][]int32
 	// What has changed since: claims by their keys, volumes, and nodes whose drivers say something else. again: everything is to be counted.
 	claims, heard, nodes map[string]bool
 	again                bool
@@ -45,11 +45,8 @@ func (c *volumeCounts) hear(o any) {
 	if claim, ok := client.Delivered[*corev1.PersistentVolumeClaim](o); ok {
 		c.claims[claimKey(claim)] = true
 	} else if v, ok := client.Delivered[*corev1.PersistentVolume](o); ok {
-		if len(c.unsure[v.Name]) > 0 {
+		if len(c.named[v.Name]) > 0 {
 			c.heard[v.Name] = true
-		}
-		if ref := v.Spec.ClaimRef; ref != nil {
-			c.claims[state.ClaimUse(ref.Namespace, ref.Name)] = true
 		}
 	} else if n, ok := client.Delivered[*storagev1.CSINode](o); ok {
 		c.nodes[n.Name] = true
@@ -68,7 +65,7 @@ func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, drivers map
 		c.snapshot, c.epoch, c.again = snapshot, snapshot.Epoch, false
 		c.versions, c.volumes = make([]int64, n), make([][]csiVolume, n)
 		c.free, c.where = map[string][]int32{}, map[csiVolume][]int32{}
-		c.unsure, c.claims, c.heard, c.nodes = map[string][]int32{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+		c.named, c.claims, c.heard, c.nodes = map[string][]int32{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	}
 	c.forgetChanged()
 	for place, v := range snapshot.Versions {
@@ -105,10 +102,10 @@ func (c *volumeCounts) forgetChanged() {
 		}
 	}
 	for name := range c.heard {
-		for _, place := range c.unsure[name] {
+		for _, place := range c.named[name] {
 			c.versions[place] = 0
 		}
-		delete(c.unsure, name)
+		delete(c.named, name)
 	}
 	clear(c.nodes)
 	clear(c.claims)
@@ -122,8 +119,8 @@ func (c *volumeCounts) count(s *Storage, place int32) {
 	for _, p := range n.Pods {
 		if len(p.Uses) > 0 {
 			now = s.attached(p.Pod, now, func(volume string) {
-				if !slices.Contains(c.unsure[volume], place) {
-					c.unsure[volume] = append(c.unsure[volume], place)
+				if !slices.Contains(c.named[volume], place) {
+					c.named[volume] = append(c.named[volume], place)
 				}
 			})
 		}

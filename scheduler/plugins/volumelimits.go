@@ -43,9 +43,9 @@ func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo,
 	return f, nil
 }
 
-// attached appends the volumes that a pod has of CSI drivers. A claim without one counts as a volume of its class's driver. unsure, unless nil,
-// is told the names of volumes that are not there, or do not say that they are the claim's.
-func (s *Storage) attached(p *corev1.Pod, into []csiVolume, unsure func(volume string)) []csiVolume {
+// attached appends the volumes that a pod has of CSI drivers. A claim without one counts as a volume of its class's driver. named, unless nil,
+// is told the names of the volumes.
+func (s *Storage) attached(p *corev1.Pod, into []csiVolume, named func(volume string)) []csiVolume {
 	for i := range p.Spec.Volumes {
 		name := podkind.ClaimName(p, &p.Spec.Volumes[i])
 		if name == "" {
@@ -64,8 +64,8 @@ func (s *Storage) attached(p *corev1.Pod, into []csiVolume, unsure func(volume s
 			continue
 		}
 		v := s.volume(claim.Spec.VolumeName)
-		if unsure != nil && (v == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Name != claim.Name || v.Spec.ClaimRef.Namespace != claim.Namespace) {
-			unsure(claim.Spec.VolumeName)
+		if named != nil {
+			named(claim.Spec.VolumeName)
 		}
 		if v != nil && v.Spec.CSI != nil {
 			into = append(into, csiVolume{v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle})

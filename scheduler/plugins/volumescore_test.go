@@ -58,7 +58,7 @@ func TestVolumeScore(t *testing.T) {
 		lateClass("static", volume.NotSupportedProvisioner),
 		capacityOn("fast", "a", "100Gi", ""), capacityOn("fast", "b", "1000Gi", "50Gi"), capacityOn("fast", "c", "", "500Gi"), capacityOn("slow", "a", "200Gi", ""), capacityOn("slow", "b", "10Gi", ""),
 		sized(volumeOn("on-a", "a"), "10Gi"), sized(volumeOn("on-b", "b"), "100Gi"),
-		claimOf("f10", "fast", "10Gi"), claimOf("f30", "fast", "30Gi"), claimOf("f60", "fast", "60Gi"), claimOf("s20", "slow", "20Gi"), claimOf("any", "fast", ""),
+		claimOf("f10", "fast", "10Gi"), claimOf("f30", "fast", "30Gi"), claimOf("f60", "fast", "60Gi"), claimOf("g60", "fast", "60Gi"), claimOf("s20", "slow", "20Gi"), claimOf("any", "fast", ""),
 		claimOf("huge", "fast", "9Ei"), claimOf("silent", "silent", "1Gi"), claimOf("static", "static", "10Gi"),
 	}
 	s, _ := storageOf(t, objs...)
@@ -68,7 +68,7 @@ func TestVolumeScore(t *testing.T) {
 		want   string // by node: the score, "full" or "-": no node is scored
 	}{
 		{"f10", nil, "a 90, b 99, c 0"}, {"f60", nil, "a 40, b full, c 0"}, {"f30 f60", nil, "a 10, b full, c 0"}, {"s20", nil, "a 90, b full, c full"},
-		{"f10 s20", nil, "a 90, b full, c full"}, {"f60 f60", nil, "a 0, b full, c 0"}, {"huge", nil, "a full, b full, c full"}, {"any", nil, "-"}, {"silent", nil, "-"}, {"", nil, "-"},
+		{"f10 s20", nil, "a 90, b full, c full"}, {"f60 g60", nil, "a 0, b full, c 0"}, {"f60 f60", nil, "a 40, b full, c 0"}, {"huge", nil, "a full, b full, c full"}, {"any", nil, "-"}, {"silent", nil, "-"}, {"", nil, "-"},
 		{"static", nil, "a 0, b 90, c none"}, {"static f60", nil, "a 0, b full, c none"},
 		{"f10", []Point{{0, 0}, {50, 10}}, "a 20, b 2, c 100"},
 	} {

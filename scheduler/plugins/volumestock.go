@@ -70,11 +70,14 @@ func (k *stock) hear(o any) {
 	k.again = k.again || !claim && !node
 }
 
-// touched says that a binding has taken a volume, or given it back.
-func (k *stock) touched(name string) {
+// touched says that bindings have taken volumes, or given them back.
+func (k *stock) touched(names []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.wants != nil {
+	if k.wants == nil {
+		return
+	}
+	for _, name := range names {
 		k.changed[name] = true
 	}
 }
@@ -92,7 +95,7 @@ func (k *stock) refreshLocked() {
 		if v != nil {
 			k.reserveLocked(v)
 		}
-		free := v != nil && !k.storage.isTaken(name)
+		free := v != nil && k.storage.takenBy(name) == ""
 		for _, w := range k.wants {
 			if w.current(w.snapshot) {
 				w.file(name, v, free)
@@ -117,7 +120,7 @@ func (k *stock) reserveLocked(v *corev1.PersistentVolume) {
 	}
 }
 
-// reservedLocked are the volumes that say they are the claim's.
+// reservedLocked are the volumes that say they are the claim's, but for those that another claim is about to get.
 func (k *stock) reservedLocked(claim *corev1.PersistentVolumeClaim) (out []*corev1.PersistentVolume) {
 	key := claimKey(claim)
 	k.reserved[key] = slices.DeleteFunc(k.reserved[key], func(name string) bool {
@@ -125,7 +128,7 @@ func (k *stock) reservedLocked(claim *corev1.PersistentVolumeClaim) (out []*core
 		if v == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Namespace != claim.Namespace || v.Spec.ClaimRef.Name != claim.Name {
 			return true
 		}
-		if volume.IsVolumeBoundToClaim(v, claim) {
+		if by := k.storage.takenBy(name); (by == "" || by == key) && volume.IsVolumeBoundToClaim(v, claim) {
 			out = append(out, v)
 		}
 		return false
@@ -158,7 +161,7 @@ func (k *stock) wantLocked(claim *corev1.PersistentVolumeClaim, s *state.Snapsho
 		w.piles, w.in = map[string]*pile{}, map[string]*pile{}
 		w.at, w.best, w.offers = make([][]*pile, n), make([]*corev1.PersistentVolume, n), make([]int64, n)
 		for _, v := range k.storage.allVolumes() {
-			w.file(v.Name, v, !k.storage.isTaken(v.Name))
+			w.file(v.Name, v, k.storage.takenBy(v.Name) == "")
 		}
 	}
 	return w
