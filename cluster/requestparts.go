@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -30,6 +31,13 @@ import (
 	"keelson/pki"
 )
 
+// toIssuers reaches the issuers of tokens by the server's door.
+func toIssuers(door *outbound.Door) authn.Via {
+	return func(conf *tls.Config) http.RoundTripper {
+		return door.Observe("token issuer", door.Transport(outbound.Options{Target: outbound.Configured, TLS: conf, HTTP2: true}))
+	}
+}
+
 // requestParts builds what authenticates, authorizes and admits requests, over the server's own objects. told is called when the authorities
 // of clients are others.
 func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files, told func(context.Context) error) func(*apiserver.Reader) (apiserver.Parts, error) {
@@ -49,7 +57,7 @@ func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admi
 		}
 		authenticators, err := opts.Authentication.New(files, options.Own{
 			Authenticators: []auth.Authenticator{unlessRemoved{k.clientCertificates(opts, files, told), removedAt(r), time.Now}, tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)}},
-			Tokens:         tokens, Certificates: k.serving, Dial: dial,
+			Tokens:         tokens, Certificates: k.serving, Dial: dial, Issuers: toIssuers(r.Outbound()),
 		})
 		if err != nil {
 			return apiserver.Parts{}, err

@@ -85,7 +85,9 @@ type Own struct {
 	Authenticators []auth.Authenticator
 	// Tokens of service accounts, whose issuers and audiences are taken.
 	Tokens *authn.Tokens
-	// Dial makes the connections to issuers and webhooks.
+	// Issuers are reached by this; nil: directly.
+	Issuers authn.Via
+	// Dial makes the connections to webhooks.
 	Dial remote.Dial
 	// Certificates is told of the authorities of proxies.
 	Certificates *Certificates
@@ -118,7 +120,7 @@ func (o *Authentication) New(files *configreload.Files, own Own) ([]auth.Authent
 		}
 	}
 	if o.OIDC.IssuerURL != "" {
-		if err := add(authn.NewOIDC(o.OIDC, own.Dial)); err != nil {
+		if err := add(authn.NewOIDC(o.OIDC, own.Issuers)); err != nil {
 			return nil, err
 		}
 	}
@@ -169,7 +171,7 @@ func (o *Authentication) requestHeader(files *configreload.Files, certs *Certifi
 // issuers are those of the AuthenticationConfiguration.
 func (o *Authentication) issuers(files *configreload.Files, own Own) (live *authn.Live, err error) {
 	err = files.Configuration(o.ConfigFile, "authentication", func(b []byte) (configreload.Apply, error) {
-		if live, err = authn.NewLive(b, own.Tokens.Issuers(), own.Dial); err != nil {
+		if live, err = authn.NewLive(b, own.Tokens.Issuers(), own.Issuers); err != nil {
 			return nil, err
 		}
 		return live.Apply, nil

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/cel"
 
 	"keelson/auth"
-	"keelson/auth/remote"
 )
 
 // Config is what an AuthenticationConfiguration (apiserver.config.k8s.io) says.
@@ -34,9 +33,9 @@ type Config struct {
 	Anonymous *Anonymous
 }
 
-// ParseConfig checks the document in b. The tokens of the issuers in taken are somebody else's. dial makes the connections to
-// issuers; it may be nil.
-func ParseConfig(b []byte, taken []string, dial remote.Dial) (*Config, error) {
+// ParseConfig checks the document in b. The tokens of the issuers in taken are somebody else's. Issuers are
+// reached by via, which may be nil.
+func ParseConfig(b []byte, taken []string, via Via) (*Config, error) {
 	known := runtime.NewScheme()
 	install.Install(known)
 	obj, err := runtime.Decode(serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDecoder(), b)
@@ -53,7 +52,7 @@ func ParseConfig(b []byte, taken []string, dial remote.Dial) (*Config, error) {
 	}
 	c := &Config{}
 	for _, j := range f.JWT {
-		o, err := newJWT(j, compiler, taken, dial)
+		o, err := newJWT(j, compiler, taken, via)
 		if err != nil {
 			return nil, fmt.Errorf("authentication configuration: issuer %s: %w", j.Issuer.URL, err)
 		}
@@ -76,7 +75,7 @@ var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512,
 }
 
-func newJWT(j apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string, dial remote.Dial) (*OIDC, error) {
+func newJWT(j apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string, via Via) (*OIDC, error) {
 	expressions, errs := validation.CompileAndValidateJWTAuthenticator(compiler, j, taken)
 	if len(errs) > 0 {
 		return nil, errs.ToAggregate()
@@ -85,18 +84,17 @@ func newJWT(j apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string,
 	if j.Issuer.CertificateAuthority != "" {
 		pem = []byte(j.Issuer.CertificateAuthority)
 	}
-	transport, err := toIssuer(pem, dial)
+	transport, err := toIssuer(pem, via)
 	if err != nil {
 		return nil, err
 	}
-	var asked http.RoundTripper = transport
 	if j.Issuer.DiscoveryURL != "" {
-		asked = elsewhere{transport, strings.TrimSuffix(j.Issuer.URL, "/") + "/.well-known/openid-configuration", j.Issuer.DiscoveryURL}
+		transport = elsewhere{transport, strings.TrimSuffix(j.Issuer.URL, "/") + "/.well-known/openid-configuration", j.Issuer.DiscoveryURL}
 	}
 	m := claims{j: j, by: expressions}
 	return &OIDC{
 		issuer: j.Issuer.URL, tokens: &oidc.Config{SkipClientIDCheck: true, SupportedSigningAlgs: algorithms}, user: m.user,
-		client: &http.Client{Transport: asked, Timeout: oidcTimeout},
+		client: &http.Client{Transport: transport, Timeout: oidcTimeout},
 	}, nil
 }
 

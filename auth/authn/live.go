@@ -11,25 +11,24 @@ import (
 	"time"
 
 	"keelson/auth"
-	"keelson/auth/remote"
 )
 
 // Live are the issuers of an AuthenticationConfiguration, which may change while it is asked.
 type Live struct {
 	taken   []string
-	dial    remote.Dial
+	via     Via
 	first   *Config
 	current atomic.Pointer[Config]
 }
 
-// NewLive begins with the configuration in b. The tokens of the issuers in taken are somebody else's. dial makes the connections to
-// issuers; it may be nil.
-func NewLive(b []byte, taken []string, dial remote.Dial) (*Live, error) {
-	c, err := ParseConfig(b, taken, dial)
+// NewLive begins with the configuration in b. The tokens of the issuers in taken are somebody else's. Issuers are reached by via,
+// which may be nil.
+func NewLive(b []byte, taken []string, via Via) (*Live, error) {
+	c, err := ParseConfig(b, taken, via)
 	if err != nil {
 		return nil, err
 	}
-	l := &Live{taken: taken, dial: dial, first: c}
+	l := &Live{taken: taken, via: via, first: c}
 	l.current.Store(c)
 	return l, nil
 }
@@ -43,7 +42,7 @@ const issuersTimeout = time.Minute
 // Apply changes to the configuration in b, once all of its issuers could be asked for their keys; what it says of anonymous requests must
 // be what was said at first. With an error nothing is changed.
 func (l *Live) Apply(ctx context.Context, b []byte) error {
-	c, err := ParseConfig(b, l.taken, l.dial)
+	c, err := ParseConfig(b, l.taken, l.via)
 	if err != nil {
 		return err
 	}

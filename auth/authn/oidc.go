@@ -20,7 +20,6 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 
 	"keelson/auth"
-	"keelson/auth/remote"
 )
 
 // OIDCConfig is kube-apiserver's --oidc-* flags.
@@ -58,9 +57,8 @@ const (
 	oidcRetry   = 10 * time.Second
 )
 
-// NewOIDC checks cfg; the issuer is asked for its keys when the first token of it comes, over connections that dial makes (nil: a
-// dialer of net/http's).
-func NewOIDC(cfg OIDCConfig, dial remote.Dial) (*OIDC, error) {
+// NewOIDC checks cfg; the issuer is asked for its keys when the first token of it comes.
+func NewOIDC(cfg OIDCConfig, via Via) (*OIDC, error) {
 	u, err := url.Parse(cfg.IssuerURL)
 	if err != nil {
 		return nil, fmt.Errorf("oidc issuer: %w", err)
@@ -89,7 +87,7 @@ func NewOIDC(cfg OIDCConfig, dial remote.Dial) (*OIDC, error) {
 			return nil, fmt.Errorf("oidc authorities: %w", err)
 		}
 	}
-	transport, err := toIssuer(pem, dial)
+	transport, err := toIssuer(pem, via)
 	if err != nil {
 		return nil, fmt.Errorf("oidc authorities: %s: %w", cfg.CAFile, err)
 	}
@@ -100,17 +98,27 @@ func NewOIDC(cfg OIDCConfig, dial remote.Dial) (*OIDC, error) {
 	}, nil
 }
 
+// Via returns the transport to an issuer, with this TLS configuration; nil: the default. A nil Via connects directly, for tests.
+type Via func(*tls.Config) http.RoundTripper
+
+func direct(conf *tls.Config) http.RoundTripper {
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, TLSHandshakeTimeout: oidcTimeout, ForceAttemptHTTP2: true}
+}
+
 // toIssuer reaches an issuer whose certificate the authorities in pem vouch for; nil: those of the system.
-func toIssuer(pem []byte, dial remote.Dial) (*http.Transport, error) {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dial, TLSHandshakeTimeout: oidcTimeout, ForceAttemptHTTP2: true}
+func toIssuer(pem []byte, via Via) (http.RoundTripper, error) {
+	if via == nil {
+		via = direct
+	}
+	var conf *tls.Config
 	if pem != nil {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(pem) {
 			return nil, errors.New("it holds no certificate")
 		}
-		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+		conf = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	return t, nil
+	return via(conf), nil
 }
 
 // Authenticate knows bearer tokens that say they are from the issuer.

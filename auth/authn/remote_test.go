@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -219,7 +220,9 @@ func TestDial(t *testing.T) {
 		return nil, refused
 	}
 	s, _ := issuer(t)
-	o, err := NewOIDC(OIDCConfig{IssuerURL: s.URL, ClientID: "me", UsernameClaim: "sub"}, dial)
+	o, err := NewOIDC(OIDCConfig{IssuerURL: s.URL, ClientID: "me", UsernameClaim: "sub"}, func(conf *tls.Config) http.RoundTripper {
+		return &http.Transport{DialContext: dial, TLSClientConfig: conf}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

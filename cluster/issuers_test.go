@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"keelson/apiserver/outbound"
+)
+
+// TestIssuersAreReachedByTheDoor: a call of an issuer of tokens is in the door's metrics, and trusts the authorities that are given.
+func TestIssuersAreReachedByTheDoor(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	defer s.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(s.Certificate())
+	door := outbound.New(outbound.Config{})
+	c := &http.Client{Transport: toIssuers(door)(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})}
+	defer c.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(door.Collectors()...)
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told uint64
+	for _, f := range all {
+		if f.GetName() != "keelson_apiserver_outbound_request_duration_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "to" && l.GetValue() == "token issuer" {
+					told += m.GetHistogram().GetSampleCount()
+				}
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("the door tells of %d requests to issuers, want 1", told)
+	}
+}
