@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/metrics"
@@ -65,27 +66,62 @@ type shortcutPods struct {
 var (
 	podMeta     = runtime.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	bindingMeta = runtime.TypeMeta{APIVersion: "v1", Kind: "Binding"}
+	deleteMeta  = runtime.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
 )
 
 // Create is PodInterface's.
 func (s shortcutPods) Create(ctx context.Context, pod *corev1.Pod, opts metav1.CreateOptions) (*corev1.Pod, error) {
 	if pod != nil && usual(&opts) && isPlain(s.namespace) {
 		var answer runtime.Object
-		answer, ctx = s.post(ctx, "/api/v1/namespaces/"+s.namespace+"/pods", podMeta, pod)
-		if stored, ok := answer.(*corev1.Pod); ok {
-			own := stored.DeepCopy()
-			own.TypeMeta = metav1.TypeMeta{} // as decoding leaves it
+		answer, ctx = s.send(ctx, http.MethodPost, "/api/v1/namespaces/"+s.namespace+"/pods", podMeta, pod)
+		if own := ownPod(answer); own != nil {
 			return own, nil
 		}
 	}
 	return s.PodInterface.Create(ctx, pod, opts)
 }
 
+// ownPod is a copy of a pod that was handed over, as decoding would have it; nil: there is none.
+func ownPod(answer runtime.Object) *corev1.Pod {
+	stored, ok := answer.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	own := stored.DeepCopy()
+	own.TypeMeta = metav1.TypeMeta{}
+	return own
+}
+
+// Patch is PodInterface's.
+func (s shortcutPods) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Pod, error) {
+	none := opts.TypeMeta == (metav1.TypeMeta{}) && len(opts.DryRun) == 0 && opts.Force == nil && opts.FieldManager == "" && opts.FieldValidation == ""
+	if kind := patchTypes[pt]; kind != nil && none && isPlain(s.namespace) && isPlain(name) && len(subresources) == 1 && subresources[0] == "status" {
+		var answer runtime.Object
+		answer, ctx = s.call(ctx, http.MethodPatch, "/api/v1/namespaces/"+s.namespace+"/pods/"+name+"/status", kind, data)
+		if own := ownPod(answer); own != nil {
+			return own, nil
+		}
+	}
+	return s.PodInterface.Patch(ctx, name, pt, data, opts, subresources...)
+}
+
+// Delete is PodInterface's.
+func (s shortcutPods) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
+	if opts.TypeMeta == (metav1.TypeMeta{}) && isPlain(s.namespace) && isPlain(name) {
+		var answer runtime.Object
+		answer, ctx = s.send(ctx, http.MethodDelete, "/api/v1/namespaces/"+s.namespace+"/pods/"+name, deleteMeta, &opts)
+		if answer != nil {
+			return nil
+		}
+	}
+	return s.PodInterface.Delete(ctx, name, opts)
+}
+
 // Bind is PodInterface's.
 func (s shortcutPods) Bind(ctx context.Context, binding *corev1.Binding, opts metav1.CreateOptions) error {
 	if binding != nil && usual(&opts) && isPlain(s.namespace) && isPlain(binding.Name) {
 		var answer runtime.Object
-		answer, ctx = s.post(ctx, "/api/v1/namespaces/"+s.namespace+"/pods/"+binding.Name+"/binding", bindingMeta, binding)
+		answer, ctx = s.send(ctx, http.MethodPost, "/api/v1/namespaces/"+s.namespace+"/pods/"+binding.Name+"/binding", bindingMeta, binding)
 		if answer != nil {
 			return nil
 		}
@@ -120,35 +156,42 @@ type message interface {
 // Header values are shared by all requests: nobody changes one in place.
 var (
 	protobufOnly = []string{runtime.ContentTypeProtobuf}
+	patchTypes   = map[types.PatchType][]string{types.StrategicMergePatchType: {string(types.StrategicMergePatchType)}}
 	accepted     = []string{runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON}
 )
 
-// post creates something. Where the server has done so and hands over what it answers, that is the answer, which is shared. Otherwise there
-// is none, and the caller makes the same request client-go's way with the context that it gets: if the server has answered already, client-go
-// gets this answer instead of the request being made again.
-func (d *direct) post(ctx context.Context, path string, meta runtime.TypeMeta, body message) (runtime.Object, context.Context) {
-	if ctx.Err() != nil {
-		return nil, ctx
-	}
+// send makes a request with a message.
+func (d *direct) send(ctx context.Context, method, path string, meta runtime.TypeMeta, body message) (runtime.Object, context.Context) {
 	doc, err := encode(meta, body)
 	if err != nil {
+		return nil, ctx
+	}
+	return d.call(ctx, method, path, protobufOnly, doc)
+}
+
+// call makes a request. Where the server has done what it asks and hands over what it answers, that is the answer, which is shared. Otherwise
+// there is none, and the caller makes the same request client-go's way with the context that it gets: if the server has answered already,
+// client-go gets this answer instead of the request being made again.
+func (d *direct) call(ctx context.Context, method, path string, kind []string, doc []byte) (runtime.Object, context.Context) {
+	if ctx.Err() != nil {
 		return nil, ctx
 	}
 	begin := time.Now()
 	var answer handover.Answer
 	u := &url.URL{Scheme: "https", Host: inProcessHost, Path: path}
 	r := (&http.Request{
-		Method: http.MethodPost, URL: u, Host: inProcessHost, RequestURI: path, RemoteAddr: "127.0.0.1:0", Proto: "HTTP/2.0", ProtoMajor: 2,
-		Header: http.Header{"Accept": accepted, "Content-Type": protobufOnly, "User-Agent": d.agent},
+		Method: method, URL: u, Host: inProcessHost, RequestURI: path, RemoteAddr: "127.0.0.1:0", Proto: "HTTP/2.0", ProtoMajor: 2,
+		Header: http.Header{"Accept": accepted, "Content-Type": kind, "User-Agent": d.agent},
 		Body:   io.NopCloser(bytes.NewReader(doc)), ContentLength: int64(len(doc)),
 	}).WithContext(handover.Want(ctx, &answer))
 	a := &reply{header: http.Header{}}
-	if err = a.serve(d.h, r); err == nil {
+	err := a.serve(d.h, r)
+	if err == nil {
 		err = ctx.Err() // the handler gave up, or may have
 	}
 	if err == nil && answer.Object != nil {
-		metrics.RequestLatency.Observe(ctx, http.MethodPost, *u, time.Since(begin))
-		metrics.RequestResult.Increment(ctx, strconv.Itoa(a.code), http.MethodPost, inProcessHost)
+		metrics.RequestLatency.Observe(ctx, method, *u, time.Since(begin))
+		metrics.RequestResult.Increment(ctx, strconv.Itoa(a.code), method, inProcessHost)
 		return answer.Object, ctx
 	}
 	return nil, context.WithValue(ctx, answeredKey{}, &answered{reply: a, err: err})

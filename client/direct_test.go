@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"keelson/api/handover"
@@ -59,6 +60,14 @@ func TestShortcutRequests(t *testing.T) {
 		if err := pods.Bind(t.Context(), bindingTo("a"), metav1.CreateOptions{}); err == nil {
 			t.Errorf("%s: no error of a 409", name)
 		}
+		if _, err := pods.Patch(t.Context(), "a", types.StrategicMergePatchType, []byte(`{"status":{}}`), metav1.PatchOptions{}, "status"); err == nil {
+			t.Errorf("%s: no error of a 409", name)
+		}
+		for _, o := range []metav1.DeleteOptions{{}, {GracePeriodSeconds: new(int64(3)), Preconditions: &metav1.Preconditions{UID: new(types.UID("u"))}, DryRun: []string{"All"}}} {
+			if err := pods.Delete(t.Context(), "a", o); err == nil {
+				t.Errorf("%s: no error of a 409", name)
+			}
+		}
 	}
 	if diff := cmp.Diff(seen["client-go"], seen["shortcut"]); diff != "" {
 		t.Errorf("requests differ (-client-go +shortcut):\n%s", diff)
@@ -70,7 +79,7 @@ func TestShortcutTakesObjects(t *testing.T) {
 	stored := podNamed("a")
 	stored.Kind, stored.ResourceVersion, stored.Labels = "Pod", "7", map[string]string{"k": "v"}
 	pods := ways(t, "ns", func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/api/v1/namespaces/ns/pods" {
+		if r.URL.Path == "/api/v1/namespaces/ns/pods" || r.URL.Path == "/api/v1/namespaces/ns/pods/a/status" {
 			handover.Wanted(r.Context()).Object = stored
 		} else {
 			handover.Wanted(r.Context()).Object = &metav1.Status{}
@@ -83,10 +92,19 @@ func TestShortcutTakesObjects(t *testing.T) {
 	}
 	want := stored.DeepCopy()
 	want.Kind = ""
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("pod (-want +got):\n%s", diff)
+	patched, err := pods.Patch(t.Context(), "a", types.StrategicMergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
+	if err != nil {
+		t.Fatal(err)
 	}
-	got.Labels["k"] = "changed"
+	for _, p := range []*corev1.Pod{got, patched} {
+		if diff := cmp.Diff(want, p); diff != "" {
+			t.Errorf("pod (-want +got):\n%s", diff)
+		}
+		p.Labels["k"] = "changed"
+	}
+	if err := pods.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("delete: %v", err)
+	}
 	if stored.Labels["k"] != "v" || stored.Kind != "Pod" {
 		t.Error("the caller's changes reach the server's object")
 	}
@@ -126,7 +144,10 @@ func TestShortcutErrors(t *testing.T) {
 					pods := ways(t, "ns", func(w http.ResponseWriter, r *http.Request) { n++; h(w, r) })[way]
 					got, err := pods.Create(t.Context(), podNamed("a"), metav1.CreateOptions{})
 					bound := pods.Bind(t.Context(), bindingTo("a"), metav1.CreateOptions{})
-					outcome[way] = fmt.Sprintf("pod %v, error %T %v, binding %T %v, %d requests", got, err, err, bound, bound, n)
+					patched, notPatched := pods.Patch(t.Context(), "a", types.StrategicMergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
+					deleted := pods.Delete(t.Context(), "a", metav1.DeleteOptions{})
+					outcome[way] = fmt.Sprintf("pod %v, error %T %v, binding %T %v, patched %v, error %T %v, deletion %T %v, %d requests",
+						got, err, err, bound, bound, patched, notPatched, notPatched, deleted, deleted, n)
 				}
 				if diff := cmp.Diff(outcome["client-go"], outcome["shortcut"]); diff != "" {
 					t.Errorf("(-client-go +shortcut):\n%s", diff)
@@ -192,7 +213,14 @@ func TestShortcutLeavesOut(t *testing.T) {
 	pods := ways(t, "ns", h)["shortcut"]
 	for _, name := range []string{"", ".", "a/b", "a?b"} {
 		_ = pods.Bind(t.Context(), bindingTo(name), metav1.CreateOptions{})
+		_ = pods.Delete(t.Context(), name, metav1.DeleteOptions{})
 	}
+	patch := func(t types.PatchType, o metav1.PatchOptions, subresources ...string) {
+		_, _ = pods.Patch(context.Background(), "a", t, []byte(`{}`), o, subresources...)
+	}
+	patch(types.MergePatchType, metav1.PatchOptions{}, "status")
+	patch(types.StrategicMergePatchType, metav1.PatchOptions{FieldManager: "m"}, "status")
+	patch(types.StrategicMergePatchType, metav1.PatchOptions{})
 	for _, o := range []metav1.CreateOptions{{DryRun: []string{"All"}}, {FieldManager: "m"}, {FieldValidation: "Strict"}} {
 		before := n
 		_, _ = pods.Create(t.Context(), podNamed("a"), o)
