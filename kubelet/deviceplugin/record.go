@@ -3,18 +3,13 @@
 package deviceplugin
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
-	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"keelson/kubelet/records"
 	"keelson/kubelet/rootdir"
-	"keelson/lib/inroot"
 )
 
 // record is what the disk says of a pod's devices. No container sees it, and nobody modifies one that the Manager knows.
@@ -49,10 +44,8 @@ type file struct {
 const (
 	recordsDir    = "plugin_devices" // within the kubelet's directory; plugins write into the one of their sockets
 	resourcesFile = "resources"      // the devices that plugins had last
-	suffix        = ".json"
 	maxRecord     = 8 << 20
 	maxResource   = 64 << 20
-	maxRecords    = 4096
 )
 
 // of is what a container has of a resource; nil: nothing. all is what it has.
@@ -96,49 +89,23 @@ func (r *record) with(uid, container string, a allotment) *record {
 	return next
 }
 
-func (r *record) path() string { return filepath.Join(recordsDir, r.UID+suffix) }
+func recordsOf(dir rootdir.Dir) records.Dir {
+	return records.Dir{Root: dir, Name: recordsDir, Limit: maxRecord}
+}
+
+func resourcesOf(dir rootdir.Dir) records.Dir {
+	return records.Dir{Root: dir, Name: recordsDir, Limit: maxResource}
+}
 
 // save writes the record whole, or not at all.
-func (r *record) save(dir rootdir.Dir) error {
-	if r.UID == "" || strings.HasPrefix(r.UID, ".") || filepath.Base(r.UID) != r.UID {
-		return fmt.Errorf("%.100q cannot be part of a path", r.UID)
-	}
-	return write(dir, r.path(), r, maxRecord)
-}
+func (r *record) save(dir rootdir.Dir) error { return recordsOf(dir).Save(r.UID+records.Suffix, r) }
 
 func saveResources(dir rootdir.Dir, known map[string][]string) error {
-	return write(dir, filepath.Join(recordsDir, resourcesFile), known, maxResource)
-}
-
-func write(dir rootdir.Dir, path string, what any, limit int) error {
-	b, err := json.Marshal(what)
-	if err != nil {
-		return err
-	}
-	if len(b) > limit {
-		return fmt.Errorf("it takes %d bytes, more than %d", len(b), limit)
-	}
-	root, err := inroot.Open(string(dir))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }() // O_PATH
-	if err := root.MkdirAll(recordsDir, 0o700); err != nil {
-		return err
-	}
-	if err := root.WriteFile(path+".new", b, 0o600); err != nil {
-		return err
-	}
-	return root.Rename(path+".new", path)
+	return resourcesOf(dir).Save(resourcesFile, known)
 }
 
 func (r *record) remove(dir rootdir.Dir) error {
-	root, err := inroot.Open(string(dir))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }() // O_PATH
-	if err := root.Remove(r.path()); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := recordsOf(dir).Remove(r.UID + records.Suffix); err != nil {
 		return fmt.Errorf("forget the devices of the pod: %w", err)
 	}
 	return nil
@@ -146,15 +113,8 @@ func (r *record) remove(dir rootdir.Dir) error {
 
 // Load finds what an earlier life has given to pods, and the resources that there were.
 func (m *Manager) Load() error {
-	root, err := inroot.Open(string(m.cfg.Dir))
-	if err != nil {
-		return fmt.Errorf("find devices of pods: %w", err)
-	}
-	defer func() { _ = root.Close() }() // O_PATH
-	names, err := root.Names(recordsDir, maxRecords)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
+	of := recordsOf(m.cfg.Dir)
+	names, err := of.Names()
 	if err != nil {
 		return fmt.Errorf("find devices of pods: %w", err)
 	}
@@ -165,7 +125,7 @@ func (m *Manager) Load() error {
 		switch {
 		case name == resourcesFile:
 			known := map[string][]string{}
-			if err = read(root, name, maxResource, &known); err == nil {
+			if err = resourcesOf(m.cfg.Dir).Read(name, &known); err == nil {
 				for resource, ids := range known {
 					r := m.poolLocked(resource)
 					for _, id := range ids {
@@ -173,9 +133,9 @@ func (m *Manager) Load() error {
 					}
 				}
 			}
-		case strings.HasSuffix(name, suffix): // others are of writes that were cut short
+		default:
 			r := &record{}
-			if err = read(root, name, maxRecord, r); err == nil && r.UID+suffix != name {
+			if err = of.Read(name, r); err == nil && r.UID+records.Suffix != name {
 				err = errors.New("it is another pod's")
 			}
 			if err == nil {
@@ -187,14 +147,6 @@ func (m *Manager) Load() error {
 		}
 	}
 	return nil
-}
-
-func read(root *inroot.Dir, name string, limit int64, into any) error {
-	b, err := root.ReadFile(filepath.Join(recordsDir, name), limit)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(b, into)
 }
 
 func (m *Manager) adoptLocked(r *record) {
