@@ -6,7 +6,9 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,6 +95,56 @@ func TestPlanHasNoCycle(t *testing.T) {
 	for room := range mayImport {
 		visit(room, nil)
 	}
+}
+
+// TestRoomsAreInUse: docs/architecture.md has a line for each room and none for what is gone, and every package is imported, is a
+// program, or holds only tests.
+func TestRoomsAreInUse(t *testing.T) {
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\|").FindAllSubmatch(page, -1) {
+		told[string(row[1])] = true
+	}
+	rooms, packages, imported := map[string]bool{}, map[string]string{}, map[string]bool{}
+	for file, imports := range goFiles(t) {
+		room, _, _ := strings.Cut(file, "/")
+		rooms[room] = true
+		for _, imp := range imports {
+			if imp != "keelson/"+filepath.Dir(file) { // its own external tests do not count
+				imported[imp] = true
+			}
+		}
+		if !strings.HasSuffix(file, "_test.go") {
+			packages["keelson/"+filepath.Dir(file)] = file
+		}
+	}
+	for room := range rooms {
+		if !told[room] {
+			t.Errorf("docs/architecture.md has no line for the room %s", room)
+		}
+	}
+	for room := range told {
+		if !rooms[room] {
+			t.Errorf("docs/architecture.md has a line for %s, which has no code", room)
+		}
+	}
+	for path, file := range packages {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Name.Name != "main" && !imported[path] && !onlyTested[path] {
+			t.Errorf("%s is imported by nobody", path)
+		}
+	}
+}
+
+// onlyTested packages serve the tests in their own directory and nothing else.
+var onlyTested = map[string]bool{
+	"keelson/cluster/clustertest/converge": true, "keelson/scheduler/schedtest/reference": true, "keelson/test": true, "keelson/test/unmodified": true,
 }
 
 // goFiles maps each Go file below a room to its imports.
