@@ -118,7 +118,7 @@ func ended(t *testing.T, session *mux.Session) {
 	t.Helper()
 	select {
 	case <-session.Ended():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the tunnel is still open")
 	}
 }
@@ -126,7 +126,7 @@ func ended(t *testing.T, session *mux.Session) {
 // eventuallyNone waits until the server knows that a tunnel is gone.
 func (s *server) eventuallyNone(t *testing.T, node string) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if c, err := s.Dial(t.Context(), node); c == nil && err == nil {
 			return
 		} else if c != nil {

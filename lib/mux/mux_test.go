@@ -83,7 +83,7 @@ func bothEnd(t *testing.T, errs chan error, want ...error) {
 			if !slices.ContainsFunc(want, func(w error) bool { return errors.Is(err, w) }) {
 				t.Errorf("a read or a write ended with %v, want one of %v", err, want)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("a read or a write did not end")
 		}
 	}

@@ -61,7 +61,7 @@ func template1(image string) *corev1.PodTemplateSpec {
 // seen waits until the informer has n revisions.
 func seen(t *testing.T, k *Keeper, n int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); len(k.Informer().GetIndexer().List()) != n; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); len(k.Informer().GetIndexer().List()) != n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the informer has %d revisions, want %d", len(k.Informer().GetIndexer().List()), n)
 		}
@@ -128,7 +128,7 @@ func TestAdoptsRenumbersTruncates(t *testing.T) {
 		t.Errorf("a new template: got number %d of %d revisions, want 5 of 2", s.Update.Revision, len(s.All))
 	}
 	seen(t, k, 2)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // until the informer shows the adoption
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // until the informer shows the adoption
 		objs, err := k.Informer().GetIndexer().ByIndex(framework.ByController, "web")
 		if err == nil && len(objs) == 2 {
 			break
