@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
 	k8stesting "k8s.io/client-go/testing"
 
 	"keelson/client"
@@ -46,8 +45,6 @@ func start(t *testing.T, objs ...runtime.Object) *cluster {
 func startWith(t *testing.T, configure func(*scheduler.Config), objs ...runtime.Object) *cluster {
 	t.Helper()
 	c := &cluster{Clientset: clienttest.New(objs...), t: t}
-	// Events in a plain tracker: for each that is written, the fake's own one maps all kinds anew, which costs more than the scheduler.
-	c.PrependReactor("*", "events", k8stesting.ObjectReaction(k8stesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())))
 	c.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		b, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Binding)
 		if !ok {
