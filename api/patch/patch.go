@@ -219,66 +219,27 @@ func strategic(ctx context.Context, k *kind.Kind, old kind.Object, p []byte, che
 }
 
 // divide splits old, which stays as it is, into the fields that the patch speaks of and a copy of the others: to take a whole object
-// apart for a patch of its status costs more than all else that a patch does, and most of its metadata is managedFields. A directive for the
-// object as a whole touches everything: rest is nil then.
+// apart for a patch of its status costs more than all else that a patch does. A directive for the object as a whole touches everything:
+// rest is nil then.
 func divide(k *kind.Kind, old kind.Object, patch map[string]any) (touched, rest kind.Object) {
 	from := reflect.ValueOf(old).Elem()
-	if from.Kind() != reflect.Struct || directs(patch) {
-		return kind.Named(old, k.GVK()), nil
+	for key := range patch {
+		if strings.HasPrefix(key, "$") || from.Kind() != reflect.Struct {
+			return kind.Named(old, k.GVK()), nil
+		}
 	}
 	touched, rest = k.New(), k.New()
 	in, out := reflect.ValueOf(touched).Elem(), reflect.ValueOf(rest).Elem()
 	for i := range from.NumField() {
-		value, ok := patch[jsonName(from.Type().Field(i))]
-		fields := divided(from.Field(i), value)
-		switch {
-		case !ok:
-			out.Field(i).Set(from.Field(i))
-		case fields != nil:
-			assign(in.Field(i), from.Field(i), func(name string) bool { _, ok := fields[name]; return ok })
-			assign(out.Field(i), from.Field(i), func(name string) bool { _, ok := fields[name]; return !ok })
-		default:
-			in.Field(i).Set(from.Field(i))
+		to := out
+		if _, ok := patch[jsonName(from.Type().Field(i))]; ok {
+			to = in
 		}
+		to.Field(i).Set(from.Field(i))
 	}
 	touched.GetObjectKind().SetGroupVersionKind(k.GVK())
 	rest, _ = rest.DeepCopyObject().(kind.Object)
 	return touched, rest
-}
-
-// directs tells whether a directive says something about the fields beside it.
-func directs(patch map[string]any) bool {
-	for key := range patch {
-		if strings.HasPrefix(key, "$") {
-			return true
-		}
-	}
-	return false
-}
-
-var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
-
-// divided returns what a patch says of the fields of a field, such as metadata, if they can be divided too; nil: they cannot.
-func divided(field reflect.Value, patch any) map[string]any {
-	fields, ok := patch.(map[string]any)
-	if !ok || field.Kind() != reflect.Struct || directs(fields) || reflect.PointerTo(field.Type()).Implements(unmarshaler) {
-		return nil
-	}
-	for i := range field.NumField() {
-		if jsonName(field.Type().Field(i)) == "" {
-			return nil // its fields are beside the others
-		}
-	}
-	return fields
-}
-
-// assign gives a struct those fields of another whose names are wanted.
-func assign(to, from reflect.Value, wanted func(name string) bool) {
-	for i := range from.NumField() {
-		if wanted(jsonName(from.Type().Field(i))) {
-			to.Field(i).Set(from.Field(i))
-		}
-	}
 }
 
 // unite gives obj the fields of rest that the patch does not speak of.
@@ -288,11 +249,8 @@ func unite(obj, rest kind.Object, patch map[string]any) {
 	}
 	to, from := reflect.ValueOf(obj).Elem(), reflect.ValueOf(rest).Elem()
 	for i := range to.NumField() {
-		value, ok := patch[jsonName(to.Type().Field(i))]
-		if !ok {
+		if _, ok := patch[jsonName(to.Type().Field(i))]; !ok {
 			to.Field(i).Set(from.Field(i))
-		} else if fields := divided(from.Field(i), value); fields != nil {
-			assign(to.Field(i), from.Field(i), func(name string) bool { _, ok := fields[name]; return !ok })
 		}
 	}
 }

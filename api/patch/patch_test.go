@@ -7,13 +7,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/api/core/pod"
-	"keelson/api/core/volume"
 	"keelson/api/gates"
 )
 
@@ -103,68 +101,6 @@ func TestStrategicLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestStrategicLeavesTheRestOfFields: the same within the metadata, the spec and the status. What a patch does not speak of keeps even what
-// taking apart does not.
-func TestStrategicLeavesTheRestOfFields(t *testing.T) {
-	k := pod.Pod(gates.On{})
-	raw := []byte(`{"f:status": {} }`) // written anew it has no spaces
-	was := old()
-	was.UID, was.Finalizers, was.Annotations = "u", []string{"x/a", "x/b"}, map[string]string{}
-	was.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: raw}}}
-	was.Status = corev1.PodStatus{
-		Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}, PodIPs: []corev1.PodIP{},
-	}
-	before := was.DeepCopy()
-	for p, change := range map[string]func(p *corev1.Pod){
-		`{"metadata":{"uid":"u"},"status":{"conditions":[{"type":"PodScheduled","status":"False"}]}}`: func(p *corev1.Pod) {
-			p.Status.Conditions = append([]corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}}, p.Status.Conditions...)
-		},
-		`{"metadata":{"finalizers":["x/c"]}}`:                                  func(p *corev1.Pod) { p.Finalizers = []string{"x/c", "x/a", "x/b"} },
-		`{"metadata":{"$deleteFromPrimitiveList/finalizers":["x/a"]}}`:         func(p *corev1.Pod) { p.Finalizers = []string{"x/b"} },
-		`{"metadata":{"name":null},"status":{}}`:                               func(p *corev1.Pod) { p.Name = "" },
-		`{"status":{"conditions":[{"type":"Ready","$patch":"delete"}]}}`:       func(p *corev1.Pod) { p.Status.Conditions = []corev1.PodCondition{} },
-		`{"status":{"$retainKeys":["phase"],"phase":"Failed"}}`:                func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodFailed} },
-		`{"spec":{"nodeName":"n"},"metadata":{"labels":{"$patch":"replace"}}}`: func(p *corev1.Pod) { p.Spec.NodeName, p.Labels = "n", map[string]string{} },
-	} {
-		want := before.DeepCopy()
-		change(want)
-		want.SetGroupVersionKind(k.GVK())
-		got, strict, err := Do(t.Context(), Strategic, k, was, []byte(p), true)
-		if err != nil || strict != nil {
-			t.Errorf("%s: %v, %v", p, err, strict)
-			continue
-		}
-		opts := []cmp.Option{}
-		if strings.Contains(p, `"$delete`) { // a directive for the metadata as a whole
-			opts = append(opts, cmpopts.EquateEmpty(), cmpopts.IgnoreTypes(metav1.FieldsV1{}))
-		}
-		if d := cmp.Diff(want, got, opts...); d != "" {
-			t.Errorf("%s: (-want +got)\n%s", p, d)
-		}
-		if d := cmp.Diff(before, was); d != "" {
-			t.Errorf("%s: the object that was patched has changed (-before +after)\n%s", p, d)
-		}
-	}
-}
-
-// TestStrategicInline: a field whose own fields are beside the others is no field of its own.
-func TestStrategicInline(t *testing.T) {
-	was := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
-		StorageClassName:       "s",
-		PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "a", Path: "/p"}},
-	}}
-	got, strict, err := Do(t.Context(), Strategic, volume.PersistentVolume(), was, []byte(`{"spec":{"nfs":{"server":"b"}}}`), true)
-	if err != nil || strict != nil {
-		t.Fatal(err, strict)
-	}
-	want := was.DeepCopy()
-	want.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolume"))
-	want.Spec.NFS.Server = "b"
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
-}
-
 // scribble writes into what a pod points to.
 func scribble(p *corev1.Pod) {
 	for _, m := range []map[string]string{p.Labels, p.Spec.NodeSelector} {
@@ -224,4 +160,23 @@ func FuzzDo(f *testing.F) {
 			t.Errorf("%q changed the old object:\n%s", p, d)
 		}
 	})
+}
+
+// TestDirectiveLeavesTheRest: a directive says where elements go, and nothing of the fields beside the list. A node's kubelet sends such patches.
+func TestDirectiveLeavesTheRest(t *testing.T) {
+	was := old()
+	was.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIP: "10.0.0.1",
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}},
+	}
+	p := `{"status":{"$setElementOrder/conditions":[{"type":"Ready"}],"conditions":[{"type":"Ready","status":"True"}]}}`
+	got, strict, err := Do(t.Context(), Strategic, pod.Pod(gates.On{}), was, []byte(p), true)
+	if err != nil || strict != nil {
+		t.Fatal(err, strict)
+	}
+	want := was.DeepCopy().Status
+	want.Conditions[0].Status = corev1.ConditionTrue
+	if d := cmp.Diff(want, got.(*corev1.Pod).Status); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
 }
