@@ -247,8 +247,12 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 		return nil
 	}
 	patch, err := diff(corev1.Node{Status: have.Status}, corev1.Node{Status: next})
-	if err != nil || string(patch) == "{}" {
+	if err != nil {
 		return err
+	}
+	if string(patch) == "{}" { // written within this second, also the heartbeat
+		k.recordEvents(have, &next)
+		return nil
 	}
 	if patch, err = replaceAddresses(patch, next.Addresses); err != nil {
 		return err
