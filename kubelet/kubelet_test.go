@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,6 +60,7 @@ func newHarness(t *testing.T, objs ...func(*harness)) *harness {
 		}),
 	}
 	h.api.PrependReactor("*", "pods", versions(h.api.Tracker()))
+	h.api.PrependReactor("*", "nodes", versions(h.api.Tracker()))
 	for _, o := range objs {
 		o(h)
 	}
@@ -70,7 +72,7 @@ func newHarness(t *testing.T, objs ...func(*harness)) *harness {
 	return h
 }
 
-// versions gives pods uids and resource versions, which the fake API lacks: without versions an old answer passes for news. The
+// versions gives objects of one resource uids and resource versions, which the fake API lacks: without versions an old answer passes for news. The
 // fake API calls it for one request after another.
 func versions(objects k8stesting.ObjectTracker) k8stesting.ReactionFunc {
 	store := k8stesting.ObjectReaction(objects)
@@ -78,26 +80,26 @@ func versions(objects k8stesting.ObjectTracker) k8stesting.ReactionFunc {
 	return func(a k8stesting.Action) (bool, runtime.Object, error) {
 		switch a := a.(type) {
 		case k8stesting.CreateActionImpl:
-			p, ok := a.GetObject().(*corev1.Pod)
-			if !ok {
+			if a.GetSubresource() != "" {
 				return false, nil, nil // a binding or the like
 			}
+			m := accessor(a.GetObject())
 			n++
-			p.ResourceVersion = strconv.Itoa(n)
-			if p.UID == "" {
-				p.UID = types.UID(fmt.Sprint("made-", n))
+			m.SetResourceVersion(strconv.Itoa(n))
+			if m.GetUID() == "" {
+				m.SetUID(types.UID(fmt.Sprint("made-", n)))
 			}
 		case k8stesting.UpdateActionImpl:
-			p := a.GetObject().(*corev1.Pod) //nolint:forcetypeassert // a test's update of a pod
-			o, err := objects.Get(a.GetResource(), a.GetNamespace(), p.Name)
+			m := accessor(a.GetObject())
+			o, err := objects.Get(a.GetResource(), a.GetNamespace(), m.GetName())
 			if err != nil {
 				return true, nil, err
 			}
-			if now := o.(*corev1.Pod).ResourceVersion; p.ResourceVersion != now { //nolint:forcetypeassert // nothing else is there
-				return true, nil, apierrors.NewConflict(corev1.Resource("pods"), p.Name, fmt.Errorf("version %s, now %s", p.ResourceVersion, now))
+			if now := accessor(o).GetResourceVersion(); m.GetResourceVersion() != "" && m.GetResourceVersion() != now {
+				return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), m.GetName(), fmt.Errorf("version %s, now %s", m.GetResourceVersion(), now))
 			}
 			n++
-			p.ResourceVersion = strconv.Itoa(n)
+			m.SetResourceVersion(strconv.Itoa(n))
 		case k8stesting.PatchActionImpl:
 			var body map[string]any
 			if err := json.Unmarshal(a.Patch, &body); err != nil {
@@ -118,6 +120,14 @@ func versions(objects k8stesting.ObjectTracker) k8stesting.ReactionFunc {
 		}
 		return false, nil, nil // the tracker does it
 	}
+}
+
+func accessor(o runtime.Object) metav1.Object {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		panic(err) // a test wrote what is no object of the API
+	}
+	return m
 }
 
 // run starts the kubelet and returns what stops it.
@@ -292,7 +302,6 @@ func TestNodeRegistersReady(t *testing.T) {
 	}
 }
 
-// TestExtendedResources: what somebody writes into the node's capacity stays there, and pods can have it.
 // TestNodeStatusIsRepaired: what others write into that part of the node's status which is the kubelet's does not stay.
 func TestNodeStatusIsRepaired(t *testing.T) {
 	h := newHarness(t)
@@ -330,6 +339,7 @@ func TestNodeStatusIsRepaired(t *testing.T) {
 		},
 	} {
 		n := good.DeepCopy()
+		n.ResourceVersion = "" // over whatever is there
 		spoil(&n.Status)
 		if _, err := nodes.UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
@@ -345,6 +355,7 @@ func TestNodeStatusIsRepaired(t *testing.T) {
 	}
 }
 
+// TestExtendedResources: what somebody writes into the node's capacity stays there, and pods can have it.
 func TestExtendedResources(t *testing.T) {
 	h := newHarness(t)
 	h.run()
