@@ -236,6 +236,7 @@ func whyCommand(std Stdio) *cobra.Command {
 			"  keelson why deploy/web -n shop       # of its newest pod, or the one that fares worst\n" +
 			"  keelson why svc/web                  # what each node has in the kernel for it, and what is wrong on the way\n" +
 			"  keelson why pvc/data                 # why it has no volume, and what would give it one; also hpa, ing, pdb\n" +
+			"  keelson why cronjob/backup           # when it ran, when it will, and what keeps it from that\n" +
 			"  keelson why ns/old                   # which objects and finalizers hold it; also node, crd",
 	}
 	f.add(c)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -36,6 +37,7 @@ type explained struct {
 var explainedKinds = []explained{
 	{[]string{"pvc", "persistentvolumeclaim", "persistentvolumeclaims"}, "/api/v1", "persistentvolumeclaims", false, whyClaim},
 	{[]string{"hpa", "horizontalpodautoscaler", "horizontalpodautoscalers"}, "/apis/autoscaling/v2", "horizontalpodautoscalers", false, whyAutoscaler},
+	{[]string{"cronjob", "cronjob", "cronjobs", "cj"}, "/apis/batch/v1", "cronjobs", false, whyCronJob},
 	{[]string{"ing", "ingress", "ingresses"}, "/apis/networking.k8s.io/v1", "ingresses", false, whyIngress},
 	{[]string{"pdb", "poddisruptionbudget", "poddisruptionbudgets"}, "/apis/policy/v1", "poddisruptionbudgets", false, whyBudget},
 	{[]string{"ns", "namespace", "namespaces"}, "/api/v1", "namespaces", true, whyNamespace},
@@ -145,6 +147,18 @@ func whyAutoscaler(_ *storyFlags, _ context.Context, body []byte) (*cause.Answer
 		return nil, err
 	}
 	return cause.Autoscaler(h), nil
+}
+
+func whyCronJob(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, error) {
+	cj, err := decoded[batchv1.CronJob](body)
+	if err != nil {
+		return nil, err
+	}
+	var jobs batchv1.JobList
+	l := &around{f: f}
+	l.list(ctx, "jobs", "/apis/batch/v1/namespaces/"+url.PathEscape(f.namespace)+"/jobs", &jobs)
+	c := cause.Cron{CronJob: cj, Jobs: jobs.Items, Controllers: f.component(ctx, "controller-manager", "")}
+	return l.noted(c.Explain(time.Now())), nil
 }
 
 func whyIngress(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, error) {

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cause
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/lib/cron"
+)
+
+const (
+	// mostMissed is how many missed starts are counted.
+	mostMissed = 100
+	// promptly is how long after its time a start may still be on its way.
+	promptly = 10 * time.Second
+)
+
+// Cron is a cron job, and what stands around it.
+type Cron struct {
+	CronJob *batchv1.CronJob
+	Jobs    []batchv1.Job // of its namespace
+	// Controllers is what is wrong with the controllers; empty: nothing, or nobody knows.
+	Controllers string
+}
+
+// Explain says when a cron job ran last and when it will run, and what keeps it from that.
+func (c *Cron) Explain(now time.Time) *Answer {
+	cj := c.CronJob
+	a := of("cronjob", cj)
+	a.State = plural(len(cj.Status.Active), "active job")
+	c.past(a, now)
+	switch s := c.schedule(a); {
+	case cj.DeletionTimestamp != nil:
+		a.State = "Terminating"
+		a.because("it is being deleted and starts nothing; finalizers: %s", or(some(cj.Finalizers), "none"))
+	case cj.Spec.Suspend != nil && *cj.Spec.Suspend:
+		a.State = "Suspended"
+		a.because("its spec.suspend is true: it starts nothing")
+		a.do("`kubectl patch cronjob/%s -n %s -p '{\"spec\":{\"suspend\":false}}'` lets it start again; the last start that it missed is made up for at once, "+
+			"unless it is older than spec.startingDeadlineSeconds", cj.Name, cj.Namespace)
+	case s != nil:
+		c.starts(a, s, now)
+	}
+	if c.Controllers != "" {
+		a.because("the controllers do not work, and nobody starts jobs: %s", c.Controllers)
+	}
+	return a
+}
+
+// past tells of the last start, of jobs that run, and of how the newest one ended.
+func (c *Cron) past(a *Answer, now time.Time) {
+	st := &c.CronJob.Status
+	if st.LastScheduleTime == nil {
+		a.because("it has never started a job; it was created at %s", clock(c.CronJob.CreationTimestamp.Time))
+	} else {
+		a.because("it last started a job for %s, %s ago", clock(st.LastScheduleTime.Time), since(st.LastScheduleTime.Time, now))
+	}
+	for i, r := range st.Active {
+		if i == mostNamed {
+			a.because("and %s", plural(len(st.Active)-mostNamed, "more job"))
+			break
+		}
+		a.because("job %s runs%s", r.Name, c.startedAt(r.Name))
+	}
+	if len(st.Active) > 0 {
+		a.do("`keelson why job/%s -n %s` says how its pods are", st.Active[0].Name, a.Namespace)
+	}
+	newest, how := c.newestEnded()
+	switch {
+	case newest == nil && st.LastSuccessfulTime != nil:
+		a.because("a job of it last succeeded at %s", clock(st.LastSuccessfulTime.Time))
+	case newest == nil:
+	case how.Type == batchv1.JobComplete:
+		a.because("its newest job that ended, %s, succeeded at %s", newest.Name, clock(how.LastTransitionTime.Time))
+	default:
+		last := "none has succeeded yet"
+		if st.LastSuccessfulTime != nil {
+			last = "the last success was at " + clock(st.LastSuccessfulTime.Time)
+		}
+		a.because("its newest job that ended, %s, failed: %s; %s", newest.Name, said(how.Reason, how.Message), last)
+		a.do("`kubectl logs -n %s job/%s` has its words, while its pods are kept", a.Namespace, newest.Name)
+	}
+}
+
+func (c *Cron) startedAt(job string) string {
+	for i := range c.Jobs {
+		if j := &c.Jobs[i]; j.Name == job && j.Status.StartTime != nil {
+			return " since " + clock(j.Status.StartTime.Time)
+		}
+	}
+	return ""
+}
+
+// newestEnded is the one of its jobs that was created last of those that have ended, and how it did.
+func (c *Cron) newestEnded() (newest *batchv1.Job, how *batchv1.JobCondition) {
+	for i := range c.Jobs {
+		j := &c.Jobs[i]
+		at := slices.IndexFunc(j.Status.Conditions, func(k batchv1.JobCondition) bool {
+			return (k.Type == batchv1.JobComplete || k.Type == batchv1.JobFailed) && k.Status == corev1.ConditionTrue
+		})
+		if at >= 0 && metav1.IsControlledBy(j, c.CronJob) && (newest == nil || newest.CreationTimestamp.Before(&j.CreationTimestamp)) {
+			newest, how = j, &j.Status.Conditions[at]
+		}
+	}
+	return newest, how
+}
+
+// schedule reads when it is due; nil: it never is, which it says.
+func (c *Cron) schedule(a *Answer) *cron.Schedule {
+	spec := &c.CronJob.Spec
+	zone := time.Local // the controller takes its machine's
+	if z := spec.TimeZone; z != nil {
+		var err error
+		if zone, err = time.LoadLocation(*z); err != nil {
+			a.because("its spec.timeZone %q cannot be used: %v", *z, err)
+			a.do("give it a name such as Europe/Berlin or Etc/UTC")
+			return nil
+		}
+	}
+	s, err := cron.Parse(spec.Schedule)
+	if err != nil {
+		a.because("its schedule %q cannot be read: %v", spec.Schedule, err)
+		a.do("write it as \"minute hour day-of-month month day-of-week\", such as \"*/5 * * * *\"")
+		return nil
+	}
+	return s.In(zone)
+}
+
+// starts tells of the start that is due and did not come, and of the next one.
+func (c *Cron) starts(a *Answer, s *cron.Schedule, now time.Time) {
+	cj := c.CronJob
+	from := cj.CreationTimestamp.Time
+	if t := cj.Status.LastScheduleTime; t != nil {
+		from = t.Time
+	}
+	last, missed := s.Latest(from, now.Add(-promptly), mostMissed+1)
+	if missed > 0 {
+		c.missed(a, last, missed, now)
+	}
+	next := s.Next(now)
+	if next.IsZero() {
+		a.because("its schedule %q names a date that never comes", cj.Spec.Schedule)
+		a.do("change spec.schedule")
+		return
+	}
+	zone := "of its controller's machine, taken for this one's"
+	if cj.Spec.TimeZone != nil {
+		zone = *cj.Spec.TimeZone
+	}
+	words := ""
+	switch n := len(cj.Status.Active); {
+	case n > 0 && cj.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent:
+		words = "; while its job runs that start is put off (concurrencyPolicy Forbid)"
+	case n > 0 && cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent:
+		words = "; it ends the job that runs then (concurrencyPolicy Replace)"
+	}
+	a.because("it is due next at %s, in %s (schedule %q, time zone %s)%s", clock(next), since(now, next), cj.Spec.Schedule, zone, words)
+}
+
+// missed says why the last of the starts that were due did not come.
+func (c *Cron) missed(a *Answer, last time.Time, missed int, now time.Time) {
+	cj := c.CronJob
+	lead := "the start of " + clock(last)
+	switch {
+	case missed > mostMissed:
+		lead = fmt.Sprintf("more than %d starts, the last of which was %s,", mostMissed, clock(last))
+	case missed > 1:
+		lead = fmt.Sprintf("%d starts, the last of which was %s,", missed, clock(last))
+	}
+	deadline := cj.Spec.StartingDeadlineSeconds
+	late := deadline != nil && now.Sub(last) > time.Duration(min(*deadline, int64(math.MaxInt64/time.Second)))*time.Second
+	running := len(cj.Status.Active) > 0 && cj.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent
+	switch {
+	case running && late:
+		a.because("%s did not come: job %s ran (concurrencyPolicy Forbid), and now it is past its startingDeadlineSeconds (%d)", lead, cj.Status.Active[0].Name, *deadline)
+	case running:
+		a.because("%s did not come: job %s runs (concurrencyPolicy Forbid); the last one comes when that has ended", lead, cj.Status.Active[0].Name)
+	case late:
+		a.because("%s did not come within startingDeadlineSeconds (%d), and will not", lead, *deadline)
+		a.do("raise spec.startingDeadlineSeconds, if a late start is better than none; `keelson logs controller-manager` says what the controllers did then")
+	default:
+		a.because("%s did not come", lead)
+		a.do("see whether the controllers run and what they say (`keelson status`, `keelson logs controller-manager`)")
+		a.cannot("whether its schedule was changed or it was suspended since: a changed schedule starts at its next time")
+	}
+}
+
+// since is how long it is from one time to another, in whole seconds.
+func since(from, to time.Time) string { return to.Sub(from).Round(time.Second).String() }
