@@ -43,9 +43,9 @@ func (k *Kubelet) pluginResources() (capacity, allocatable corev1.ResourceList) 
 	return k.devicePlugins.Resources()
 }
 
-// heardNode passes on that the Node object has changed.
-func (k *Kubelet) heardNode(n *corev1.Node) {
+// nodeUpdated passes on a new version of the Node object.
+func (k *Kubelet) nodeUpdated(n *corev1.Node) {
 	if k.volumes != nil {
-		k.volumes.CSI.NodeHeard(n)
+		k.volumes.CSI.NodeUpdated(n)
 	}
 }

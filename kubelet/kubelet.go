@@ -138,7 +138,7 @@ func (k *Kubelet) newNode() (err error) {
 	k.node, err = node.New(node.Config{
 		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: k.nodeIPs(),
 		Port: cfg.Port, PodCIDRs: cfg.PodCIDRs, Labels: labels, Annotations: annotations, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
-		InUse: k.volumesInUse, Plugins: k.pluginResources, Heard: k.heardNode,
+		InUse: k.volumesInUse, Plugins: k.pluginResources, Updated: k.nodeUpdated,
 		Kept: k.kept, Pressures: k.eviction.Conditions, Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir,
 		LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
 	})

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package csi has the node's CSI drivers mount and unmount the volumes of pods. Drivers come and go by package plugin, which calls
-// Register and Unregister; package volume calls SetUp and TearDown for each pod; the node's status asks InUse, statistics ask Stats. It
-// never attaches a volume: a controller does.
+// Package csi mounts and unmounts the volumes of pods by the node's CSI drivers. Its callers: package plugin registers and unregisters
+// drivers (Register, Unregister); package volume calls SetUp and TearDown for each pod; the node's status reads InUse, statistics read
+// Stats. It never attaches a volume: a controller does.
 //
-// What is mounted is known from the disk, with Kubernetes' names, so that a kubelet that was killed goes on where it was:
+// Records on the disk, with Kubernetes' names, say what is mounted, so that a restarted kubelet continues where it was:
 //
 //	plugins/kubernetes.io/csi/<driver>/<hash of handle>/   vol_data.json, globalmount: where a volume is staged
 //	plugins/kubernetes.io/csi/volumeDevices/...            the same of block volumes
@@ -34,34 +34,34 @@ import (
 	"keelson/kubelet/rootdir"
 )
 
-// Objects reads what volumes need. Objects are shared: never modified.
+// Objects reads the API objects that volumes need. They are shared: never modify them.
 type Objects interface {
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	Token(ctx context.Context, namespace, serviceAccount string, r *authv1.TokenRequest) (*authv1.TokenRequest, error)
 }
 
-// Config is what a Mounter works with.
+// Config holds the dependencies of a Mounter.
 type Config struct {
 	Dir      rootdir.Dir
 	NodeName string
 	API      kubernetes.Interface
 	Objects  Objects
-	// Node is the node's object as last heard of; nil before the node is registered. It is shared.
+	// Node returns the last observed Node object; nil before the node is registered. It is shared.
 	Node func() *corev1.Node
-	// NodeChanged asks for the node's status to be written: InUse says something else.
+	// NodeChanged requests a write of the node's status, since InUse has changed.
 	NodeChanged func()
-	// Wake has the volumes of a pod set up again.
+	// Wake makes the pod's worker call SetUp again.
 	Wake   func(uid string)
 	Events events.EventRecorder
 	Log    *slog.Logger
 }
 
-// Mounter knows the node's drivers and what they have mounted. Make it with New.
+// Mounter holds the node's drivers and the volumes that they have mounted. Make it with New.
 type Mounter struct {
 	cfg    Config
 	tokens tokens
 	stats  measured
-	kick   chan struct{} // the node's objects are to be written again
+	kick   chan struct{} // requests a new write of the node's objects
 	nodeMu chan struct{} // held while they are written
 
 	mu      sync.Mutex
@@ -69,32 +69,32 @@ type Mounter struct {
 	volumes map[key]*volume
 	waiting map[string]map[string]bool // driver -> pods that wait for it
 	news    chan struct{}              // closed when the node's object has changed
-	shown   types.UID                  // of the node that the drivers were written into
+	shown   types.UID                  // of the Node object that lists the drivers
 }
 
-// key is what a driver knows a volume by.
+// key identifies a volume: a driver and its volume handle.
 type key struct{ driver, handle string }
 
-// volume is what is known of one volume. Fields below turn belong to who holds it, pods and attached to Mounter.mu.
+// volume is the state of one volume. turn guards the fields below it; Mounter.mu guards pods and attached.
 type volume struct {
 	key
-	turn chan struct{} // holds one token while nobody works on it
+	turn chan struct{} // a mutex that can be awaited with a context: one token, absent while taken
 
-	attached bool            // a controller attaches it: it is announced in volumesInUse
+	attached bool            // a controller attaches it: listed in status.volumesInUse
 	pods     map[string]*use // by uid
-	staged   bool            // perhaps half so: it must be unstaged
-	ready    bool            // staged in this life of the kubelet
+	staged   bool            // perhaps only in part: it must be unstaged
+	ready    bool            // staged in this run of the kubelet
 	record   record          // of a staged volume
 }
 
-// use is a volume in a pod.
+// use is the use of a volume by one pod.
 type use struct {
 	record
 	names     map[string]bool // the pod's names of it
-	published bool            // in this life of the kubelet
+	published bool            // in this run of the kubelet
 }
 
-// New returns a Mounter that knows nothing. Load comes next.
+// New returns an empty Mounter. Call Load next.
 func New(cfg Config) *Mounter {
 	m := &Mounter{
 		cfg: cfg, kick: make(chan struct{}, 1), nodeMu: make(chan struct{}, 1), drivers: map[string]*driver{}, volumes: map[key]*volume{},
@@ -104,7 +104,7 @@ func New(cfg Config) *Mounter {
 	return m
 }
 
-// Error is a volume that could not be made, worded as in FailedMount events.
+// Error says why a volume could not be mounted, in the words of FailedMount events.
 type Error struct {
 	Op     string // MountVolume.MountDevice; empty: Err says all
 	Volume string
@@ -120,7 +120,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// InUse are the attached volumes that are mounted on this node, or will be.
+// InUse returns the attached volumes that are mounted on this node, or will be.
 func (m *Mounter) InUse() []corev1.UniqueVolumeName {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,8 +134,8 @@ func (m *Mounter) InUse() []corev1.UniqueVolumeName {
 	return out
 }
 
-// NodeHeard says that the node's object has changed.
-func (m *Mounter) NodeHeard(n *corev1.Node) {
+// NodeUpdated takes a new version of the Node object.
+func (m *Mounter) NodeUpdated(n *corev1.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	close(m.news)
@@ -145,7 +145,7 @@ func (m *Mounter) NodeHeard(n *corev1.Node) {
 	}
 }
 
-// again has the objects of the node written again.
+// again requests a new write of the node's objects.
 func (m *Mounter) again() {
 	select {
 	case m.kick <- struct{}{}:
@@ -153,7 +153,7 @@ func (m *Mounter) again() {
 	}
 }
 
-// use notes that a pod has a volume, and tells whether that is new to the node's status.
+// use records that a pod uses a volume. It requests a write of the node's status if the volume is new in volumesInUse.
 func (m *Mounter) use(s *spec, uid string, attached bool) (v *volume, u *use) {
 	m.mu.Lock()
 	v = m.volumeLocked(s.key)
@@ -182,7 +182,7 @@ func (m *Mounter) volumeLocked(k key) *volume {
 	return v
 }
 
-// drop forgets a pod's use, and the volume with the last one. Who calls it has the volume's turn.
+// drop removes a pod's use, and with the last use the volume. The caller holds the volume's turn.
 func (m *Mounter) drop(v *volume, uid string) {
 	m.mu.Lock()
 	delete(v.pods, uid)
@@ -196,7 +196,7 @@ func (m *Mounter) drop(v *volume, uid string) {
 	}
 }
 
-// others tells whether another pod than uid uses the volume.
+// others reports whether a pod other than uid uses the volume.
 func (m *Mounter) others(v *volume, uid string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

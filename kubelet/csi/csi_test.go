@@ -375,7 +375,7 @@ func TestAttachedVolumes(t *testing.T) {
 		b.mu.Lock()
 		b.node = n
 		b.mu.Unlock()
-		b.m.NodeHeard(n)
+		b.m.NodeUpdated(n)
 	}
 	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: attachmentID(key{driverName, "handle"}, "n")}, Spec: storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "n"}}
 	a.Status = storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"device": "sdx"}}

@@ -18,7 +18,7 @@ import (
 	"keelson/kubelet/rootdir"
 )
 
-// callWithin is how long a driver may take for one call, as in Kubernetes.
+// callWithin is the time limit of one call to a driver, as in Kubernetes.
 const callWithin = 2 * time.Minute
 
 // driver is a registered driver.
@@ -38,7 +38,7 @@ type driver struct {
 	caps map[csiapi.NodeServiceCapability_RPC_Type]bool
 }
 
-// dial makes a driver's connection. endpoint is as its registrar names it.
+// dial connects to a driver at the endpoint that its registrar named.
 func dial(name, socket, endpoint string, dir rootdir.Dir) (*driver, error) {
 	rel, standard, ok := dir.Rel(endpoint)
 	if !ok || rel == "" {
@@ -58,7 +58,7 @@ func (d *driver) pathSeen(rel string) string {
 	return d.dir.AsSeenBy(string(d.dir)+"/"+rel, d.standard)
 }
 
-// learn asks the driver what it can do, once.
+// learn asks the driver once for its capabilities.
 func (d *driver) learn(ctx context.Context) error {
 	d.mu.Lock()
 	known := d.caps != nil
@@ -80,14 +80,14 @@ func (d *driver) learn(ctx context.Context) error {
 	return nil
 }
 
-// can tells whether the driver has said that it can do so.
+// can reports whether the driver has a capability.
 func (d *driver) can(what csiapi.NodeServiceCapability_RPC_Type) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.caps[what]
 }
 
-// call asks a driver, for so long at most.
+// call calls a driver with a time limit.
 func call[Q, A any](ctx context.Context, within time.Duration, fn func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -95,10 +95,10 @@ func call[Q, A any](ctx context.Context, within time.Duration, fn func(context.C
 	return a, worded(err)
 }
 
-// maxWords bounds what an event says of a driver's error.
+// maxWords bounds the text of a driver's error in an event.
 const maxWords = 1024
 
-// worded is a driver's error in words that users can bear.
+// worded returns a driver's error without its wrapping and with a bounded message, for events.
 func worded(err error) error {
 	s, ok := grpcstatus.FromError(err)
 	if err == nil || !ok {
@@ -119,14 +119,14 @@ func code(err error) codes.Code {
 	return codes.Unknown
 }
 
-// registered is the driver of a name; nil: there is none now.
+// registered returns the driver of that name; nil: none is registered now.
 func (m *Mounter) registered(name string) *driver {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.drivers[name]
 }
 
-// awaited is the driver of a name. Without one it is an error, and the pod is woken when the driver comes.
+// awaited returns the driver of that name. If none is registered it returns an error, and the pod is woken when one registers.
 func (m *Mounter) awaited(name, uid string) (*driver, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

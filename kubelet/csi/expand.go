@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// expand has the file system grown to the volume's size when the claim does not have that yet. It never holds up a pod: an event tells
-// what failed, and it is tried again.
+// expand grows the file system to the volume's size if the claim's status is smaller. It never delays a pod: a failure is recorded as
+// an event and retried.
 func (m *Mounter) expand(ctx context.Context, j *job, target string) {
 	want := larger(j.Claim, j.PV)
 	if want == nil || j.ReadOnly {
@@ -38,7 +38,7 @@ func (m *Mounter) expand(ctx context.Context, j *job, target string) {
 	}
 }
 
-// larger is the volume's size when it is more than the claim says that it has, and nobody else is at work on it.
+// larger returns the volume's size if it exceeds the claim's status.capacity and no other expansion is under way.
 func larger(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) *resource.Quantity {
 	have, ok := c.Status.Capacity[corev1.ResourceStorage]
 	want := v.Spec.Capacity[corev1.ResourceStorage]
@@ -70,7 +70,7 @@ func (m *Mounter) nodeExpand(ctx context.Context, j *job, target string, size in
 	return err
 }
 
-// expanded writes into the claim that it has its size.
+// expanded writes the new size into the claim's status.
 func (m *Mounter) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, size resource.Quantity) error {
 	conditions := []corev1.PersistentVolumeClaimCondition{}
 	for _, cond := range c.Status.Conditions {

@@ -20,11 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// nodeIDs is the annotation of a node that tells its id of each driver, as JSON.
+// nodeIDs is the annotation with the node's id for each driver, as JSON.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
-// Run makes the node's CSINode, writes what drivers say again when somebody has deleted the node, and unstages what nobody uses, until
-// ctx is done. The node is registered.
+// Run creates the node's CSINode, writes the drivers again after the Node object was deleted, and unstages unused volumes, until ctx is
+// done. The node must be registered.
 func (m *Mounter) Run(ctx context.Context) {
 	m.again()
 	wait := time.Second
@@ -58,10 +58,10 @@ func (m *Mounter) Run(ctx context.Context) {
 	}
 }
 
-// publish writes all registered drivers into the node's objects. Drivers there that are not registered stay: they may be on their way.
+// publish writes all registered drivers into the node's objects. Drivers listed there that are not registered stay: they may register soon.
 func (m *Mounter) publish(ctx context.Context) error { return m.write(ctx, "") }
 
-// withdraw takes a driver out of the node's objects. Labels stay: other drivers may have the same, and volumes their affinity.
+// withdraw removes a driver from the node's objects. Its topology labels stay: other drivers may use them, and volumes' node affinity.
 func (m *Mounter) withdraw(ctx context.Context, name string) error { return m.write(ctx, name) }
 
 // write writes the node's objects, without the driver called gone unless it is registered again.
@@ -100,7 +100,7 @@ func (m *Mounter) write(ctx context.Context, gone string) error {
 	return nil
 }
 
-// writeNode writes labels of topology, and ids.
+// writeNode writes topology labels and node ids.
 func (m *Mounter) writeNode(ctx context.Context, n *corev1.Node, all map[string]*driver, gone string) error {
 	labels, ids, err := describe(n, all, gone)
 	if err != nil {
@@ -127,12 +127,12 @@ func (m *Mounter) writeNode(ctx context.Context, n *corev1.Node, all map[string]
 	return err
 }
 
-// describe is what the node lacks of the drivers' labels, and all ids.
+// describe returns the topology labels that the node lacks, and all node ids.
 func describe(n *corev1.Node, all map[string]*driver, gone string) (labels map[string]string, ids string, err error) {
 	labels = map[string]string{}
 	known := map[string]string{}
 	if old := n.Annotations[nodeIDs]; old != "" && json.Unmarshal([]byte(old), &known) != nil {
-		known = map[string]string{} // nobody else writes it
+		known = map[string]string{} // only the kubelet writes it
 	}
 	delete(known, gone)
 	for name, d := range all {
@@ -154,7 +154,7 @@ func describe(n *corev1.Node, all map[string]*driver, gone string) (labels map[s
 	return labels, string(b), err
 }
 
-// writeCSINode makes the node's CSINode, or brings it up to date.
+// writeCSINode creates or updates the node's CSINode.
 func (m *Mounter) writeCSINode(ctx context.Context, n *corev1.Node, all map[string]*driver, gone string) error {
 	api := m.cfg.API.StorageV1().CSINodes()
 	have, err := api.Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
@@ -170,7 +170,7 @@ func (m *Mounter) writeCSINode(ctx context.Context, n *corev1.Node, all map[stri
 		return err
 	}
 	if i := slices.IndexFunc(have.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" }); i >= 0 && have.OwnerReferences[i].UID != n.UID {
-		uid := have.UID // of a node that is gone: it is collected, and with it what is written into it
+		uid := have.UID // owned by a deleted Node object: the garbage collector will delete it
 		if err := api.Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -185,7 +185,7 @@ func (m *Mounter) writeCSINode(ctx context.Context, n *corev1.Node, all map[stri
 	if !apierrors.IsInvalid(err) {
 		return err
 	}
-	// What a driver said cannot be changed, only taken away and said anew.
+	// A driver's entry is immutable: it can only be removed and added anew.
 	next.Spec.Drivers = slices.DeleteFunc(have.DeepCopy().Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return all[d.Name] != nil })
 	if len(next.Spec.Drivers) == len(have.Spec.Drivers) {
 		return err

@@ -13,7 +13,7 @@ import (
 	"keelson/lib/inroot"
 )
 
-// record is what the disk says of a volume, in Kubernetes' words. No container sees it.
+// record is a volume's vol_data.json, with Kubernetes' field names. No container sees it.
 type record struct {
 	SpecVolID    string `json:"specVolID"` // names its directory
 	VolumeHandle string `json:"volumeHandle"`
@@ -33,7 +33,7 @@ const (
 
 func (r *record) key() key { return key{r.DriverName, r.VolumeHandle} }
 
-// save writes a record into dir, which it makes.
+// save creates dir and writes the record into it.
 func (r *record) save(root *inroot.Dir, dir string) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *record) save(root *inroot.Dir, dir string) error {
 	return root.Rename(at+".new", at)
 }
 
-// read reads the record in dir; name is what it must be called.
+// read reads the record in dir. name is the volume name that it must have.
 func read(root *inroot.Dir, dir, name string) (record, error) {
 	var r record
 	b, err := root.ReadFile(filepath.Join(dir, dataFile), maxData)
@@ -65,7 +65,7 @@ func read(root *inroot.Dir, dir, name string) (record, error) {
 	return r, err
 }
 
-// parse reads a record, and checks that it leads to no other place than its own.
+// parse parses a record and checks that it names its own directory and no other.
 func parse(b []byte) (record, error) {
 	var r record
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -82,7 +82,7 @@ func parse(b []byte) (record, error) {
 	return r, nil
 }
 
-// ofPod are the records of a pod, and the directories whose record cannot be read.
+// ofPod returns a pod's records, and the directories whose record is unreadable.
 func ofPod(root *inroot.Dir, uid string) (found []record, damaged []string, err error) {
 	for _, kind := range []string{mountsOf, devicesOf} {
 		dir := filepath.Join("pods", uid, kind)
@@ -108,7 +108,7 @@ func ofPod(root *inroot.Dir, uid string) (found []record, damaged []string, err 
 	return found, damaged, nil
 }
 
-// Load finds what an earlier life has mounted. pods are those that have a directory.
+// Load finds the volumes that an earlier run has mounted. pods are the pods that have a directory.
 func (m *Mounter) Load(pods []string) error {
 	root, err := inroot.Open(string(m.cfg.Dir))
 	if err != nil {
@@ -130,7 +130,7 @@ func (m *Mounter) Load(pods []string) error {
 	return m.loadStaged(root)
 }
 
-// loaded is the volume of a record that is on the disk, used by a pod or, without uid, by nobody.
+// loaded returns the volume of a record on the disk. It is used by the pod uid, or by no pod if uid is empty.
 func (m *Mounter) loaded(r *record, uid string) *volume {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"keelson/kubelet/plugin"
 )
 
-// Register takes up a driver: it is asked which node it runs on, and its answer is written into the node's objects. One of the same name
-// behind another socket is replaced.
+// Register registers a driver: it calls NodeGetInfo and writes the answer into the node's objects. It replaces a driver of the same name
+// with another socket.
 func (m *Mounter) Register(ctx context.Context, i plugin.Info) error {
 	if err := acceptable(i); err != nil {
 		return err
@@ -57,13 +57,13 @@ func (m *Mounter) Register(ctx context.Context, i plugin.Info) error {
 	return nil
 }
 
-// Unregister gives up a driver whose socket has gone. What it has mounted stays; it is unmounted when it comes back.
+// Unregister removes a driver whose socket is gone. Its mounts stay until it registers again and can unmount them.
 func (m *Mounter) Unregister(ctx context.Context, i plugin.Info) {
 	m.mu.Lock()
 	d := m.drivers[i.Name]
 	if d == nil || d.socket != i.Socket {
 		m.mu.Unlock()
-		return // another one of this name has come
+		return // another driver of this name has registered
 	}
 	delete(m.drivers, i.Name)
 	m.mu.Unlock()
@@ -74,7 +74,7 @@ func (m *Mounter) Unregister(ctx context.Context, i plugin.Info) {
 	}
 }
 
-// wakeWaiting wakes the pods that wait for a driver, and has volumes unstaged that nobody uses.
+// wakeWaiting wakes the pods that wait for a driver, and starts the unstaging of unused volumes.
 func (m *Mounter) wakeWaiting(name string) {
 	m.mu.Lock()
 	uids := slices.Collect(maps.Keys(m.waiting[name]))
@@ -86,7 +86,7 @@ func (m *Mounter) wakeWaiting(name string) {
 	m.again()
 }
 
-// acceptable checks what a registrar says of a driver.
+// acceptable checks a registrar's data about a driver.
 func acceptable(i plugin.Info) error {
 	if len(i.Name) > 63 || len(validation.IsDNS1123Subdomain(strings.ToLower(i.Name))) > 0 {
 		return fmt.Errorf("%.100q is no name of a CSI driver: up to 63 letters, digits, dashes and dots", i.Name)
@@ -104,7 +104,7 @@ const (
 	maxSegments = 64
 )
 
-// heard checks and keeps what a driver says of the node.
+// heard checks and keeps a driver's answer to NodeGetInfo.
 func (d *driver) heard(info *csiapi.NodeGetInfoResponse) error {
 	d.id, d.max, d.segments = info.GetNodeId(), info.GetMaxVolumesPerNode(), info.GetAccessibleTopology().GetSegments()
 	switch {

@@ -23,25 +23,25 @@ import (
 	"keelson/lib/inroot"
 )
 
-// Volume is a volume that a pod has.
+// Volume is a mounted volume of a pod.
 type Volume struct {
-	// Path is where it lies: a directory, or for a block volume what the driver has put there, a device.
+	// Path is the mounted directory, or the device of a block volume.
 	Path string
-	// OwnedByGroup: the kubelet gives what is in it to the pod's fsGroup. Fresh: it has just been published.
+	// OwnedByGroup: the kubelet sets the owner of its files to the pod's fsGroup. Fresh: it has just been published.
 	OwnedByGroup, Fresh bool
 	// Refresh is when to call SetUp again; zero: never.
 	Refresh time.Time
 }
 
 const (
-	// attachedWithin is how long a pod waits for its volume before an event tells of it.
+	// attachedWithin is how long a pod waits for the attachment before an event is recorded.
 	attachedWithin = 2*time.Minute + 3*time.Second
-	// republishEvery is how often a driver that requires it publishes anew, and how often a volume is compared with its claim's size.
+	// republishEvery is the interval for drivers with requiresRepublish, and for comparing a volume with its claim's size.
 	republishEvery = time.Minute
 )
 
-// SetUp has the volume mounted in the pod's directory, and does nothing where it is. It waits for the volume to be attached. Errors that
-// users should read are *Error.
+// SetUp mounts the volume in the pod's directory; if it is mounted already, it does nothing. It waits until the volume is attached. Errors
+// for users are *Error.
 func (m *Mounter) SetUp(ctx context.Context, r Request) (Volume, error) {
 	s, err := specOf(r)
 	if err != nil {
@@ -56,7 +56,7 @@ func (m *Mounter) SetUp(ctx context.Context, r Request) (Volume, error) {
 		err = d.learn(ctx)
 	}
 	if v, ok := m.kept(s); err != nil && ok {
-		return v, nil // it is asked what is new when it comes back
+		return v, nil // it republishes after it has registered again
 	}
 	if err != nil && s.Inline != nil {
 		return Volume{}, &Error{s.op("SetUp", ""), s.name, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: %w", err)}
@@ -73,7 +73,7 @@ func (m *Mounter) SetUp(ctx context.Context, r Request) (Volume, error) {
 	return m.setUp(ctx, &job{spec: s, object: obj, driver: d, volume: v, use: u, uid: string(r.Pod.UID)})
 }
 
-// kept is a volume that a driver has published in the pod and that is mounted still, though the driver is away.
+// kept returns a volume that is still mounted in the pod while its driver is not registered.
 func (m *Mounter) kept(s *spec) (Volume, bool) {
 	root, err := inroot.Open(string(m.cfg.Dir))
 	if err != nil {
@@ -87,7 +87,7 @@ func (m *Mounter) kept(s *spec) (Volume, bool) {
 	return Volume{Path: m.at(target)}, true
 }
 
-// mounted tells whether a volume was published, by the disk and the kernel: a machine that was started anew has no mounts.
+// mounted reports whether a volume is published. It checks record and mount table, since mounts do not survive a reboot.
 func mounted(root *inroot.Dir, dir, target string) bool {
 	if _, err := root.Lstat(filepath.Join(dir, published)); err != nil {
 		return false
@@ -96,7 +96,7 @@ func mounted(root *inroot.Dir, dir, target string) bool {
 	return err == nil && i.MountRoot
 }
 
-// object is the CSIDriver; nil: there is none.
+// object returns the CSIDriver object; nil: there is none.
 func (m *Mounter) object(ctx context.Context, s *spec) (*storagev1.CSIDriver, error) {
 	obj, err := m.cfg.API.StorageV1().CSIDrivers().Get(ctx, s.driver, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -118,7 +118,7 @@ func (m *Mounter) object(ctx context.Context, s *spec) (*storagev1.CSIDriver, er
 	return obj, nil
 }
 
-// job is one SetUp, which has the volume's turn.
+// job is one call of SetUp. It holds the volume's turn.
 type job struct {
 	*spec
 	object  *storagev1.CSIDriver
@@ -126,7 +126,7 @@ type job struct {
 	volume  *volume
 	use     *use
 	uid     string
-	context map[string]string // what attaching said
+	context map[string]string // the VolumeAttachment's attachmentMetadata (publish context)
 	root    *inroot.Dir
 }
 
@@ -162,10 +162,10 @@ func (m *Mounter) setUp(ctx context.Context, j *job) (Volume, error) {
 	return out, nil
 }
 
-// soon is when a volume is looked at again; pods that started together do not come back together.
+// soon is when SetUp runs again. A random part spreads pods that started together.
 func soon() time.Time { return time.Now().Add(republishEvery + rand.N(republishEvery/4)) } //nolint:gosec // no secret
 
-// there tells whether the driver has published the volume in the pod, in this life of the kubelet or an earlier one.
+// there reports whether the volume is published in the pod, by this run of the kubelet or an earlier one.
 func (j *job) there(dir, target string) bool {
 	if mounted(j.root, dir, target) {
 		return true
@@ -174,7 +174,7 @@ func (j *job) there(dir, target string) bool {
 	return err == nil && j.use.published // some drivers mount nothing
 }
 
-// group is what a driver that gives volumes to groups itself is told.
+// group is the fsGroup for a driver that applies it itself (VOLUME_MOUNT_GROUP).
 func (j *job) group() string {
 	sc := j.Pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil || j.block || !j.driver.can(csiapi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) {
@@ -217,7 +217,7 @@ func (m *Mounter) stage(ctx context.Context, j *job, group string) error {
 	if err := j.use.save(j.root, dir); err != nil {
 		return err
 	}
-	j.volume.staged, j.volume.record = true, j.use.record // or half so: it must be unstaged
+	j.volume.staged, j.volume.record = true, j.use.record // or in part: it must be unstaged
 	if err := j.root.MkdirAll(target, 0o750); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (m *Mounter) publishVolume(ctx context.Context, j *job, target, group strin
 	if err != nil {
 		return err
 	}
-	if err := j.root.MkdirAll(filepath.Dir(target), 0o750); err != nil { // what lies there the driver makes
+	if err := j.root.MkdirAll(filepath.Dir(target), 0o750); err != nil { // the driver creates target itself
 		return err
 	}
 	req := &csiapi.NodePublishVolumeRequest{
@@ -256,7 +256,7 @@ func (m *Mounter) publishVolume(ctx context.Context, j *job, target, group strin
 	return nil
 }
 
-// volumeContext is the volume's context as the driver is told it, and the secrets.
+// volumeContext returns the volume context and the secrets of NodePublishVolume.
 func (m *Mounter) volumeContext(ctx context.Context, j *job) (info, secrets map[string]string, err error) {
 	if j.Inline != nil && j.Inline.NodePublishSecretRef != nil {
 		secrets, err = m.secrets(ctx, &corev1.SecretReference{Namespace: j.Pod.Namespace, Name: j.Inline.NodePublishSecretRef.Name})

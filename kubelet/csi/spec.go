@@ -17,21 +17,21 @@ import (
 	volumeapi "keelson/api/core/volume"
 )
 
-// Request is a volume of a pod: either a claim's, or one that the pod describes itself.
+// Request is a volume of a pod: a claim's PersistentVolume, or an inline volume.
 type Request struct {
 	Pod      *corev1.Pod
-	Name     string // the pod's name of it
+	Name     string // the volume's name in the pod
 	Claim    *corev1.PersistentVolumeClaim
 	PV       *corev1.PersistentVolume
 	Inline   *corev1.CSIVolumeSource
 	ReadOnly bool
 }
 
-// spec is a request in the terms of CSI.
+// spec is a request in CSI's terms.
 type spec struct {
 	key
 	Request
-	name       string // in paths and messages: of the PersistentVolume, or the pod's
+	name       string // in paths and messages: the PersistentVolume's, or the volume's name in the pod
 	block      bool
 	fsType     string
 	attributes map[string]string
@@ -40,11 +40,11 @@ type spec struct {
 }
 
 const (
-	// mountsOf are where volumes of CSI drivers lie in a pod's directory, devicesOf where block volumes do.
+	// mountsOf is the directory of a pod's CSI volumes, devicesOf that of its block volumes.
 	mountsOf  = "volumes/kubernetes.io~csi"
 	devicesOf = "volumeDevices/kubernetes.io~csi"
 	staging   = "plugins/kubernetes.io/csi"
-	// blockRecords are of staged block volumes, which a driver may make to a directory or to a file.
+	// blockRecords holds the records of staged block volumes, whose target may be a directory or a file.
 	blockRecords = "volumeDevices/records"
 )
 
@@ -73,7 +73,7 @@ func specOf(r Request) (*spec, error) {
 	return s, nil
 }
 
-// inlineHandle names a volume that lives and dies with its pod.
+// inlineHandle is the volume handle of an inline (ephemeral) volume.
 func inlineHandle(uid, name string) string {
 	sum := sha256.Sum256([]byte(uid + name))
 	return "csi-" + hex.EncodeToString(sum[:])
@@ -94,7 +94,7 @@ func (s *spec) lifecycle() storagev1.VolumeLifecycleMode {
 	return storagev1.VolumeLifecyclePersistent
 }
 
-// op is the step of a volume's life as events call it.
+// op is the operation's name in events.
 func (s *spec) op(mount, block string) string {
 	if s.block {
 		return "MapVolume." + block
@@ -102,16 +102,16 @@ func (s *spec) op(mount, block string) string {
 	return "MountVolume." + mount
 }
 
-// unique is the volume's name in the status of nodes.
+// unique is the volume's name in the node's status (volumesInUse, volumesAttached).
 func (k key) unique() corev1.UniqueVolumeName { return volumeapi.UniqueName(k.driver, k.handle) }
 
-// attachmentID is the name that the controller gives the VolumeAttachment.
+// attachmentID is the name of the VolumeAttachment that the controller creates.
 func attachmentID(k key, node string) string {
 	sum := sha256.Sum256([]byte(k.handle + k.driver + node))
 	return "csi-" + hex.EncodeToString(sum[:])
 }
 
-// stagedAt is the directory of a staged volume, within the kubelet's; target is where the driver stages it.
+// stagedAt returns the directory of a staged volume, relative to the kubelet's; target is the staging path.
 func (k key) stagedAt(block bool, name string) (dir, target string) {
 	if block {
 		return filepath.Join(staging, blockRecords, name), filepath.Join(staging, "volumeDevices/staging", name)
@@ -121,7 +121,7 @@ func (k key) stagedAt(block bool, name string) (dir, target string) {
 	return dir, filepath.Join(dir, "globalmount")
 }
 
-// publishedAt is the directory of a pod's record, within the kubelet's; target is where the driver publishes the volume.
+// publishedAt returns the directory of a pod's record, relative to the kubelet's; target is the path for NodePublishVolume.
 func publishedAt(uid string, block bool, name string) (dir, target string) {
 	if block {
 		return filepath.Join("pods", uid, devicesOf, name), filepath.Join(staging, "volumeDevices/publish", name, uid)
@@ -130,14 +130,14 @@ func publishedAt(uid string, block bool, name string) (dir, target string) {
 	return dir, filepath.Join(dir, "mount")
 }
 
-// PublishedAt is where a volume lies in a pod, within the kubelet's directory. name is the PersistentVolume's, or the pod's for a volume
-// that the pod describes itself.
+// PublishedAt returns the path of a pod's volume, relative to the kubelet's directory. name is the PersistentVolume's, or for an inline
+// volume its name in the pod.
 func PublishedAt(uid, name string) string {
 	_, target := publishedAt(uid, false, name)
 	return target
 }
 
-// capability is how the pod uses the volume. group is for drivers that give volumes to groups themselves.
+// capability returns the VolumeCapability of the pod's use. group is for drivers that apply fsGroup themselves.
 func (s *spec) capability(d *driver, group string) *csiapi.VolumeCapability {
 	c := &csiapi.VolumeCapability{AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: s.access(d)}}
 	if s.block {
@@ -169,7 +169,7 @@ func (s *spec) access(d *driver) csiapi.VolumeCapability_AccessMode_Mode {
 	return csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 }
 
-// ownedByGroup tells whether the kubelet gives what is in the volume to the pod's fsGroup.
+// ownedByGroup reports whether the kubelet sets the owner of the volume's files to the pod's fsGroup.
 func (s *spec) ownedByGroup(o *storagev1.CSIDriver) bool {
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	if o != nil && o.Spec.FSGroupPolicy != nil {

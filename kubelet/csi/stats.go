@@ -10,7 +10,7 @@ import (
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// Usage is what a driver says of a volume; what it does not say is nil.
+// Usage holds a driver's volume statistics; missing values are nil.
 type Usage struct {
 	At                        time.Time
 	Capacity, Available, Used *int64
@@ -19,19 +19,19 @@ type Usage struct {
 }
 
 const (
-	// usageFor is how long a driver's answer is good.
+	// usageFor is how long a driver's answer is cached.
 	usageFor = time.Minute
 	// usageWithin is how long a summary waits for a driver.
 	usageWithin = 3 * time.Second
 )
 
-// measured is what drivers said lately, by pod and volume.
+// measured caches the drivers' answers by pod and volume.
 type measured struct {
 	mu sync.Mutex
 	of map[string]map[string]*reading
 }
 
-// reading is one answer. Its lock is held while the driver is asked.
+// reading is one answer. Its lock is held during the call to the driver.
 type reading struct {
 	mu    sync.Mutex
 	at    time.Time
@@ -56,8 +56,8 @@ func (s *measured) forget(uid string) {
 	delete(s.of, uid)
 }
 
-// Stats is what the driver says of a volume that is published in a pod, at most a minute old; nil: it says nothing. A driver that hangs
-// is asked again after a minute.
+// Stats returns the driver's statistics of a published volume, at most a minute old; nil: none. A driver that hangs is called again after
+// a minute.
 func (m *Mounter) Stats(ctx context.Context, uid, name string) *Usage {
 	r, d := m.find(uid, name)
 	if d == nil || !d.can(csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS) {
@@ -65,7 +65,7 @@ func (m *Mounter) Stats(ctx context.Context, uid, name string) *Usage {
 	}
 	last := m.stats.reading(uid, name)
 	if !last.mu.TryLock() {
-		return nil // somebody else asks
+		return nil // another caller asks at this moment
 	}
 	defer last.mu.Unlock()
 	if !last.at.IsZero() && time.Since(last.at) < usageFor {
@@ -90,7 +90,7 @@ func (m *Mounter) Stats(ctx context.Context, uid, name string) *Usage {
 	return last.usage
 }
 
-// find is a published volume of a pod by the pod's name of it, and its driver; nil: there is none now.
+// find returns a published volume by its name in the pod, and its driver; nil: there is none now.
 func (m *Mounter) find(uid, name string) (record, *driver) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

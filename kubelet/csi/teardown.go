@@ -16,8 +16,8 @@ import (
 	"keelson/lib/linux"
 )
 
-// TearDown has the pod's volumes unpublished, and those that no other pod uses unstaged. The pod has no process any more. What fails is
-// tried again by calling it again; the other volumes do not wait.
+// TearDown unpublishes the pod's volumes and unstages those that no other pod uses. The pod must have no process left. The caller retries
+// after an error; one failed volume does not stop the others.
 func (m *Mounter) TearDown(ctx context.Context, uid string) error {
 	root, err := inroot.Open(string(m.cfg.Dir))
 	if errors.Is(err, unix.ENOENT) {
@@ -27,7 +27,7 @@ func (m *Mounter) TearDown(ctx context.Context, uid string) error {
 		return fmt.Errorf("open the kubelet's directory: %w", err)
 	}
 	defer func() { _ = root.Close() }() // O_PATH
-	records, _, err := ofPod(root, uid) // of a damaged record the mount goes with the pod's directory
+	records, _, err := ofPod(root, uid) // the mount of a damaged record is removed with the pod's directory
 	if err != nil {
 		return fmt.Errorf("look for the pod's volumes: %w", err)
 	}
@@ -55,7 +55,7 @@ func tearDownOp(r *record) string {
 	return "UnmountVolume.TearDown"
 }
 
-// release forgets volumes that the pod waited for and of which nothing was mounted.
+// release drops volumes for which the pod waited and of which nothing was mounted.
 func (m *Mounter) release(ctx context.Context, uid string, known map[key]bool) {
 	m.mu.Lock()
 	var all []*volume
@@ -89,7 +89,7 @@ func (m *Mounter) tearDown(ctx context.Context, root *inroot.Dir, uid string, r 
 	}
 	defer v.end()
 	dir, target := publishedAt(uid, r.Block, r.SpecVolID)
-	// Also when nothing is there: a driver that did not answer in time may be about to mount.
+	// Call the driver even if nothing is mounted: a call that timed out may still mount.
 	_, err := call(ctx, d.within, d.node.NodeUnpublishVolume, &csiapi.NodeUnpublishVolumeRequest{VolumeId: r.VolumeHandle, TargetPath: d.pathSeen(target)})
 	if err != nil && code(err) != codes.NotFound {
 		return err
@@ -111,7 +111,7 @@ func (m *Mounter) tearDown(ctx context.Context, root *inroot.Dir, uid string, r 
 
 func (m *Mounter) at(rel string) string { return filepath.Join(string(m.cfg.Dir), rel) }
 
-// clean removes what a driver has left at a place that it has given back: mounts, and an empty directory or a file.
+// clean removes what a driver left at its target after it unmounted: mounts, an empty directory or a file.
 func clean(root *inroot.Dir, path, rel string) error {
 	i, err := root.Lstat(rel)
 	if errors.Is(err, unix.ENOENT) {
@@ -132,7 +132,7 @@ func clean(root *inroot.Dir, path, rel string) error {
 	return err
 }
 
-// unstage has a volume unstaged that nobody uses. Who calls it has the volume's turn.
+// unstage unstages a volume that no pod uses. The caller holds the volume's turn.
 func (m *Mounter) unstage(ctx context.Context, root *inroot.Dir, d *driver, v *volume) error {
 	if !v.staged {
 		return nil
@@ -152,7 +152,7 @@ func (m *Mounter) unstage(ctx context.Context, root *inroot.Dir, d *driver, v *v
 	return nil
 }
 
-// unstageUnused has volumes unstaged that are staged and that no pod uses: an earlier life was killed between two steps.
+// unstageUnused unstages volumes that no pod uses: an earlier run was killed between two steps.
 func (m *Mounter) unstageUnused(ctx context.Context) {
 	m.mu.Lock()
 	var all []*volume
@@ -167,7 +167,7 @@ func (m *Mounter) unstageUnused(ctx context.Context) {
 	}
 	root, err := inroot.Open(string(m.cfg.Dir))
 	if err != nil {
-		return // the next pod's volumes tell of it
+		return // the next pod's SetUp reports it
 	}
 	defer func() { _ = root.Close() }() // O_PATH
 	for _, v := range all {

@@ -13,16 +13,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// tokensKey is where a driver finds the tokens that it asked for.
+// tokensKey is the key of the requested tokens in the volume context.
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
-// tokens are kept until most of their life has passed, so that publishing every minute asks for few.
+// tokens caches tokens until most of their lifetime has passed, so that republishing every minute requests few.
 type tokens struct {
 	mu sync.Mutex
 	of map[string]map[string]token // pod's uid -> audience
 }
 
-// token is one, as the driver gets it.
+// token is a token in the JSON that drivers read.
 type token struct {
 	Token   string      `json:"token"`
 	Expires metav1.Time `json:"expirationTimestamp"`
@@ -32,7 +32,7 @@ type token struct {
 
 const hour = int64(3600)
 
-// tokensFor are the tokens of the pod's service account that the driver asks for, as JSON; empty: it asks for none.
+// tokensFor returns the service account tokens that the driver requests, as JSON; empty: it requests none.
 func (m *Mounter) tokensFor(ctx context.Context, j *job) (string, error) {
 	if j.object == nil || len(j.object.Spec.TokenRequests) == 0 {
 		return "", nil

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// recorded is what events have said of the node in this life of the kubelet.
+// recorded is what this run of the kubelet has recorded in events of the node.
 type recorded struct {
 	starting      bool
 	rebooted      bool
@@ -16,12 +16,12 @@ type recorded struct {
 	conditions    map[corev1.NodeConditionType]corev1.ConditionStatus
 }
 
-// nothingRecorded needs no event for a node that is not ready at first.
+// nothingRecorded is the state at start. A node that is not ready at first needs no event.
 func nothingRecorded() recorded {
 	return recorded{conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: corev1.ConditionFalse}}
 }
 
-// reasons are those of the events that say how a condition is.
+// reasons are the event reasons for each condition that becomes true or false.
 var reasons = []struct {
 	kind      corev1.NodeConditionType
 	so, notSo string
@@ -32,7 +32,7 @@ var reasons = []struct {
 	{kind: corev1.NodeReady, so: "NodeReady", notSo: "NodeNotReady"},
 }
 
-// recordEvents makes events of what is new in a status that has been written over have's, by Kubernetes' names.
+// recordEvents records Kubernetes' events for what a written status changed, compared with have.
 func (k *Keeper) recordEvents(have *corev1.Node, now *corev1.NodeStatus) {
 	if !k.recorded.starting {
 		k.recorded.starting = true
@@ -69,7 +69,7 @@ func (k *Keeper) recordState(reason string) {
 	k.cfg.Events.Eventf(k.Ref(), corev1.EventTypeNormal, reason, "Node %s status is now: %s", k.cfg.Name, reason)
 }
 
-// conditionOf is the state of a condition; empty: it is not there.
+// conditionOf returns the status of a condition; empty: the condition is missing.
 func conditionOf(s *corev1.NodeStatus, kind corev1.NodeConditionType) corev1.ConditionStatus {
 	i := slices.IndexFunc(s.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
 	if i < 0 {

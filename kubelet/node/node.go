@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node keeps the API's picture of this machine: the Node object, its status, and the lease that says it lives. The kubelet
-// runs one Keeper. It writes on change, a status at least every 5 minutes and the lease at its interval; it never touches pods.
+// Package node registers this machine as a Node object and keeps its status and its lease up to date. The kubelet runs one Keeper. It
+// writes the status when it changes and at least every 5 minutes, and renews the lease at its interval. It never touches pods.
 package node
 
 import (
@@ -31,7 +31,7 @@ import (
 	"keelson/cri"
 )
 
-// Config says what the node is.
+// Config describes the node.
 type Config struct {
 	Name     string
 	Client   *client.Client
@@ -43,21 +43,21 @@ type Config struct {
 	Port     int      // of the kubelet's server
 	PodCIDRs []string
 	Labels   map[string]string
-	// Annotations of the Node object that are the kubelet's. An empty value takes one of an earlier life away.
+	// Annotations are those that the kubelet owns on the Node object. An empty value removes the annotation of an earlier run.
 	Annotations map[string]string
 	Taints      []corev1.Taint
 	MaxPods     int
 	Reserved    corev1.ResourceList
-	// Kept is what thresholds of eviction keep free, of a capacity; nil: nothing.
+	// Kept returns how much of a capacity the eviction thresholds keep free; nil: nothing.
 	Kept func(capacity corev1.ResourceList) corev1.ResourceList
-	// Pressures are those of the node's pressures that hold; nil: none does.
+	// Pressures returns the pressure conditions that are true; nil: none.
 	Pressures func() []corev1.NodeConditionType
-	// Plugins are the extended resources of device plugins, whatever the node's status says of them; nil: there are none.
+	// Plugins returns the extended resources of device plugins, which override those in the node's status; nil: there are none.
 	Plugins func() (capacity, allocatable corev1.ResourceList)
-	// InUse are the attached volumes that the node uses; nil: none.
+	// InUse returns the attached volumes that the node uses (status.volumesInUse); nil: none.
 	InUse func() []corev1.UniqueVolumeName
-	// Heard is told of the Node object whenever it has changed, nil when it is gone; may be nil.
-	Heard       func(*corev1.Node)
+	// Updated is called with each new version of the Node object, and with nil when it was deleted. It may be nil.
+	Updated     func(*corev1.Node)
 	Register    bool
 	Version     string // v1.37.2+keelson
 	DataDir     string // whose file system is the node's ephemeral storage
@@ -65,7 +65,7 @@ type Config struct {
 	StatusEvery time.Duration
 }
 
-// AnnotationRemoved is what a Node object has before it is deleted for good, so that its kubelet, which still runs, does not make it again.
+// AnnotationRemoved is set on a Node object before it is deleted for good. The kubelet, if it still runs, then does not create it again.
 const AnnotationRemoved = "keelson.dev/removed"
 
 // Keeper keeps one Node object. Make it with New.
@@ -74,16 +74,16 @@ type Keeper struct {
 	machine  Machine
 	kept     corev1.ResourceList
 	kick     chan struct{}
-	keep     sync.Mutex // of who compares current with what they store
+	keep     sync.Mutex // held to compare current and replace it
 	current  atomic.Pointer[corev1.Node]
-	removed  atomic.Bool // from the cluster, for good
-	recorded recorded    // belongs to whoever writes the status: Register, and then Run
+	removed  atomic.Bool // the node was removed from the cluster for good
+	recorded recorded    // used by the goroutine that writes the status: Register, then Run
 
 	mu   sync.Mutex
 	last time.Time // of the last status write
 }
 
-// New looks at the machine and starts nothing.
+// New inspects the machine. It starts nothing.
 func New(cfg Config) (*Keeper, error) {
 	m, err := Inspect(cfg.DataDir)
 	if err != nil {
@@ -96,21 +96,21 @@ func New(cfg Config) (*Keeper, error) {
 	return k, nil
 }
 
-// Machine is what New saw.
+// Machine returns what New found.
 func (k *Keeper) Machine() Machine { return k.machine }
 
-// Node is the object as last heard of; nil before registration.
+// Node returns the last observed Node object; nil before registration.
 func (k *Keeper) Node() *corev1.Node { return k.current.Load() }
 
-// store keeps the object as last heard of, and tells whoever waits for it.
+// store keeps the last observed object and calls cfg.Updated.
 func (k *Keeper) store(n *corev1.Node) {
 	k.current.Store(n)
-	if k.cfg.Heard != nil {
-		k.cfg.Heard(n)
+	if k.cfg.Updated != nil {
+		k.cfg.Updated(n)
 	}
 }
 
-// written keeps the answer to a write, unless something newer was heard before it came.
+// written keeps the answer to a write, unless a newer version was observed before.
 func (k *Keeper) written(n *corev1.Node) {
 	k.keep.Lock()
 	defer k.keep.Unlock()
@@ -119,12 +119,12 @@ func (k *Keeper) written(n *corev1.Node) {
 	}
 }
 
-// Allocatable is what pods can have.
+// Allocatable returns the node's allocatable resources.
 func (k *Keeper) Allocatable() corev1.ResourceList {
 	return k.allocatable(k.current.Load())
 }
 
-// Changed asks for a status write if something differs: images, the runtime's state.
+// Changed requests a status write. It is skipped when nothing differs.
 func (k *Keeper) Changed() {
 	select {
 	case k.kick <- struct{}{}:
@@ -132,10 +132,10 @@ func (k *Keeper) Changed() {
 	}
 }
 
-// SetPort says on which port the kubelet's server answers. It must be called before Register.
+// SetPort sets the port of the kubelet's server. Call it before Register.
 func (k *Keeper) SetPort(p int) { k.cfg.Port = p }
 
-// Register makes the Node object, or takes over the one that is there, and writes its status. It tries until ctx is done.
+// Register creates the Node object, or takes over an existing one, and writes its status. It retries until ctx is done.
 func (k *Keeper) Register(ctx context.Context) error {
 	wait := 100 * time.Millisecond
 	for {
@@ -175,7 +175,7 @@ func (k *Keeper) register(ctx context.Context) error {
 	return k.write(ctx, true)
 }
 
-// takeOver brings labels and the pod range of an object from an earlier life up to date.
+// takeOver updates labels and pod CIDRs of a Node object that an earlier run created.
 func (k *Keeper) takeOver(ctx context.Context, have, want *corev1.Node) (*corev1.Node, error) {
 	next := have.DeepCopy()
 	if next.Labels == nil {
@@ -250,7 +250,7 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 	if err != nil {
 		return err
 	}
-	if string(patch) == "{}" { // written within this second, also the heartbeat
+	if string(patch) == "{}" { // already written within this second, also the heartbeat
 		k.recordEvents(have, &next)
 		return nil
 	}
@@ -284,7 +284,7 @@ func withoutHeartbeat(s corev1.NodeStatus) corev1.NodeStatus {
 	return s
 }
 
-// Ref is the node as events name it: by its UID, and as long as that is not known by its name, which kubectl describe looks for too.
+// Ref is the node's reference in events: by UID, or by name before the UID is known. kubectl describe looks for both.
 func (k *Keeper) Ref() *corev1.ObjectReference {
 	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: k.cfg.Name, UID: types.UID(k.cfg.Name)}
 	if n := k.current.Load(); n != nil && n.UID != "" {
@@ -293,7 +293,7 @@ func (k *Keeper) Ref() *corev1.ObjectReference {
 	return ref
 }
 
-// Run watches the Node object, renews the lease and writes status until ctx is done. Register comes first.
+// Run watches the Node object, renews the lease and writes the status until ctx is done. Call Register first.
 func (k *Keeper) Run(ctx context.Context) {
 	f := k.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", k.cfg.Name).String()
@@ -313,7 +313,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// gone notes that the Node object was deleted. It is made again, unless whoever deleted it has said that the node is to leave.
+// gone handles the deletion of the Node object. The kubelet creates it again, unless it had AnnotationRemoved.
 func (k *Keeper) gone(o any) {
 	if lost, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = lost.Obj
@@ -345,7 +345,7 @@ func (k *Keeper) heard(o any) {
 	}
 	k.store(n)
 	if cur == nil || n.ResourceVersion == "" || n.ResourceVersion != cur.ResourceVersion {
-		k.Changed() // somebody else wrote: what is ours may have to be repaired, or there is something to pass on
+		k.Changed() // another client wrote: our fields may need repair
 	}
 }
 

@@ -20,10 +20,10 @@ import (
 	"keelson/kubelet/observed"
 )
 
-// declaredFeatures are what this kubelet can do of that which Kubernetes asks a node to declare, in alphabetical order.
+// declaredFeatures is status.declaredFeatures: those that this kubelet supports, in alphabetical order.
 var declaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"}
 
-// status is the node's status now. Conditions of others in have stay.
+// status returns the node's current status. Conditions in have that other components own stay.
 func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatus {
 	var s corev1.NodeStatus
 	if have != nil {
@@ -58,8 +58,8 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 	return s
 }
 
-// capacity is what the machine has, and what others say that it has besides: extended resources are written by whoever knows of them
-// into the node's capacity, and it is the kubelet that lets pods have them.
+// capacity returns the machine's resources and the extended resources that other clients wrote into the node's capacity. The kubelet
+// makes the latter allocatable.
 func (k *Keeper) capacity(have *corev1.Node) corev1.ResourceList {
 	l := withExtended(k.machine.Capacity(k.cfg.MaxPods), have)
 	if k.cfg.Plugins != nil {
@@ -103,7 +103,7 @@ func setCondition(s *corev1.NodeStatus, c corev1.NodeCondition, now time.Time) {
 	s.Conditions[i] = c
 }
 
-// runtime fills in what the runtime says of itself and returns why the node is not ready; empty: it is.
+// runtime fills in the runtime's version and handlers. It returns why the node is not ready; empty: it is ready.
 func (k *Keeper) runtime(ctx context.Context, s *corev1.NodeStatus) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -151,8 +151,8 @@ func handlers(st *runtimeapi.StatusResponse) []corev1.NodeRuntimeHandler {
 	return out
 }
 
-// replaceAddresses has a patch that changes addresses replace them all. They merge by their type, so that a second one of a type, which
-// somebody else wrote, would stay.
+// replaceAddresses makes a patch replace the whole list of addresses. The list merges by type: without this a second address of a type,
+// written by another client, would stay.
 func replaceAddresses(patch []byte, addresses []corev1.NodeAddress) ([]byte, error) {
 	var body map[string]map[string]any
 	if err := json.Unmarshal(patch, &body); err != nil {
