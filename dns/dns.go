@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dns is the cluster's DNS server: it answers pods from what informers say of services, endpoint slices and namespaces, and asks
-// the node's resolvers for the rest. cluster runs one on each node, in the node's process or as `keelson dns`; it needs nothing but a
-// client. Its parts: zone knows the names of the cluster, forward asks others, settings reads configuration, serve speaks with clients. The
-// service kube-system/kube-dns and this node's endpoint slice of it are kept here. It never listens on an address that it was not given.
+// Package dns is the cluster's DNS server. It answers names of the cluster from informers of services, endpoint slices and namespaces, and
+// forwards other names to the node's resolvers. cluster runs one server on each node, in the node's process or as `keelson dns`; it needs
+// only a client. Its parts: zone holds the names of the cluster, forward queries other resolvers, settings reads configuration, serve
+// speaks DNS with clients. publish.go maintains the service kube-system/kube-dns and this node's endpoint slice of it. The server never
+// listens on an address that it was not given, and answers only pods, nodes and the ranges in Config.Allowed.
 package dns
 
 import (
@@ -49,9 +50,9 @@ type Config struct {
 	File string
 	// ResolvConf names the node's resolvers; empty: /etc/resolv.conf.
 	ResolvConf string
-	// Allowed are further ranges of addresses that may ask.
+	// Allowed are further client address ranges.
 	Allowed []netip.Prefix
-	// Pod tells whether an address is a pod's of this node, where no range says so; nil: ranges do.
+	// Pod reports whether an address belongs to a pod of this node, for nodes without pod CIDRs; nil: the pod CIDRs decide.
 	Pod func(netip.Addr) bool
 	// Listening is told of the address once the server answers there; may be nil.
 	Listening func(netip.AddrPort)
@@ -59,10 +60,10 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// TTL of the cluster's records in seconds: what a client may go on believing after a change.
+// TTL of the cluster's records in seconds: how long a client may use an answer after a change.
 const TTL = 5
 
-// Server answers questions for names.
+// Server answers DNS queries.
 type Server struct {
 	cfg      Config
 	zone     *zone.Index
@@ -72,7 +73,7 @@ type Server struct {
 	settings atomic.Pointer[settings.Settings]
 	events   *client.Events
 	node     atomic.Pointer[types.UID] // this server's, once it is known
-	synced   atomic.Bool               // marks tell of what comes after
+	synced   atomic.Bool               // changes after this are marked
 }
 
 // New checks cfg. It starts nothing.

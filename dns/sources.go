@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sources are the addresses that may ask: those of pods and nodes, and this machine's own.
+// sources are the allowed client addresses: those of pods and nodes, and this machine's own.
 type sources struct {
 	extra []netip.Prefix
 	pod   func(netip.Addr) bool // may be nil
@@ -40,7 +40,7 @@ func newSources(extra []netip.Prefix, pod func(netip.Addr) bool) *sources {
 	return s
 }
 
-// allowed tells whether an address may ask.
+// allowed reports whether a client address is allowed.
 func (s *sources) allowed(a netip.Addr) bool {
 	a = a.WithZone("")
 	return a.IsLoopback() || s.now.Load().has(a) || s.pod != nil && s.pod(a) || s.local(a)

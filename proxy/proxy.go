@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proxy makes Services reachable from this node and its pods: it follows Services and EndpointSlices through the client and keeps
-// one nftables table as package services says. cluster runs it beside the kubelet, or as a process of its own, and asks it which rules a
-// Service has (written.go). It never carries a packet itself, runs no other program, leaves foreign tables alone, and does nothing
-// while nothing changes. NetworkPolicies are package policy's, in a table and a role of their own.
+// Package proxy makes Services reachable from this node and its pods: it watches Services and EndpointSlices through the client and
+// maintains one nftables table, whose rules package services computes. cluster runs it beside the kubelet or as a process of its own, and
+// calls Rules to show the rules of a Service (written.go). The kernel forwards the packets: the proxy never handles one. It never runs
+// another program, never changes other nftables tables, and does nothing while nothing changes. NetworkPolicies are enforced by package
+// policy, in a table and a role of their own.
 //
-// A change goes: informers -> changetracker.go -> Proxy.keep (the loop) -> services.State.Update, which returns the difference ->
-// one nftables transaction -> marks, events, and stale conntrack entries of UDP (conntrack.go). Beside it, health.go answers load
+// The path of a change: informers -> changetracker.go -> Proxy.keep (the loop) -> services.State.Update, which returns the difference ->
+// one nftables transaction -> marks, events, and stale conntrack entries of UDP (conntrack.go). health.go answers the health checks of load
 // balancers.
 //
 // Invariants:
-//  1. One goroutine owns the state and writes the table. Informers only note what changed; what is noted while a transaction runs is
-//     one transaction, and nothing waits for more to come.
+//  1. One goroutine owns the state and writes the table. Informers only record what changed; all changes recorded during
+//     a transaction form the next one, which starts at once.
 //  2. The first transaction, and the one after any failure or damage, is the whole table.
 //  3. The table stays when the process ends: connections and new clients are served while it restarts. Purge takes it away.
 package proxy
@@ -93,7 +94,7 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// Run keeps the table until ctx is done, and leaves it as it is. It calls ready when the first rules are in the kernel.
+// Run maintains the table until ctx is done; the table then stays. It calls ready when the first rules are in the kernel.
 func (p *Proxy) Run(ctx context.Context, ready func()) error {
 	w, err := nft.Open(nft.Config{Name: p.cfg.Table, NetNS: p.cfg.NetNS, Log: p.log})
 	if err != nil {
@@ -115,7 +116,7 @@ func (p *Proxy) Run(ctx context.Context, ready func()) error {
 	)(ctx, ready)
 }
 
-// Purge takes the table out of the kernel. Nothing there is no error.
+// Purge deletes the table from the kernel. A missing table is no error.
 func Purge(table string) error {
 	w, err := nft.Open(nft.Config{Name: table})
 	if err != nil {

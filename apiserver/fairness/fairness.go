@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fairness decides which request is served next when there are too many:
-// API priority and fairness (Kubernetes documentation, "API Priority and Fairness").
-// Flow schemas sort requests into priority levels; a level has seats, and queues for
-// what finds none; inside a level, flows take turns, so that one client's flood waits
-// behind its own requests. The API server's pipeline asks it for a seat for every
-// request that is not long-running. It reads no HTTP.
+// Package fairness implements API priority and fairness (Kubernetes documentation, "API Priority and Fairness"): it decides which request
+// is served next when there are too many. A FlowSchema assigns a request to a priority level. A level has seats, and queues for requests
+// that find no free seat. Inside a level the flows take turns, so that one client's flood waits behind its own requests.
+//
+// The API server's pipeline calls Enter for every request that is not long-running. The server passes FlowSchemas and
+// PriorityLevelConfigurations to Set and Remove. The package never parses HTTP, never calls the API, and does not compute a request's
+// cost: the caller does.
 //
 // Invariants:
 //  1. A level always gets its guaranteed seats; it may use more while others leave theirs idle.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watchcache holds every resource's objects in memory, fed by one watch
-// on the store, and serves reads and watches from there. The API server makes
-// one Cache and asks it for each resource's objects.Storage; writes pass through
-// to the store. It knows nothing of HTTP, and never modifies an object it holds.
+// Package watchcache holds the objects of every resource in memory, fed by one watch on the store, and serves reads and watches from
+// there. The API server creates one Cache. Its handlers use each resource's objects.Storage: Cache.Resource for built-in resources,
+// Cache.Add for custom resources (apiserver/crd). Writes pass through to the store. It never modifies an object that it holds, and knows
+// nothing of HTTP.
 //
 // Invariants the code cites:
 //
@@ -12,9 +12,9 @@
 //     starts at the list's revision miss nothing and repeat nothing.
 //  3. A slow watcher costs a bounded queue and then its watch; never another watcher's time.
 //
-// A write travels so: feed.go takes it from the store's watch and decodes it; resource.go puts it into the trees (trees.go) and the
-// history window; routes.go finds the watchers that it may concern; watch.go delivers it. load.go fills the trees at first,
-// replacement.go does so for a resource that comes later, and resume.go begins a watch in the past.
+// The path of a write: feed.go receives it from the store's watch and decodes it; resource.go puts it into the trees (trees.go) and the
+// history window; routes.go selects the watchers that it may concern; watch.go delivers it. load.go fills the trees at start,
+// replacement.go fills those of a resource that is added later, and resume.go starts a watch at an older resourceVersion.
 package watchcache
 
 import (

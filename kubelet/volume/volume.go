@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volume makes a pod's volumes on the node and takes them away again: emptyDir, hostPath, configMap, secret, projected,
-// downwardAPI, image, claims bound to hostPath or local volumes, and with package csi volumes of CSI drivers. The pod workers call it. It
-// keeps nothing in memory that the disk does not say: SetUp may be called again at any time and only changes what differs, TearDown works
-// from any half-done state.
+// Package volume sets up a pod's volumes on the node and removes them again: emptyDir, hostPath, configMap, secret, projected,
+// downwardAPI, claims bound to hostPath or local volumes, and by package csi volumes of CSI drivers. Image volumes are mounted by the
+// runtime. The pod workers (kubelet/pod) call SetUp and TearDown; the kubelet itself calls Prepare at start and Purge. It never binds
+// claims or attaches volumes: controllers do.
+//
+// All state is on the disk: SetUp may be called again at any time and only changes what differs, TearDown works from any half-done
+// state.
 //
 // Layout below the kubelet's directory:
 //
@@ -32,7 +35,7 @@ import (
 	"keelson/lib/inroot"
 )
 
-// Sources reads what volumes refer to. Objects are shared: never modified.
+// Sources reads the objects that volumes refer to. They are shared: never modify them.
 type Sources interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
@@ -43,7 +46,7 @@ type Sources interface {
 	Trust
 }
 
-// Manager makes volumes below one directory.
+// Manager sets up volumes below one directory.
 type Manager struct {
 	dir     string
 	sources Sources
@@ -51,7 +54,7 @@ type Manager struct {
 	tmpfs   bool
 	// Local keeps the node's local volumes; nil: it has none.
 	Local *LocalDirs
-	// CSI has the node's drivers mount their volumes; nil: it has none.
+	// CSI mounts volumes by the node's CSI drivers; nil: there are none.
 	CSI *csi.Mounter
 }
 
@@ -100,7 +103,7 @@ type Input struct {
 	Allocatable corev1.ResourceList
 }
 
-// Error is a volume that could not be made, worded as in FailedMount events, or for a device in FailedMapVolume events.
+// Error says why a volume could not be set up, in the words of FailedMount events, or of FailedMapVolume events for a device.
 type Error struct {
 	Volume string
 	Err    error
@@ -116,7 +119,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// SetUp makes every volume of the pod, or brings it up to date. refresh is when a token or certificate must be renewed by calling it again;
+// SetUp creates or updates every volume of the pod. refresh is when a token or certificate must be renewed by calling it again;
 // zero: never. All volumes are tried; the error joins one *Error for each that failed.
 func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err error) {
 	var errs []error
@@ -179,7 +182,7 @@ func (m *Manager) setUp(ctx context.Context, root *inroot.Dir, in Input, v *core
 	return none, fmt.Errorf("volume type %s is not supported by this node", typeOf(v))
 }
 
-// Path is where a volume lies on the host; empty when the pod has none of this name, or the runtime mounts it itself.
+// Path is a volume's path on the host; empty when the pod has none of this name, or the runtime mounts it itself.
 func (m *Manager) Path(ctx context.Context, p *corev1.Pod, name string) (string, error) {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
@@ -231,7 +234,7 @@ func plugin(v *corev1.Volume) string {
 // within is a path of ours relative to the kubelet's directory.
 func (m *Manager) within(p string) string { return strings.TrimPrefix(p, m.dir) }
 
-// TearDown takes everything of the pod away: mounts first, then files. A pod that has nothing is no error.
+// TearDown removes the pod's volumes: mounts first, then files. A pod without volumes is no error.
 func (m *Manager) TearDown(ctx context.Context, uid string) error {
 	if err := m.giveBack(ctx, uid); err != nil {
 		return err
