@@ -3,13 +3,11 @@
 package cluster
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
 	"io/fs"
-	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -20,7 +18,6 @@ import (
 
 	"keelson/apiserver/admission"
 	"keelson/controllers/nodeipam"
-	"keelson/network"
 )
 
 // anyCIDR stands where a range is asked for and not used.
@@ -35,63 +32,6 @@ const podCIDRFile = "pod-cidr"
 // serviceRangeFile remembers the ranges that Services had at this directory's first start. They keep them (docs/decisions/0114), whatever the flag says
 // later, and with them the addresses of the API server and of the DNS server.
 const serviceRangeFile = "service-cidr"
-
-// SharedServices says that another cluster on this machine has cluster IPs of these Services' ranges; empty: none has.
-func (c *Cluster) SharedServices() string {
-	if c.cfg.Rootless || c.cfg.NoNode {
-		return ""
-	}
-	return sharedServices(c.dir, c.cfg.keptServices)
-}
-
-// sharedServices are the words for it. What cannot be read is not told: a kernel without nftables has no other cluster.
-func sharedServices(dir DataDir, ranges []netip.Prefix) string {
-	if os.Getuid() != 0 {
-		return ""
-	}
-	tables, _ := network.SharedServices(dir.ID(), ranges)
-	if len(tables) == 0 {
-		return ""
-	}
-	return sharedWords(ranges, tables, func(r netip.Prefix) bool {
-		others, err := network.SharedServices(dir.ID(), []netip.Prefix{r})
-		return err == nil && len(others) == 0
-	})
-}
-
-// sharedWords say who gets the packets: the kernel asks the table first that was made last. free tells whether no cluster serves addresses of a range.
-func sharedWords(ranges []netip.Prefix, tables []string, free func(netip.Prefix) bool) string {
-	flag := "--service-cluster-ip-range"
-	if r, ok := otherRange(ranges, free); ok {
-		flag += "=" + r.String()
-	}
-	return fmt.Sprintf("another cluster on this machine has Services in %s too (nftables table %s): what the machine itself and pods of the host network send to a "+
-		"cluster IP, also to the DNS server, reaches the cluster that was started last. Pods with addresses of their own are not concerned. "+
-		"Services keep the range of a cluster's first start: one that starts anew gets another by `keelson up %s`",
-		strings.Join(texts(ranges), ","), strings.Join(tables, ", "), flag)
-}
-
-// otherRange is one of the same size, behind the range that the Services have, of which no cluster here has addresses. There is none for two families.
-func otherRange(ranges []netip.Prefix, free func(netip.Prefix) bool) (netip.Prefix, bool) {
-	const tries = 16
-	if len(ranges) != 1 || !ranges[0].Addr().Is4() || ranges[0].Bits() == 0 {
-		return netip.Prefix{}, false
-	}
-	size := uint64(1) << (32 - ranges[0].Bits())
-	at := ranges[0].Masked().Addr().As4()
-	first := uint64(binary.BigEndian.Uint32(at[:]))
-	for i := uint64(1); i <= tries; i++ {
-		var next [4]byte
-		if first+i*size > math.MaxUint32 {
-			break
-		}
-		binary.BigEndian.PutUint32(next[:], uint32(first+i*size))
-		if r := netip.PrefixFrom(netip.AddrFrom4(next), ranges[0].Bits()); r.Addr().IsPrivate() && free(r) {
-			return r, true
-		}
-	}
-	return netip.Prefix{}, false
-}
 
 // broughtRanges are the ranges of pod addresses that nodes may bring. Where the controllers run elsewhere, only their --cluster-cidr says where nodes' ranges are.
 func (c Config) broughtRanges() admission.PodRanges {

@@ -4,29 +4,55 @@ package cluster
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// TestSharedWords: who starts a second cluster is told who gets the packets, and a range that is free.
+// TestSharedWords: who starts a second cluster is told which one is there, who gets the packets, and ranges that are free.
 func TestSharedWords(t *testing.T) {
-	taken := netip.MustParsePrefix("10.97.0.0/16")
-	free := func(r netip.Prefix) bool { return r != taken }
+	taken := []string{"10.96.0.0/16", "10.97.0.0/16", "192.168.255.0/24", "255.255.255.0/24", "fd00::/112"}
+	free := func(r netip.Prefix) bool { return !slices.Contains(taken, r.String()) }
 	for ranges, want := range map[string]string{
-		"10.96.0.0/16":            "`keelson up --service-cluster-ip-range=10.98.0.0/16`",
-		"192.168.255.0/24":        "`keelson up --service-cluster-ip-range`", // what follows is no private address
-		"255.255.255.0/24":        "`keelson up --service-cluster-ip-range`",
-		"10.96.0.0/16,fd00::/112": "`keelson up --service-cluster-ip-range`",
+		"10.96.0.0/16":             "`keelson up --service-cluster-ip-range=10.98.0.0/16`",
+		"192.168.255.0/24":         "`keelson up --service-cluster-ip-range`", // what follows is no private address
+		"255.255.255.0/24":         "`keelson up --service-cluster-ip-range`",
+		"10.96.0.0/16,fd00::/112":  "`keelson up --service-cluster-ip-range=10.98.0.0/16,fd00::1:0/112`",
+		"10.96.0.0/16,fd11::/112":  "`keelson up --service-cluster-ip-range=10.98.0.0/16,fd11::/112`", // that one nobody else has
+		"fd00::/112,10.103.0.0/24": "`keelson up --service-cluster-ip-range=fd00::1:0/112,10.103.0.0/24`",
 	} {
 		var list []netip.Prefix
 		for r := range strings.SplitSeq(ranges, ",") {
 			list = append(list, netip.MustParsePrefix(r))
 		}
-		got := sharedWords(list, []string{"keelson-a-svc"}, free)
-		for _, w := range []string{want, "Services in " + ranges + " too (nftables table keelson-a-svc)", "reaches the cluster that was started last"} {
+		got := sharedWords(list, []string{"data directory /a"}, free)
+		for _, w := range []string{want, "Services in " + ranges + " too (data directory /a)", "reaches the cluster that was started last"} {
 			if !strings.Contains(got, w) {
 				t.Errorf("%s: no %q in %q", ranges, w, got)
 			}
 		}
+	}
+}
+
+// TestClustersOf: a cluster is known by the locks of its data directory, as long as a process has them.
+func TestClustersOf(t *testing.T) {
+	proc := t.TempDir()
+	for fd, target := range map[string]string{"1/fd/3": "/var/lib/a/keelson.pid", "1/fd/4": "/var/lib/a/node.pid", "27/fd/9": "/b\x1b[2J/node.pid", "28/fd/0": "/dev/null", "self/fd/1": "/c/node.pid"} {
+		if err := os.MkdirAll(filepath.Join(proc, filepath.Dir(fd)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, filepath.Join(proc, fd)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inUse := directoriesInUse(proc)
+	if !slices.Equal(inUse, []DataDir{"/var/lib/a"}) {
+		t.Errorf("data directories %q are in use, want /var/lib/a", inUse)
+	}
+	got := clustersOf([]string{serviceTable("/var/lib/a"), "keelson-0-svc"}, inUse)
+	if want := []string{"data directory /var/lib/a", "it does not run; nftables table keelson-0-svc"}; !slices.Equal(got, want) {
+		t.Errorf("clusters %q, want %q", got, want)
 	}
 }
