@@ -17,7 +17,7 @@ import (
 // reasonDeadline is why a pod ends whose activeDeadlineSeconds are over.
 const reasonDeadline = "DeadlineExceeded"
 
-// Decide says what to do now about one pod.
+// Decide returns the plan for one pod.
 func Decide(in Input) Plan {
 	p := Plan{Waiting: map[string]Waiting{}}
 	switch {
@@ -205,7 +205,7 @@ func (in *Input) start(p *Plan, c *corev1.Container, last *observed.Container) {
 	in.startAction(p, a)
 }
 
-// restartCreated takes up a container that was created and never started: a crash or a failed start came between.
+// restartCreated replaces a container that was created and never started, after a crash or a failed start.
 func (in *Input) restartCreated(p *Plan, c *corev1.Container, cur *observed.Container) {
 	in.startAction(p, Action{Op: OpStart, Container: c.Name, Restart: cur.Restart, Replace: cur.ID})
 }
@@ -269,7 +269,7 @@ func (in *Input) probes(p *Plan, box *observed.Sandbox, c *corev1.Container, cur
 			})
 			continue
 		}
-		// Its answer stands until the container is gone; asking again, by exec even, would be in the way of its end.
+		// The probe's result holds until the container is gone. Another probe, perhaps by exec, would disturb its termination.
 		grace := podinfo.Grace(in.Pod)
 		if pr.TerminationGracePeriodSeconds != nil {
 			grace = *pr.TerminationGracePeriodSeconds

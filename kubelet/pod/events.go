@@ -9,7 +9,7 @@ import (
 	"keelson/kubelet/podinfo"
 )
 
-// podRef is a pod as events name it: a static pod by the UID in its mirror's annotation, by which `kubectl describe` looks for them.
+// podRef is a pod's reference in events. A static pod is named by the UID in its mirror's annotation, which `kubectl describe` looks for.
 func podRef(p *corev1.Pod) *corev1.ObjectReference {
 	uid := p.UID
 	if hash := p.Annotations[podinfo.AnnotationHash]; podinfo.Static(p) && hash != "" {
@@ -20,14 +20,14 @@ func podRef(p *corev1.Pod) *corev1.ObjectReference {
 	}
 }
 
-// containerRef is one of its containers as events name it.
+// containerRef is a container's reference in events.
 func containerRef(p *corev1.Pod, c *corev1.Container, k podinfo.Kind) *corev1.ObjectReference {
 	r := podRef(p)
 	r.FieldPath = "spec." + k.Field() + "{" + c.Name + "}"
 	return r
 }
 
-// waitingEvents makes an event of each new reason why a container waits.
+// waitingEvents records an event for each new reason why a container waits.
 func (w *Worker) waitingEvents(in Input, plan Plan) {
 	for c, k := range podinfo.All(in.Pod) {
 		why := plan.Waiting[c.Name]
@@ -35,10 +35,10 @@ func (w *Worker) waitingEvents(in Input, plan Plan) {
 		if cur := in.Seen.Latest(c.Name); why.Reason == "CrashLoopBackOff" && cur != nil {
 			said += cur.ID
 		}
-		if w.s.said[c.Name] == said {
+		if w.s.waitReason[c.Name] == said {
 			continue
 		}
-		w.s.said[c.Name] = said
+		w.s.waitReason[c.Name] = said
 		ref := containerRef(in.Pod, c, k)
 		switch why.Reason {
 		case "CrashLoopBackOff":

@@ -69,7 +69,7 @@ func (w *Worker) do(ctx context.Context, in Input, a Action) {
 	}
 }
 
-// retry is what follows an action that is tried again when it failed.
+// retry returns what the loop applies after an action that is retried when it failed.
 func (w *Worker) retry(ctx context.Context, a Action, p *corev1.Pod, act string, err error) func() {
 	if grpcstatus.Code(err) == codes.NotFound {
 		err = nil // it is gone, which is what was wanted
@@ -192,7 +192,7 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 	}
 }
 
-// networkProblem is why the runtime can connect no pod at all; empty: nothing that it knows of.
+// networkProblem is why the runtime's network is not ready; empty: it is, or the runtime reports nothing.
 func (w *Worker) networkProblem(ctx context.Context) string {
 	st, err := w.env.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
@@ -247,7 +247,7 @@ func (e *Env) Resolver(p *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 	return dns, nil
 }
 
-// deletePod takes the pod out of the API: nothing of it runs here any more.
+// deletePod deletes the API object: nothing of the pod runs here any more.
 func (w *Worker) deletePod(ctx context.Context, in Input, a Action) func() {
 	zero, uid := int64(0), in.Pod.UID
 	begin := time.Now()
@@ -314,7 +314,7 @@ func (w *Worker) resize(ctx context.Context, in Input, a Action) func() {
 	}
 }
 
-// grpcText words a runtime's error as kubelets do.
+// grpcText formats a runtime's error as the Kubernetes kubelet does.
 func grpcText(err error) string {
 	if s, ok := grpcstatus.FromError(err); ok && s.Code() != codes.OK && s.Code() != codes.Unknown {
 		return fmt.Sprintf("rpc error: code = %s desc = %s", s.Code(), s.Message())

@@ -85,7 +85,7 @@ func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
 	return si
 }
 
-// hold says until when a status may wait for more news; zero: it must be written now.
+// hold returns until when a status may wait for further changes; zero: it must be written now.
 func (w *Worker) hold(in Input, plan Plan) time.Time {
 	if !w.onTheWay(in, plan) {
 		return time.Time{}
@@ -100,7 +100,7 @@ func (w *Worker) hold(in Input, plan Plan) time.Time {
 	return until
 }
 
-// onTheWay reports whether something is expected to change the status in a moment.
+// onTheWay reports whether the status is expected to change in a moment.
 func (w *Worker) onTheWay(in Input, plan Plan) bool {
 	passing := func(op Op) bool {
 		switch op {
@@ -164,7 +164,7 @@ func (w *Worker) writeStatus(ctx context.Context, target *corev1.Pod, patch []by
 	}
 }
 
-// heard takes the API's answer to a write for the newest version.
+// heard takes the API's answer to a write as the newest version.
 func (w *Worker) heard(p *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,7 +191,7 @@ func (w *Worker) confirmGone(ctx context.Context, target *corev1.Pod) {
 	}
 }
 
-// keepMirror makes the API show a static pod. done is true when the mirror stands and may carry a status.
+// keepMirror creates or replaces the mirror pod of a static pod. done is true when it exists and may carry a status.
 func (w *Worker) keepMirror(ctx context.Context, v view) (done bool, at time.Time) {
 	hash := v.pod.Annotations[podinfo.AnnotationHash]
 	fits := v.mirror != nil && v.mirror.DeletionTimestamp == nil && v.mirror.Annotations[podinfo.AnnotationMirror] == hash
@@ -238,7 +238,7 @@ func (w *Worker) replaceMirror(ctx context.Context, v view, key string) func() {
 	}
 }
 
-// mirrorOf is the API object that shows a static pod.
+// mirrorOf returns the mirror pod of a static pod.
 func mirrorOf(p *corev1.Pod) *corev1.Pod {
 	m := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: p.Name, Namespace: p.Namespace, Labels: p.Labels, OwnerReferences: p.OwnerReferences, Annotations: map[string]string{},
@@ -248,7 +248,7 @@ func mirrorOf(p *corev1.Pod) *corev1.Pod {
 	return m
 }
 
-// failedOp notes that an action failed and must wait before its next try, longer each time.
+// failedOp records that an action failed. Its back-off grows with each failure.
 func (w *Worker) failedOp(key string, least, most time.Duration) {
 	n := w.s.tries[key]
 	w.s.tries[key] = n + 1

@@ -118,7 +118,7 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 	_, err = w.env.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
 	w.mark(mark.StepContainerStarted, begin, err, &created)
 	if err != nil {
-		// Told here and not with the reasons to wait: a pod that is never restarted does not wait after it.
+		// Recorded here and not with the waiting reasons: a pod that is never restarted does not wait afterwards.
 		w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+grpcText(err))
 		return failedAs(reasonRun, err)
 	}
@@ -129,7 +129,7 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 	return w.postStart(ctx, in, c, ref, id)
 }
 
-// cut shortens what a mark says.
+// cut shortens the text of a mark.
 func cut(text string) string {
 	const most = 256
 	if len(text) > most {
@@ -165,7 +165,7 @@ func (w *Worker) postStart(ctx context.Context, in Input, c *corev1.Container, r
 	return &startError{Waiting: Waiting{Reason: reasonHook, Message: err.Error()}, retry: time.Now(), err: stopErr}
 }
 
-// image sees to it that the container's image, and those of its image volumes, are on the node.
+// image ensures that the container's image, and those of its image volumes, are on the node.
 func (w *Worker) image(ctx context.Context, p *corev1.Pod, c *corev1.Container, ref *corev1.ObjectReference, box *runtimeapi.PodSandboxConfig) (*image.Outcome, error) {
 	secrets := w.pullSecrets(ctx, p)
 	for _, vm := range c.VolumeMounts {
@@ -245,7 +245,7 @@ func (w *Worker) containerConfig(
 	ips := w.podIPs(in)
 	env, err := translate.Env(ctx, p, c, translate.EnvInput{
 		Sources: w.env.Refs, Services: w.env.Services(p.Namespace), Allocatable: w.env.Allocatable(), PodIPs: ips, HostIPs: w.env.HostIPs,
-		VolumeDir: func(name string) string { d, err := w.env.Volumes.Path(ctx, p, name); _ = err; return d }, // empty says it all
+		VolumeDir: func(name string) string { d, err := w.env.Volumes.Path(ctx, p, name); _ = err; return d }, // an empty path is the answer
 	})
 	if err != nil {
 		return nil, err

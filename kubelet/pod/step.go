@@ -19,7 +19,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// view is one consistent look at what the worker was told.
+// view is a consistent snapshot of the worker's inputs.
 type view struct {
 	pod    *corev1.Pod // with the API's status
 	mirror *corev1.Pod
@@ -27,7 +27,7 @@ type view struct {
 	stale  bool
 }
 
-// take collects the news since the last step, and applies the actions that ended.
+// take collects the updates since the last step, and applies the actions that ended.
 func (w *Worker) take() view {
 	w.mu.Lock()
 	ended := w.ended
@@ -63,7 +63,7 @@ func (w *Worker) take() view {
 func (w *Worker) step(ctx context.Context) time.Time {
 	v := w.take()
 	if w.s.forgotten {
-		return time.Time{} // what it used is given back: nothing may be taken again
+		return time.Time{} // its resources are released: nothing may be acquired again
 	}
 	if v.stale || w.s.seen == nil {
 		if !w.read(ctx, v.pod) {
@@ -121,7 +121,7 @@ func (w *Worker) step(ctx context.Context) time.Time {
 	return wake
 }
 
-// refreshVolumes marks the volumes' files as old when their time has come; it returns when that was, or will be.
+// refreshVolumes marks the volumes' files as outdated when their refresh time has come. It returns that time.
 func (w *Worker) refreshVolumes() time.Time {
 	at := w.s.refresh
 	if !at.IsZero() && !time.Now().Before(at) {
@@ -182,7 +182,7 @@ func (w *Worker) resizeDenial(in *Input) *Refusal {
 	return w.s.resizeDenied
 }
 
-// fresh reports whether nothing of the pod was ever begun. Only such a pod is admitted; any other was before.
+// fresh reports whether no action of the pod was ever begun. Only such a pod needs admission; any other was admitted before.
 func fresh(in Input) bool {
 	return len(in.Seen.Sandboxes) == 0 && in.Pod.Status.StartTime == nil && in.Pod.DeletionTimestamp == nil &&
 		!podkind.TerminalPhase(in.Pod.Status.Phase)
@@ -252,14 +252,14 @@ func (w *Worker) read(ctx context.Context, p *corev1.Pod) bool {
 			},
 		})
 	}
-	for _, m := range []map[string]bool{w.s.exits, w.s.hooked, w.s.told} {
+	for _, m := range []map[string]bool{w.s.exits, w.s.hooked, w.s.announced} {
 		maps.DeleteFunc(m, func(id string, _ bool) bool { return seen.Find(id) == nil })
 	}
 	maps.DeleteFunc(w.s.messages, func(id, _ string) bool { return seen.Find(id) == nil })
 	return true
 }
 
-// useRefs watches what the pod refers to until it is being stopped: from then on its volumes stay as they are.
+// useRefs watches the objects that the pod refers to. Once the pod is being stopped, its volumes stay as they are.
 func (w *Worker) useRefs(p *corev1.Pod, plan Plan) {
 	if plan.Terminal || plan.Stopping || w.s.end != nil {
 		w.env.Refs.Use(w.uid, nil)
@@ -268,7 +268,7 @@ func (w *Worker) useRefs(p *corev1.Pod, plan Plan) {
 	w.env.Refs.Use(w.uid, refs.Of(p))
 }
 
-// noticePod compares a pod with what its own volumes and environments last showed of it by the downward API.
+// noticePod detects changes of pod fields that the downward API shows in volumes and environments.
 func (w *Worker) noticePod(p *corev1.Pod) {
 	if !showsItself(p) {
 		return
@@ -298,7 +298,7 @@ func shown(p *corev1.Pod) string {
 	return b.String()
 }
 
-// showsItself reports whether the pod reads its own labels or annotations.
+// showsItself reports whether the pod uses the downward API for its labels or annotations.
 func showsItself(p *corev1.Pod) bool {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]

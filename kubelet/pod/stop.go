@@ -17,18 +17,18 @@ import (
 // minGrace is what a container gets after its pre-stop hook has used its grace period up.
 const minGrace = 2
 
-// beginStop stops one container. Its announcement and its hook happen once, however often the stop is asked for again.
+// beginStop stops one container. The Killing event and the pre-stop hook happen once, even if the stop is requested again.
 func (w *Worker) beginStop(ctx context.Context, in Input, a Action) {
 	c, k := podinfo.Find(in.Pod, a.Container)
-	if c == nil { // a pod that only the runtime knows
+	if c == nil { // a pod that only the runtime has
 		c, k = &corev1.Container{Name: a.Container}, podinfo.Main
 	}
-	if !w.s.told[a.ID] && a.Event != "" {
+	if !w.s.announced[a.ID] && a.Event != "" {
 		w.env.Events.Event(containerRef(in.Pod, c, k), corev1.EventTypeNormal, "Killing", a.Event)
 		w.env.Log.Info("killing container", "pod", in.Pod.Namespace+"/"+in.Pod.Name, "container", c.Name, "grace", time.Duration(a.Grace)*time.Second, "why", a.Event)
 	}
 	hook := a.Hook && !w.s.hooked[a.ID] && c.Lifecycle != nil && c.Lifecycle.PreStop != nil
-	w.s.told[a.ID], w.s.hooked[a.ID] = true, true
+	w.s.announced[a.ID], w.s.hooked[a.ID] = true, true
 	w.launch(ctx, a, func(ctx context.Context) func() { return w.stopOne(ctx, in, a, c, k, hook) })
 }
 
@@ -45,7 +45,7 @@ func (w *Worker) stopOne(ctx context.Context, in Input, a Action, c *corev1.Cont
 		left = max(left-int64(time.Since(begin)/time.Second), minGrace)
 	}
 	if ctx.Err() != nil {
-		return nil // asked again with less time
+		return nil // requested again with a shorter grace period
 	}
 	_, err := w.env.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: a.ID, Timeout: left})
 	if ctx.Err() != nil {

@@ -23,7 +23,7 @@ const (
 	maxMessageLog   = 2048
 )
 
-// terminationMessage is what a dead container had to say.
+// terminationMessage returns a terminated container's message.
 func terminationMessage(c *corev1.Container, cur *observed.Container) string {
 	msg := ""
 	for _, m := range cur.Mounts {

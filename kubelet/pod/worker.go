@@ -86,12 +86,12 @@ type Worker struct {
 
 	mu       sync.Mutex
 	pod      *corev1.Pod // as wanted; immutable
-	mirror   *corev1.Pod // of a static pod; nil when the API has none
+	mirror   *corev1.Pod // the mirror pod of a static pod; nil when the API has none
 	static   bool
 	gone     bool
-	stale    bool // the runtime has news
+	stale    bool // the pod changed in the runtime
 	refsNews bool // an object it refers to has changed
-	nodeNews bool // the runtime has news of the node
+	nodeNews bool // the runtime changed as a whole
 	ended    []result
 	evict    *eviction
 	// published is what the loop last saw, for others to read.
@@ -116,46 +116,46 @@ type eviction struct {
 
 // state belongs to the worker's goroutine.
 type state struct {
-	seen      *observed.Pod
-	flights   map[string]Flight
-	cancels   map[string]context.CancelFunc
-	failed    map[string]Failed
-	tries     map[string]int
-	crashes   map[string]Crash
-	resized   map[string]string
-	hooked    map[string]bool   // containers whose pre-stop hook was run
-	told      map[string]bool   // containers whose stop was announced
-	said      map[string]string // why a container waits, as last announced
-	messages  map[string]string // termination messages by container id
-	exits     map[string]bool   // exits that were marked
-	end       *End
-	admitted  bool
-	room      chan struct{} // closed when all pods that are preempted for this one have gone; nil: none is
-	first     time.Time
-	volumes   bool      // set up at least once
-	volDirt   bool      // what volumes show has changed
-	refresh   time.Time // of tokens
-	tornDown  bool
-	deleted   bool
-	forgotten bool // the pod's last traces are removed: the worker ends
-	heldSince time.Time
-	ips       []string // of the last sandbox that was ready
-	labels    string   // what the downward API last showed
-	readErr   int
+	seen       *observed.Pod
+	flights    map[string]Flight
+	cancels    map[string]context.CancelFunc
+	failed     map[string]Failed
+	tries      map[string]int
+	crashes    map[string]Crash
+	resized    map[string]string
+	hooked     map[string]bool   // containers whose pre-stop hook was run
+	announced  map[string]bool   // containers whose Killing event was recorded
+	waitReason map[string]string // why a container waits, as last recorded in an event
+	messages   map[string]string // termination messages by container id
+	exits      map[string]bool   // exits that were marked
+	end        *End
+	admitted   bool
+	room       chan struct{} // closed when all pods that are preempted for this one have gone; nil: none is
+	first      time.Time
+	volumes    bool      // set up at least once
+	volDirt    bool      // what volumes show has changed
+	refresh    time.Time // of tokens
+	tornDown   bool
+	deleted    bool
+	forgotten  bool // the pod's last traces are removed: the worker ends
+	heldSince  time.Time
+	ips        []string // of the last sandbox that was ready
+	labels     string   // what the downward API last showed
+	readErr    int
 
 	resizeDenied     *Refusal
 	deniedGeneration int64     // the pod's generation whose resize was denied
 	retryAt          time.Time // when a denied resize is tried again
 }
 
-// New returns a worker for a pod. seen is when the kubelet first heard of it.
+// New returns a worker for a pod. seen is when the kubelet first observed it.
 func New(env *Env, p *corev1.Pod, seen time.Time) *Worker {
 	return &Worker{
 		env: env, uid: string(p.UID), wake: make(chan struct{}, 1), pod: p, stale: true, static: podinfo.Static(p),
 		s: state{
 			flights: map[string]Flight{}, cancels: map[string]context.CancelFunc{}, failed: map[string]Failed{}, tries: map[string]int{},
-			crashes: map[string]Crash{}, resized: map[string]string{}, hooked: map[string]bool{}, told: map[string]bool{},
-			said: map[string]string{}, messages: map[string]string{}, exits: map[string]bool{}, first: seen,
+			crashes: map[string]Crash{}, resized: map[string]string{}, hooked: map[string]bool{}, announced: map[string]bool{},
+			waitReason: map[string]string{}, messages: map[string]string{}, exits: map[string]bool{}, first: seen,
 		},
 	}
 }
@@ -168,7 +168,7 @@ func (w *Worker) Wake() {
 	}
 }
 
-// Update hands over a newer version of the pod.
+// Update passes a newer version of the pod to the worker.
 func (w *Worker) Update(p *corev1.Pod) {
 	w.mu.Lock()
 	if newer(p, w.pod) {
@@ -178,7 +178,7 @@ func (w *Worker) Update(p *corev1.Pod) {
 	w.Wake()
 }
 
-// Mirror hands over the mirror pod of a static pod: the API object that shows it.
+// Mirror passes the mirror pod of a static pod to the worker.
 func (w *Worker) Mirror(p *corev1.Pod) {
 	w.mu.Lock()
 	if w.mirror == nil || p.UID != w.mirror.UID || newer(p, w.mirror) {
@@ -188,7 +188,7 @@ func (w *Worker) Mirror(p *corev1.Pod) {
 	w.Wake()
 }
 
-// MirrorGone says that the mirror pod with this uid was deleted.
+// MirrorGone notifies the worker that the mirror pod with this uid was deleted.
 func (w *Worker) MirrorGone(uid types.UID) {
 	w.mu.Lock()
 	if w.mirror != nil && w.mirror.UID == uid {
@@ -198,7 +198,7 @@ func (w *Worker) MirrorGone(uid types.UID) {
 	w.Wake()
 }
 
-// Gone says that nobody wants the pod any more.
+// Gone notifies the worker that neither the API nor a file has the pod any more.
 func (w *Worker) Gone() {
 	w.mu.Lock()
 	w.gone = true
@@ -219,7 +219,7 @@ func (w *Worker) Evict(end End) <-chan struct{} {
 	return w.evict.over
 }
 
-// Leaving is closed when nothing of the evicted pod is there any more; nil: it was not evicted, or that is so already.
+// Leaving is closed when nothing of the evicted pod is left on the node; nil: it was not evicted, or nothing is left already.
 func (w *Worker) Leaving() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,14 +229,14 @@ func (w *Worker) Leaving() <-chan struct{} {
 	return w.evict.over
 }
 
-// Left tells whether the pod was evicted and nothing of it is there any more, whatever the API server has said of its phase until now.
+// Left reports whether the pod was evicted and nothing of it is left on the node, whatever phase the API server still shows.
 func (w *Worker) Left() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.evict != nil && w.evict.done
 }
 
-// evicted is the end that an eviction asks for, nil when there is none.
+// evicted returns the verdict of an eviction; nil: none.
 func (w *Worker) evicted() *End {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -246,7 +246,7 @@ func (w *Worker) evicted() *End {
 	return &w.evict.end
 }
 
-// evictionOver tells whoever evicted the pod that it is done.
+// evictionOver notifies the callers of Evict that the eviction is complete.
 func (w *Worker) evictionOver() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -256,7 +256,7 @@ func (w *Worker) evictionOver() {
 	}
 }
 
-// Stale says that the runtime has news of the pod.
+// Stale notifies the worker that the pod has changed in the runtime.
 func (w *Worker) Stale() {
 	w.mu.Lock()
 	w.stale = true
@@ -264,7 +264,7 @@ func (w *Worker) Stale() {
 	w.Wake()
 }
 
-// NodeChanged says that the runtime has news that concern no single pod: a sandbox that could not be made is tried again at once.
+// NodeChanged notifies the worker of a runtime change that concerns no single pod. A failed sandbox is then retried at once.
 func (w *Worker) NodeChanged() {
 	w.mu.Lock()
 	w.nodeNews = true
@@ -272,7 +272,7 @@ func (w *Worker) NodeChanged() {
 	w.Stale()
 }
 
-// RefsChanged says that a config map or secret it uses has changed.
+// RefsChanged notifies the worker that a config map or secret of the pod has changed.
 func (w *Worker) RefsChanged() {
 	w.mu.Lock()
 	w.refsNews = true
@@ -280,7 +280,7 @@ func (w *Worker) RefsChanged() {
 	w.Wake()
 }
 
-// Pod is the pod as last heard of, with the status last written. It is shared: never modify it.
+// Pod returns the last observed pod with the status last written. It is shared: never modify it.
 func (w *Worker) Pod() *corev1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -302,7 +302,7 @@ func (w *Worker) EachRunning(f func(*observed.Container)) {
 	}
 }
 
-// baseLocked is the pod with the API's status: a static pod borrows its mirror's.
+// baseLocked is the pod with the API's status: that of its mirror pod for a static pod.
 func (w *Worker) baseLocked() *corev1.Pod {
 	if !w.static || w.mirror == nil {
 		return w.pod
@@ -386,7 +386,7 @@ func (w *Worker) markSubject() mark.Subject {
 	return w.subject()
 }
 
-// markSeen tells of a pod of the API; of a static pod tells who read its file.
+// markSeen sends the mark of a pod from the API. The reader of the file marks a static pod.
 func (w *Worker) markSeen() {
 	if w.static {
 		return
