@@ -61,7 +61,7 @@ func (s *Scheduler) settle(ctx context.Context, it *queue.Item, a *framework.Att
 	s.send(ctx, r, held)
 }
 
-// send begins the binding cycle of a pod that has its node. held: plugins hold it back in Permit.
+// send begins the binding cycle of a pod that has its node. held: Permit plugins make it wait.
 func (s *Scheduler) send(ctx context.Context, r *round, held *framework.WaitingPod) {
 	if held == nil && !r.slow() {
 		s.later(ctx, func(ctx context.Context) { s.bind(ctx, r) })
@@ -71,7 +71,7 @@ func (s *Scheduler) send(ctx context.Context, r *round, held *framework.WaitingP
 	waiting, end := s.waiting.begin(ctx, r.pod.Pod.UID)
 	s.waits.Go(func() {
 		defer end()
-		s.park(ctx, waiting, r, held)
+		s.waitOnPermit(ctx, waiting, r, held)
 	})
 }
 
@@ -83,7 +83,7 @@ type round struct {
 	cycle *framework.CycleState
 	node  string
 	began time.Time
-	told  mark.Bind // how long what came before the binding took
+	times mark.Bind // durations of the extension points before Bind
 }
 
 // timed runs the plugins of an extension point, and adds how long that took to took.
@@ -94,19 +94,19 @@ func (r *round) timed(point string, took *time.Duration, run func() error) error
 	return err
 }
 
-// slow tells whether a PreBind plugin has work that may take long.
+// slow reports whether a PreBind plugin may take long.
 func (r *round) slow() bool {
 	return slices.ContainsFunc(r.preBind, func(p framework.PreBinder) bool { return p.PreBindPreFlight(r.cycle, r.pod, r.node) })
 }
 
 // reserve runs Reserve, then Permit. held: a Permit plugin has the pod wait. After an error nothing is kept.
 func (s *Scheduler) reserve(ctx context.Context, r *round, node *state.NodeInfo) (held *framework.WaitingPod, err error) {
-	if err := s.hold(ctx, r, node); err != nil || len(r.permit) == 0 {
+	if err := s.runReserve(ctx, r, node); err != nil || len(r.permit) == 0 {
 		return nil, err
 	}
 	var waits map[string]time.Duration
-	err = r.timed("Permit", &r.told.Permit, func() (err error) {
-		waits, err = s.ask(ctx, r)
+	err = r.timed("Permit", &r.times.Permit, func() (err error) {
+		waits, err = s.runPermit(ctx, r)
 		return err
 	})
 	if err != nil {
@@ -119,13 +119,13 @@ func (s *Scheduler) reserve(ctx context.Context, r *round, node *state.NodeInfo)
 	return held, nil
 }
 
-// hold assumes the pod on its node, and runs Reserve. After an error nothing is kept.
-func (s *Scheduler) hold(ctx context.Context, r *round, node *state.NodeInfo) error {
+// runReserve assumes the pod on its node, and runs Reserve. After an error it has undone both.
+func (s *Scheduler) runReserve(ctx context.Context, r *round, node *state.NodeInfo) error {
 	if err := s.cache.Assume(r.pod, r.node); err != nil {
 		return err
 	}
 	s.groups.Assume(r.pod.Pod)
-	err := r.timed("Reserve", &r.told.Reserve, func() error {
+	err := r.timed("Reserve", &r.times.Reserve, func() error {
 		for _, p := range r.reserve {
 			if err := p.Reserve(ctx, r.cycle, r.pod, node); err != nil {
 				return err
@@ -139,8 +139,8 @@ func (s *Scheduler) hold(ctx context.Context, r *round, node *state.NodeInfo) er
 	return err
 }
 
-// ask runs Permit. It returns for how long plugins have the pod wait, by plugin.
-func (s *Scheduler) ask(ctx context.Context, r *round) (map[string]time.Duration, error) {
+// runPermit runs Permit. It returns for how long each plugin makes the pod wait.
+func (s *Scheduler) runPermit(ctx context.Context, r *round) (map[string]time.Duration, error) {
 	var waits map[string]time.Duration
 	for _, p := range r.permit {
 		st, wait := p.Permit(ctx, r.cycle, r.pod, r.node)
@@ -157,15 +157,15 @@ func (s *Scheduler) ask(ctx context.Context, r *round) (map[string]time.Duration
 	return waits, nil
 }
 
-// park waits for the plugins that hold the pod back, if any do, and then binds it. The context waiting ends when the pod is deleted.
-func (s *Scheduler) park(ctx, waiting context.Context, r *round, held *framework.WaitingPod) {
+// waitOnPermit waits until all Permit plugins allow the pod, and then binds it. The context waiting ends when the pod is deleted.
+func (s *Scheduler) waitOnPermit(ctx, waiting context.Context, r *round, held *framework.WaitingPod) {
 	if held == nil {
 		s.bind(waiting, r)
 		return
 	}
 	begin := time.Now()
 	st, err := s.permits.Await(waiting, held)
-	r.told.Permit += time.Since(begin)
+	r.times.Permit += time.Since(begin)
 	if st != nil {
 		err = st
 	}
@@ -215,9 +215,9 @@ func (s *Scheduler) bind(ctx context.Context, r *round) {
 }
 
 func (s *Scheduler) markBind(r *round, begin time.Time, err error) {
-	told := r.told
-	told.Node = r.node
-	m := mark.Mark{Step: mark.StepBind, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(r.pod.Pod), Detail: &told}
+	times := r.times
+	times.Node = r.node
+	m := mark.Mark{Step: mark.StepBind, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(r.pod.Pod), Detail: &times}
 	if err != nil {
 		m.Err = err.Error()
 	}
@@ -225,7 +225,7 @@ func (s *Scheduler) markBind(r *round, begin time.Time, err error) {
 }
 
 func (s *Scheduler) writeBinding(ctx context.Context, r *round) error {
-	if err := r.timed("PreBind", &r.told.PreBind, func() error {
+	if err := r.timed("PreBind", &r.times.PreBind, func() error {
 		for _, p := range r.preBind {
 			if err := p.PreBind(ctx, r.cycle, r.pod, r.node); err != nil {
 				return err
@@ -251,7 +251,7 @@ func (s *Scheduler) writeBinding(ctx context.Context, r *round) error {
 // giveBack returns a pod that has lost its node to the queue. After a plugin's refusal it waits for an event that may change the answer;
 // after any other error it is tried again. giveBack returns what is left to write, or nil.
 func (s *Scheduler) giveBack(ctx context.Context, r *round, err error) func(context.Context) {
-	// Room that was taken is free again.
+	// The reserved resources are free again.
 	defer s.freed(r.pod.Pod, r.node)
 	st := verdict(err)
 	if st == nil || ctx.Err() != nil {
@@ -262,7 +262,7 @@ func (s *Scheduler) giveBack(ctx context.Context, r *round, err error) func(cont
 	return s.report(r.pod.Pod, reasonUnschedulable, st.Error(), "")
 }
 
-// verdict is what a plugin said of the pod, or nil: the error is none about the pod.
+// verdict returns a plugin's refusal of the pod; nil: the error is not about the pod.
 func verdict(err error) *framework.Status {
 	var st *framework.Status
 	if errors.As(err, &st) && st.Code != framework.Failed {
@@ -271,7 +271,7 @@ func verdict(err error) *framework.Status {
 	return nil
 }
 
-// failed gives a pod back after an error; whoever reads the pod's events learns of it. It returns what is left to write, or nil.
+// failed returns a pod to the queue after an error and records an event. It returns what is left to write, or nil.
 func (s *Scheduler) failed(ctx context.Context, it *queue.Item, pod *state.PodInfo, err error, tried time.Time) func(context.Context) {
 	if errors.Is(context.Cause(ctx), errDeleted) {
 		s.queue.Done(it)
@@ -357,7 +357,7 @@ func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin tim
 	return s.cfg.Marks.Reach(m)
 }
 
-// waits says what will make the scheduler try again.
+// waits describes what makes the scheduler try again.
 func waits(k framework.Kinds, devices bool) string {
 	const node = framework.NodeAdd | framework.NodeAllocatable | framework.NodeLabels | framework.NodeTaints | framework.NodeImages |
 		framework.NodeFeatures

@@ -3,7 +3,7 @@
 // Package scheduler gives pods their nodes. cluster runs it in process, the command `keelson scheduler` as a program of its own.
 // `keelson whatif` asks it where pods would go.
 //
-// The way of a pod, in Kubernetes' words:
+// The path of a pod, in Kubernetes' terms:
 //
 //	watch.go       informers write nodes and pods into state.Cache, waiting pods and cluster events into the queue
 //	scheduler.go   the scheduling loop pops a pod
@@ -11,9 +11,9 @@
 //	               A pod that fits nowhere goes to PostFilter (preemption), then back to the queue
 //	attempt.go     the binding cycle, beside the loop: waits for Permit, then PreBind, Bind and PostBind. A bounded set of
 //	               writers does it, or a goroutine of the pod's own where it may take minutes
-//	report.go      what users are told: events, the condition PodScheduled, the nominated node
+//	report.go      what users see: events, the condition PodScheduled, the nominated node
 //
-// Three kinds of pods take a way of their own:
+// Three kinds of pods take a different path:
 //
 //   - Pods about which HTTP extenders are asked have a second queue and loop, the extender lane (lanes.go, extenderlane.go).
 //     While an extender answers, the other lane decides. Scheduler.deciding lets one lane decide at a time.

@@ -55,7 +55,7 @@ type member struct {
 	took     time.Duration
 	message  string // why it has none; empty: it was not tried
 	would    string // the node that it would have had
-	said     string // what its users are told
+	said     string // the message for users
 	refused  []string
 }
 
@@ -111,7 +111,7 @@ func (a *groupAttempt) items() []*queue.Item {
 	return out
 }
 
-// check wants the pods of a group to be alike in what decides for all.
+// check requires that the pods of a group agree in the fields that decide for all.
 func (a *groupAttempt) check() error {
 	first := a.members[0].it.Pod.Pod
 	for _, t := range a.members {
@@ -196,7 +196,7 @@ func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 	}
 	r := &round{profile: a.profile, it: t.it, pod: pod, cycle: at.Cycle, node: at.Chosen.Name, began: a.began}
 	s.cache.Try(pod.Pod.UID)
-	switch err := s.hold(ctx, r, at.Chosen); {
+	switch err := s.runReserve(ctx, r, at.Chosen); {
 	case err == nil:
 		t.round = r
 	case verdict(err) != nil:
@@ -207,7 +207,7 @@ func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 	return nil
 }
 
-// own tells whether a pod is of the group: where those are nominated is not taken, since they are what is being placed.
+// own reports whether a pod belongs to the group. Nominations of its own pods reserve nothing, since they are being placed.
 func (a *groupAttempt) own(p *state.PodInfo) bool {
 	key, ok := state.GroupOf(p.Pod)
 	return ok && key == a.key
@@ -231,8 +231,8 @@ func (a *groupAttempt) permit(ctx context.Context) {
 		if t.round == nil {
 			continue
 		}
-		err := t.round.timed("Permit", &t.round.told.Permit, func() (err error) {
-			t.waits, err = a.s.ask(ctx, t.round)
+		err := t.round.timed("Permit", &t.round.times.Permit, func() (err error) {
+			t.waits, err = a.s.runPermit(ctx, t.round)
 			return err
 		})
 		if err == nil {
@@ -368,7 +368,7 @@ func (a *groupAttempt) tell(t *member) error {
 	})
 }
 
-// stands says how the group stood at the end of the attempt, and what that means for one of its pods.
+// stands describes the group at the end of the attempt, and the consequence for one of its pods.
 func (a *groupAttempt) stands(t *member) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d of %d pods fit, %d must", a.key.Name, a.scheduled, a.group.Pods, a.group.MinCount())

@@ -73,7 +73,7 @@ func (w *groupWrites) scheduled(key state.GroupKey, uid types.UID, now bool) boo
 	return w.done[key] == uid && uid != ""
 }
 
-// forget is told of a group that is gone.
+// forget drops the state of a deleted group.
 func (w *groupWrites) forget(key state.GroupKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +97,7 @@ func (w *groupWrites) write(ctx context.Context, later func(context.Context, fun
 	}
 }
 
-// take returns what is to be written next; nil: nothing, and whoever asked is done.
+// take returns the next write; nil: there is none and the caller is done.
 func (w *groupWrites) take(key state.GroupKey) func(context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

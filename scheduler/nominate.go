@@ -30,7 +30,7 @@ func (s *Scheduler) denominate(pod *corev1.Pod) {
 	if node == "" {
 		return
 	}
-	s.evictions.Forget(pod.UID) // it does not wait for them
+	s.evictions.Forget(pod.UID) // the pod no longer waits for them
 	if at, _ := s.cache.Where(pod.UID); at != node {
 		s.freed(pod, node)
 	}
@@ -60,7 +60,7 @@ func (s *Scheduler) victimGone(p *state.PodInfo, room *state.Room) {
 	}
 }
 
-// evicted is told when all victims of a pod have been deleted, or that could not be done.
+// evicted is called when all victims of a pod have been deleted, or their deletion failed.
 func (s *Scheduler) evicted(pod *corev1.Pod, err error) {
 	if err != nil {
 		s.queue.Wake(pod.UID)

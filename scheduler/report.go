@@ -113,7 +113,7 @@ func (s *Scheduler) eventExtender(pod *corev1.Pod, why string) {
 	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "ExtenderIgnored", "Scheduling", "%s", why)
 }
 
-// clipped is a message as long as a note may be.
+// clipped cuts a message to the longest note that an event may have.
 func clipped(message string) string {
 	if len(message) > maxNote {
 		return message[:maxNote-len(" ...")] + " ..."
@@ -166,7 +166,7 @@ func (s *Scheduler) againstLive(ctx context.Context, pod *corev1.Pod, reason, me
 	return s.patchStatus(ctx, live, patch)
 }
 
-// statusPatch returns what to change in a pod's status, or nil if it says so already.
+// statusPatch returns the patch of a pod's status; nil: nothing changes.
 func statusPatch(pod *corev1.Pod, reason, message, nominated string) []byte {
 	now := metav1.NewTime(time.Now())
 	cond := corev1.PodCondition{

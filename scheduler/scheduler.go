@@ -58,7 +58,7 @@ type Config struct {
 	Election    client.Election
 }
 
-// Scheduler is made by New and lives in Run.
+// Scheduler schedules pods while Run runs. Make it with New.
 type Scheduler struct {
 	cfg             Config
 	client          kubernetes.Interface
@@ -129,7 +129,7 @@ func New(cfg Config) (*Scheduler, error) {
 }
 
 // Run schedules pods until ctx is done. It calls ready once the cluster's state is known and pods are being scheduled (or,
-// with leader election, once it stands by).
+// with leader election, once it is on standby).
 func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

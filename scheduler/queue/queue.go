@@ -43,7 +43,7 @@ type Config struct {
 	// Profiles are the rules for pods, by the scheduler that they name. Rules are for pods of any other scheduler name.
 	Rules    Rules
 	Profiles map[string]Rules
-	// Entered is told when a pod comes to one of the queue's places, with the reason ("PodAdd", an event's label, ...). May be nil.
+	// Entered is called when a pod enters one of the queue's places, with the reason ("PodAdd", an event's label, ...). May be nil.
 	// It must be quick.
 	Entered func(pod *state.PodInfo, why string, to Place, at time.Time)
 	// Groups has the pods of a pod group wait, and be tried, together.
@@ -129,7 +129,7 @@ type Queue struct {
 	wake   chan struct{} // closed and replaced when something became ready
 	timer  *time.Timer
 	closed bool
-	news   []entered // told once the lock is released
+	news   []entered // reported to Entered once the lock is released
 }
 
 const kindsKnown = 32 // as many as framework.Kinds has bits
@@ -165,7 +165,7 @@ func dueFirst(a, b *Item) bool { return a.due.Before(b.due) }
 
 func waitsLonger(a, b *Item) bool { return a.Since.Before(b.Since) }
 
-// Set adds a pod, or tells that it has changed.
+// Set adds or updates a pod.
 func (q *Queue) Set(pod *corev1.Pod) {
 	info := state.NewPodInfo(pod)
 	q.mu.Lock()
@@ -220,7 +220,7 @@ func (q *Queue) Set(pod *corev1.Pod) {
 	}
 }
 
-// Delete forgets a pod: it is gone or has a node.
+// Delete removes a pod: it was deleted or has a node.
 func (q *Queue) Delete(uid types.UID) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -293,7 +293,7 @@ func (q *Queue) Assumed(it *Item) {
 	it.where, it.assumed = inBinding, q.seq
 }
 
-// Done ends a pod's stay: it has its node, or nobody wants it any more.
+// Done removes a pod that was popped: it is bound, or was deleted.
 func (q *Queue) Done(it *Item) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -420,7 +420,7 @@ func (q *Queue) helpsPodLocked(it, by *Item, e *framework.Event) bool {
 		return false
 	}
 	if e.Kinds == framework.PodDelete && e.OldPod != nil && e.OldPod.UID == it.Pod.Pod.UID {
-		return false // its own room is no news
+		return false // the pod itself freed them
 	}
 	for _, name := range by.refusedBy {
 		hints, ok := by.rules.Hints[name]
@@ -471,7 +471,7 @@ func (r *Rules) interests(plugins []string) framework.Kinds {
 	return k
 }
 
-// Waits tells which kinds of events the plugins that refused a pod wait for.
+// Waits returns the kinds of events that the plugins that refused a pod wait for.
 func (q *Queue) Waits(pod *corev1.Pod, refusedBy []string) framework.Kinds {
 	return q.rulesOf(pod).interests(refusedBy)
 }

@@ -82,7 +82,7 @@ func (c *Cache) SetNode(node *corev1.Node) {
 	}
 }
 
-// RemoveNode forgets a node. Pods still on it are kept until they go, or the node comes back.
+// RemoveNode removes a node. Pods still on it are kept until they go, or the node comes back.
 func (c *Cache) RemoveNode(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +127,7 @@ func (c *Cache) SetNamespace(name string, l map[string]string) {
 	}
 }
 
-// RemoveNamespace forgets a namespace's labels.
+// RemoveNamespace removes a namespace's labels.
 func (c *Cache) RemoveNamespace(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +196,7 @@ func repeats(st *corev1.ContainerStatus, spec []corev1.Container) bool {
 	return same(st.AllocatedResources) && (st.Resources == nil || same(st.Resources.Requests))
 }
 
-// RemovePod forgets a pod.
+// RemovePod removes a pod.
 func (c *Cache) RemovePod(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,8 +216,8 @@ func (c *Cache) Assume(p *PodInfo, node string) error {
 	return nil
 }
 
-// Try says that a pod is about to be assumed only to see whether its pod group can be placed, until Tried. To events its room is free: if the
-// group gives it back, whom it would help has heard of it.
+// Try announces that a pod will be assumed only to test whether its pod group can be placed, until Tried. Events are judged as if its
+// resources were free: if the group releases them, the pods that this helps have been woken already.
 func (c *Cache) Try(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -52,7 +52,7 @@ func (c *Cache) unnominateLocked(uid types.UID) string {
 }
 
 func (c *Cache) nominationChangedLocked(uid types.UID, node string) {
-	// A scheduler that stands by does not refresh: the log has an end.
+	// A standby scheduler never refreshes, so the log is bounded.
 	if n := &c.nominated; len(n.changed) > 1024+len(n.at) {
 		n.tooMany, n.changed = true, nil
 	} else if !n.tooMany {

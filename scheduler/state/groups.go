@@ -36,7 +36,7 @@ type groupEntry struct {
 	scheduled int
 }
 
-// PodGroup is how a group stands.
+// PodGroup is a group's current state.
 type PodGroup struct {
 	Object *schedulingv1beta1.PodGroup // shared; nil: there is none
 	// Pods of it there are that have not finished, Scheduled of them have a node.
@@ -62,7 +62,7 @@ func (g *PodGroup) Priority() int32 {
 	return *g.Object.Spec.Priority
 }
 
-// Get tells how a group stands now.
+// Get returns a group's current state.
 func (g *Groups) Get(key GroupKey) PodGroup {
 	g.mu.Lock()
 	defer g.mu.Unlock()
