@@ -317,9 +317,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	auditor, err := c.cfg.API.Audit.New(func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return server.Reader().Outbound().Dial(ctx, outbound.Configured, network, addr)
-	})
+	auditor, err := c.cfg.API.Audit.New(throughDoor(func() *outbound.Door { return server.Reader().Outbound() }))
 	if err != nil {
 		return assembled{}, err
 	}

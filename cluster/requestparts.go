@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"keelson/auth/authn"
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
+	"keelson/auth/remote"
 	"keelson/pki"
 )
 
@@ -38,11 +40,27 @@ func toIssuers(door *outbound.Door) authn.Via {
 	}
 }
 
+// throughDoor reaches webhooks by the server's door, which is asked for at each request: it may be made later.
+func throughDoor(door func() *outbound.Door) remote.Via {
+	return remote.Via{
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return door().Dial(ctx, outbound.Configured, network, addr)
+		},
+		Observe: func(kind string, rt http.RoundTripper) http.RoundTripper {
+			return requests(func(r *http.Request) (*http.Response, error) { return door().Observe(kind, rt).RoundTrip(r) })
+		},
+	}
+}
+
+type requests func(*http.Request) (*http.Response, error)
+
+func (f requests) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 // requestParts builds what authenticates, authorizes and admits requests, over the server's own objects. told is called when the authorities
 // of clients are others.
 func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files, told func(context.Context) error) func(*apiserver.Reader) (apiserver.Parts, error) {
 	return func(r *apiserver.Reader) (apiserver.Parts, error) {
-		dial := r.Outbound().Dialer(outbound.Configured)
+		webhooks := throughDoor(r.Outbound)
 		believed, err := opts.Tokens.Config(k.tokens)
 		if err != nil {
 			return apiserver.Parts{}, err
@@ -51,13 +69,13 @@ func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admi
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authorizer, unlisted, err := opts.Authorization.New(files, authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac, dial)
+		authorizer, unlisted, err := opts.Authorization.New(files, authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac, webhooks)
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
 		authenticators, err := opts.Authentication.New(files, options.Own{
 			Authenticators: []auth.Authenticator{unlessRemoved{k.clientCertificates(opts, files, told), removedAt(r), time.Now}, tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)}},
-			Tokens:         tokens, Certificates: k.serving, Dial: dial, Issuers: toIssuers(r.Outbound()),
+			Tokens:         tokens, Certificates: k.serving, Webhooks: webhooks, Issuers: toIssuers(r.Outbound()),
 		})
 		if err != nil {
 			return apiserver.Parts{}, err

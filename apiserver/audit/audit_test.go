@@ -18,6 +18,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"keelson/auth/remote"
 )
 
 const policyHead = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
@@ -161,7 +163,7 @@ func TestWebhookBatches(t *testing.T) {
 	if err := clientcmd.WriteToFile(*cfg, file); err != nil {
 		t.Fatal(err)
 	}
-	w, err := NewWebhook(file, nil)
+	w, err := NewWebhook(file, remote.Via{})
 	if err != nil {
 		t.Fatal(err)
 	}

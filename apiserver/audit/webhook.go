@@ -13,7 +13,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/auth/remote"
@@ -40,14 +39,14 @@ type Webhook struct {
 	lost   atomic.Int64
 }
 
-// NewWebhook sends to the service that kubeconfig names, over connections that dial makes (nil: a dialer of client-go's).
-func NewWebhook(kubeconfig string, dial remote.Dial) (*Webhook, error) {
+// NewWebhook sends to the service that kubeconfig names.
+func NewWebhook(kubeconfig string, via remote.Via) (*Webhook, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("read audit webhook configuration %s: %w", kubeconfig, err)
 	}
-	cfg.Timeout, cfg.Dial = sendTimeout, dial
-	client, err := rest.HTTPClientFor(cfg)
+	cfg.Timeout = sendTimeout
+	client, err := via.Client(cfg, "audit webhook")
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook configuration %s: %w", kubeconfig, err)
 	}

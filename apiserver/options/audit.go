@@ -43,8 +43,8 @@ func (o *Audit) validate() error {
 	return errors.Join(errs...)
 }
 
-// New is what records requests; nil: nothing does. dial makes the connections to the webhook.
-func (o *Audit) New(dial remote.Dial) (*audit.Auditor, error) {
+// New is what records requests; nil: nothing does. The webhook is reached via via.
+func (o *Audit) New(via remote.Via) (*audit.Auditor, error) {
 	if o.PolicyFile == "" {
 		return nil, nil //nolint:nilnil // no audit is no error
 	}
@@ -63,7 +63,7 @@ func (o *Audit) New(dial remote.Dial) (*audit.Auditor, error) {
 		sinks = append(sinks, l)
 	}
 	if o.WebhookConfigFile != "" {
-		w, err := audit.NewWebhook(o.WebhookConfigFile, dial)
+		w, err := audit.NewWebhook(o.WebhookConfigFile, via)
 		if err != nil {
 			return nil, err
 		}

@@ -87,8 +87,8 @@ type Own struct {
 	Tokens *authn.Tokens
 	// Issuers are reached by this; nil: directly.
 	Issuers authn.Via
-	// Dial makes the connections to webhooks.
-	Dial remote.Dial
+	// Webhooks is how webhooks are reached.
+	Webhooks remote.Via
 	// Certificates is told of the authorities of proxies.
 	Certificates *Certificates
 }
@@ -137,7 +137,7 @@ func (o *Authentication) New(files *configreload.Files, own Own) ([]auth.Authent
 		}
 	}
 	if o.WebhookConfigFile != "" {
-		if err := add(authn.NewWebhook(o.WebhookConfigFile, own.Tokens.Audiences(), o.WebhookTTL, own.Dial)); err != nil {
+		if err := add(authn.NewWebhook(o.WebhookConfigFile, own.Tokens.Audiences(), o.WebhookTTL, own.Webhooks)); err != nil {
 			return nil, err
 		}
 	}

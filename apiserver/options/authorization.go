@@ -72,14 +72,14 @@ func (o *Authorization) modes() []string {
 	return []string{authz.ModeNode, authz.ModeRBAC}
 }
 
-// New is who decides, in order, and whether somebody among them cannot say what a user may do without being asked. dial
-// makes the connections to webhooks.
-func (o *Authorization) New(files *configreload.Files, node, rbac auth.Authorizer, dial remote.Dial) (a auth.Authorizer, unlisted func() bool, err error) {
+// New is who decides, in order, and whether somebody among them cannot say what a user may do without being asked.
+// webhooks is how webhooks are reached.
+func (o *Authorization) New(files *configreload.Files, node, rbac auth.Authorizer, webhooks remote.Via) (a auth.Authorizer, unlisted func() bool, err error) {
 	if o.ConfigFile != "" {
 		var live *authz.Live
 		err := files.Configuration(o.ConfigFile, "authorization", func(b []byte) (configreload.Apply, error) {
 			var err error
-			live, err = authz.NewLive(b, node, rbac, dial)
+			live, err = authz.NewLive(b, node, rbac, webhooks)
 			return func(_ context.Context, b []byte) error { return live.Apply(b) }, err
 		})
 		if err != nil {
@@ -89,7 +89,7 @@ func (o *Authorization) New(files *configreload.Files, node, rbac auth.Authorize
 	}
 	var webhook auth.Authorizer
 	if o.WebhookConfigFile != "" {
-		w, err := authz.NewWebhook(o.WebhookConfigFile, o.WebhookAuthorizedTTL, o.WebhookUnauthorizedTTL, dial)
+		w, err := authz.NewWebhook(o.WebhookConfigFile, o.WebhookAuthorizedTTL, o.WebhookUnauthorizedTTL, webhooks)
 		if err != nil {
 			return nil, nil, err
 		}

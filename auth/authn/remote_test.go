@@ -30,6 +30,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"keelson/auth"
+	"keelson/auth/remote"
 )
 
 // kubeconfigOf writes a kubeconfig that leads to s.
@@ -80,7 +81,7 @@ func TestWebhook(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(a)
 	}))
 	defer s.Close()
-	w, err := NewWebhook(kubeconfigOf(t, s, "/review"), []string{"api"}, time.Minute, nil)
+	w, err := NewWebhook(kubeconfigOf(t, s, "/review"), []string{"api"}, time.Minute, remote.Via{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestWebhook(t *testing.T) {
 	if _, _, err := w.Check(t.Context(), "good", []string{"vault"}); !errors.Is(err, ErrUnauthorized) {
 		t.Errorf("for another audience: %v", err)
 	}
-	if _, err := NewWebhook(filepath.Join(t.TempDir(), "none"), nil, 0, nil); err == nil {
+	if _, err := NewWebhook(filepath.Join(t.TempDir(), "none"), nil, 0, remote.Via{}); err == nil {
 		t.Error("a configuration that is not there was taken")
 	}
 }
@@ -230,7 +231,7 @@ func TestDial(t *testing.T) {
 		t.Errorf("the issuer was reached: %v, %d connections", err, asked.Load())
 	}
 	asked.Store(0)
-	w, err := NewWebhook(kubeconfigOf(t, s, "/review"), nil, 0, dial)
+	w, err := NewWebhook(kubeconfigOf(t, s, "/review"), nil, 0, remote.Via{Dial: dial})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,10 +24,9 @@ type Webhook struct {
 	keep      time.Duration
 }
 
-// NewWebhook asks the service that kubeconfig names; a token that it knows is believed for keep. audiences are the API server's own. dial
-// makes the connections; it may be nil.
-func NewWebhook(kubeconfig string, audiences []string, keep time.Duration, dial remote.Dial) (*Webhook, error) {
-	h, err := remote.New(kubeconfig, 0, dial)
+// NewWebhook asks the service that kubeconfig names; a token that it knows is believed for keep. audiences are the API server's own.
+func NewWebhook(kubeconfig string, audiences []string, keep time.Duration, via remote.Via) (*Webhook, error) {
+	h, err := remote.New(kubeconfig, "authentication webhook", 0, via)
 	if err != nil {
 		return nil, err
 	}

@@ -84,13 +84,13 @@ func (c *Config) types() sets.Set[string] {
 }
 
 // Union is who the configuration names, after the group system:masters, which nobody locks out. node and rbac are the cluster's own;
-// unlisted tells that one of them decides without a list of rules. dial makes the connections to webhooks; it may be nil.
-func (c *Config) Union(node, rbac auth.Authorizer, dial remote.Dial) (u Union, unlisted bool, err error) {
+// unlisted tells that one of them decides without a list of rules. Webhooks are reached via via.
+func (c *Config) Union(node, rbac auth.Authorizer, via remote.Via) (u Union, unlisted bool, err error) {
 	u = Union{Masters{}}
 	for _, a := range c.list {
 		var hook auth.Authorizer
 		if a.Type == apiserver.TypeWebhook {
-			if hook, err = c.webhook(a.Webhook, dial); err != nil {
+			if hook, err = c.webhook(a.Webhook, via); err != nil {
 				return nil, false, fmt.Errorf("authorizer %s: %w", a.Name, err)
 			}
 		}
@@ -100,9 +100,9 @@ func (c *Config) Union(node, rbac auth.Authorizer, dial remote.Dial) (u Union, u
 	return u, unlisted, nil
 }
 
-func (c *Config) webhook(w *apiserver.WebhookConfiguration, dial remote.Dial) (*Webhook, error) {
+func (c *Config) webhook(w *apiserver.WebhookConfiguration, via remote.Via) (*Webhook, error) {
 	cfg := WebhookConfig{
-		Dial: dial, Timeout: w.Timeout.Duration, Old: w.SubjectAccessReviewVersion == "v1beta1", DenyOnFailure: w.FailurePolicy == apiserver.FailurePolicyDeny,
+		Via: via, Timeout: w.Timeout.Duration, Old: w.SubjectAccessReviewVersion == "v1beta1", DenyOnFailure: w.FailurePolicy == apiserver.FailurePolicyDeny,
 	}
 	if w.ConnectionInfo.KubeConfigFile != nil {
 		cfg.Kubeconfig = *w.ConnectionInfo.KubeConfigFile

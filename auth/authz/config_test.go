@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"keelson/auth"
+	"keelson/auth/remote"
 )
 
 // judgeService allows jane, denies mallory, knows nobody else, and fails for the broken. It notes the versions it is asked in.
@@ -107,7 +108,7 @@ func TestAuthorizationConfig(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
-		u, _, err := cfg.Union(always{auth.Deny, "node"}, rbac, nil)
+		u, _, err := cfg.Union(always{auth.Deny, "node"}, rbac, remote.Via{})
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
@@ -159,7 +160,7 @@ func FuzzConfig(f *testing.F) {
 			t.Fatalf("%q: got %v and %v", text, c, err)
 		}
 		if err == nil && !c.types().Has(ModeWebhook) {
-			_, _, _ = c.Union(Masters{}, Masters{}, nil) // a webhook's kubeconfig may not be there
+			_, _, _ = c.Union(Masters{}, Masters{}, remote.Via{}) // a webhook's kubeconfig may not be there
 		}
 	})
 }

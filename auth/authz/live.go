@@ -16,7 +16,7 @@ import (
 // Live is who an AuthorizationConfiguration names, which may change while it is asked.
 type Live struct {
 	node, rbac auth.Authorizer
-	dial       remote.Dial
+	via        remote.Via
 	// needed are the types beside webhooks that were there at first: they may not go.
 	needed  sets.Set[string]
 	current atomic.Pointer[named]
@@ -27,10 +27,9 @@ type named struct {
 	unlisted bool
 }
 
-// NewLive begins with the configuration in b; node and rbac are the cluster's own. dial makes the connections to
-// webhooks; it may be nil.
-func NewLive(b []byte, node, rbac auth.Authorizer, dial remote.Dial) (*Live, error) {
-	l := &Live{node: node, rbac: rbac, dial: dial}
+// NewLive begins with the configuration in b; node and rbac are the cluster's own. Webhooks are reached via via.
+func NewLive(b []byte, node, rbac auth.Authorizer, via remote.Via) (*Live, error) {
+	l := &Live{node: node, rbac: rbac, via: via}
 	c, err := ParseConfig(b)
 	if err != nil {
 		return nil, err
@@ -55,7 +54,7 @@ func (l *Live) Apply(b []byte) error {
 }
 
 func (l *Live) use(c *Config) error {
-	u, unlisted, err := c.Union(l.node, l.rbac, l.dial)
+	u, unlisted, err := c.Union(l.node, l.rbac, l.via)
 	if err != nil {
 		return err
 	}

@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"keelson/auth"
+	"keelson/auth/remote"
 )
 
 func TestLive(t *testing.T) {
 	rbac := always{auth.NoOpinion, "rbac"}
 	const first = "authorizers: [{type: RBAC, name: rbac}]\n"
-	l, err := NewLive(configOf(first), always{auth.Deny, "node"}, rbac, nil)
+	l, err := NewLive(configOf(first), always{auth.Deny, "node"}, rbac, remote.Via{})
 	if err != nil {
 		t.Fatal(err)
 	}

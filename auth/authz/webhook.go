@@ -27,8 +27,8 @@ type Webhook struct {
 
 // WebhookConfig says which service is asked about what.
 type WebhookConfig struct {
-	// Dial makes the connections; it may be nil.
-	Dial remote.Dial
+	// Via is how the service is reached.
+	Via remote.Via
 	// Kubeconfig names the service; empty: the cluster that this process is a pod of.
 	Kubeconfig string
 	// IfAllowed and IfRefused are how long its answers are remembered; 0: not at all.
@@ -43,15 +43,14 @@ type WebhookConfig struct {
 	Conditions *cel.CELMatcher
 }
 
-// NewWebhook asks the service that kubeconfig names, and remembers what it allowed and what it refused for these times. dial makes
-// the connections; it may be nil.
-func NewWebhook(kubeconfig string, ifAllowed, ifRefused time.Duration, dial remote.Dial) (*Webhook, error) {
-	return NewWebhookOf(WebhookConfig{Dial: dial, Kubeconfig: kubeconfig, IfAllowed: ifAllowed, IfRefused: ifRefused})
+// NewWebhook asks the service that kubeconfig names, and remembers what it allowed and what it refused for these times.
+func NewWebhook(kubeconfig string, ifAllowed, ifRefused time.Duration, via remote.Via) (*Webhook, error) {
+	return NewWebhookOf(WebhookConfig{Via: via, Kubeconfig: kubeconfig, IfAllowed: ifAllowed, IfRefused: ifRefused})
 }
 
 // NewWebhookOf asks as cfg says.
 func NewWebhookOf(cfg WebhookConfig) (*Webhook, error) {
-	h, err := remote.New(cfg.Kubeconfig, cfg.Timeout, cfg.Dial)
+	h, err := remote.New(cfg.Kubeconfig, "authorization webhook", cfg.Timeout, cfg.Via)
 	if err != nil {
 		return nil, err
 	}

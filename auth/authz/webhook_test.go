@@ -18,6 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"keelson/auth"
+	"keelson/auth/remote"
 )
 
 func TestWebhook(t *testing.T) {
@@ -44,7 +45,7 @@ func TestWebhook(t *testing.T) {
 	}))
 	defer s.Close()
 	file := kubeconfigOf(t, s)
-	w, err := NewWebhook(file, time.Minute, 0, nil)
+	w, err := NewWebhook(file, time.Minute, 0, remote.Via{})
 	if err != nil {
 		t.Fatal(err)
 	}

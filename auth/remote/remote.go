@@ -54,13 +54,26 @@ type answer struct {
 	end  time.Time
 }
 
-// Dial makes connections, as net.Dialer.DialContext does.
-type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
+// Via is how services are reached. The zero value is client-go's own way, which nothing observes.
+type Via struct {
+	// Dial makes connections, as net.Dialer.DialContext does; nil: client-go's dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Observe wraps what makes the requests to services of a kind, such as "authorization webhook"; nil: nothing does.
+	Observe func(kind string, rt http.RoundTripper) http.RoundTripper
+}
+
+// Client returns a client of the service that cfg names, which is one of a kind.
+func (v Via) Client(cfg *rest.Config, kind string) (*http.Client, error) {
+	cfg.Dial = v.Dial
+	if v.Observe != nil {
+		cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return v.Observe(kind, rt) })
+	}
+	return rest.HTTPClientFor(cfg)
+}
 
 // New reads the kubeconfig file: its current context's cluster is the service, its user how we identify ourselves. Without a file it
-// is the cluster that this process is a pod of. limit bounds one question; 0: 30 s. dial makes the connections; nil: a dialer of
-// client-go's.
-func New(kubeconfig string, limit time.Duration, dial Dial) (*Hook, error) {
+// is the cluster that this process is a pod of. limit bounds one question; 0: 30 s. kind is what via observes the requests as.
+func New(kubeconfig, kind string, limit time.Duration, via Via) (*Hook, error) {
 	var cfg *rest.Config
 	var err error
 	if kubeconfig == "" {
@@ -71,11 +84,11 @@ func New(kubeconfig string, limit time.Duration, dial Dial) (*Hook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read webhook configuration %s: %w", kubeconfig, err)
 	}
-	cfg.Timeout, cfg.Dial = limit, dial
+	cfg.Timeout = limit
 	if limit == 0 {
 		cfg.Timeout = timeout
 	}
-	client, err := rest.HTTPClientFor(cfg)
+	client, err := via.Client(cfg, kind)
 	if err != nil {
 		return nil, fmt.Errorf("webhook configuration %s: %w", kubeconfig, err)
 	}

@@ -32,9 +32,9 @@ const (
 	failedOpen       = "alpha.image-policy.k8s.io/failed-open"
 )
 
-// New reads the kubeconfig that c names. dial makes the connections.
-func New(c Config, dial remote.Dial) (*Plugin, error) {
-	hook, err := remote.New(c.KubeConfigFile, 0, dial)
+// New reads the kubeconfig that c names.
+func New(c Config, via remote.Via) (*Plugin, error) {
+	hook, err := remote.New(c.KubeConfigFile, "image policy webhook", 0, via)
 	if err != nil {
 		return nil, fmt.Errorf("image policy webhook: %w", err)
 	}

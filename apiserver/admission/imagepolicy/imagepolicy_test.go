@@ -78,7 +78,7 @@ func TestImages(t *testing.T) {
 		{what: "no answer", image: "broken", refused: "Error contacting webhook: 503", asked: 2 * remote.Tries},
 		{what: "no answer needed", image: "broken", open: true, notes: map[string]string{"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}, asked: 2 * remote.Tries},
 	} {
-		p, err := New(Config{KubeConfigFile: kubeconfig, AllowTTL: time.Hour, DenyTTL: time.Hour, RetryBackoff: 1, DefaultAllow: c.open}, nil)
+		p, err := New(Config{KubeConfigFile: kubeconfig, AllowTTL: time.Hour, DenyTTL: time.Hour, RetryBackoff: 1, DefaultAllow: c.open}, remote.Via{})
 		if err != nil {
 			t.Fatal(err)
 		}

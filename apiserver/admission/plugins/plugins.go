@@ -25,6 +25,7 @@ import (
 	"keelson/apiserver/admission/webhook"
 	"keelson/apiserver/outbound"
 	"keelson/auth"
+	"keelson/auth/remote"
 )
 
 // Objects are the server's own objects.
@@ -94,7 +95,8 @@ var table = []row{
 		if err != nil {
 			return nil, nil, err
 		}
-		p, err := imagepolicy.New(conf, c.Objects.Outbound().Dialer(outbound.Configured))
+		door := c.Objects.Outbound()
+		p, err := imagepolicy.New(conf, remote.Via{Dial: door.Dialer(outbound.Configured), Observe: door.Observe})
 		return p, nil, err
 	}},
 	{name: "PodSecurity", make: func(c *Config) (admission.Plugin, []Follow, error) {
