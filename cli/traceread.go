@@ -59,7 +59,7 @@ func (r *traceReader) host(ctx context.Context) (string, error) {
 	case "pod":
 		p, err := r.cl.CoreV1().Pods(r.d.namespace).Get(ctx, r.d.name, metav1.GetOptions{})
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("namespace %s: %w", r.d.namespace, err)
 		}
 		if p.Status.PodIP == "" {
 			return "", fmt.Errorf("pod %s/%s has no address yet: its phase is %s", p.Namespace, p.Name, p.Status.Phase)
@@ -74,7 +74,7 @@ func (r *traceReader) host(ctx context.Context) (string, error) {
 	case "service":
 		svc, err := r.cl.CoreV1().Services(r.d.namespace).Get(ctx, r.d.name, metav1.GetOptions{})
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("namespace %s: %w", r.d.namespace, err)
 		}
 		r.j.Service = svc
 		if svc.Namespace == r.j.From.Namespace {
@@ -173,7 +173,26 @@ func (r *traceReader) findService(ctx context.Context) {
 				return
 			}
 		}
+		if ns == metav1.NamespaceAll { // in one namespace alone, it may be another's
+			r.findServiceRange(ctx)
+		}
 		return
+	}
+}
+
+// findServiceRange finds the range of Services that the address would be given out from.
+func (r *traceReader) findServiceRange(ctx context.Context) {
+	list, err := r.cl.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		r.unread("servicecidrs", "", err)
+		return
+	}
+	for i := range list.Items {
+		for _, c := range list.Items[i].Spec.CIDRs {
+			if p, err := netip.ParsePrefix(c); err == nil && p.Contains(r.j.Address) {
+				r.j.ServiceRange = p
+			}
+		}
 	}
 }
 

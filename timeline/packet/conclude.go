@@ -44,7 +44,11 @@ func (t *Trace) conclude(j *Journey) {
 	}
 	switch c.Outcome {
 	case reach.Connected, reach.Answered:
-		t.Verdict = confirm(t.Expected == Passes || t.Expected == Sometimes, t.Why, "a connection came about")
+		found := "a connection came about"
+		if j.ServiceRange.IsValid() {
+			found = "something outside of it does"
+		}
+		t.Verdict = confirm(t.Expected == Passes || t.Expected == Sometimes, t.Why, found)
 	case reach.Refused:
 		t.refused(at)
 	case reach.TimedOut:

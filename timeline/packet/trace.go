@@ -33,6 +33,8 @@ type Journey struct {
 	// Service has that address, or that node port; nil: none has. Slices are its.
 	Service *corev1.Service
 	Slices  []*discoveryv1.EndpointSlice
+	// ServiceRange is the range of Services that has the address, which no Service has.
+	ServiceRange netip.Prefix
 	// Pods are those behind the addresses that may be met, Nodes those that they are on, by name.
 	Pods  []*corev1.Pod
 	Nodes map[string]*corev1.Node
@@ -144,6 +146,11 @@ func nameless(j *Journey, n *reach.Names) string {
 // rules finds the addresses that a connection may be sent to.
 func (t *Trace) rules(j *Journey) {
 	to := netip.AddrPortFrom(j.Address, j.Port)
+	if j.Service == nil && j.ServiceRange.IsValid() {
+		t.Expected = Drops
+		t.Rules = fmt.Sprintf("no Service has this address of the Services' range %s: nothing of the cluster answers there", j.ServiceRange)
+		return
+	}
 	if j.Service == nil {
 		t.Rules = "no Service has this address: it is sent there as it is"
 		t.Hops = []Hop{t.hop(j, to, 1)}

@@ -122,6 +122,17 @@ var journeys = map[string]func(*Journey){
 		j.Answer.Names = nil
 		j.Unread = []string{"services: services is forbidden"}
 	},
+	"no-service": func(j *Journey) {
+		j.Service, j.Slices, j.Address, j.To = nil, nil, netip.MustParseAddr("10.96.77.77"), "10.96.77.77:80"
+		j.Answer.Names, j.ServiceRange = nil, netip.MustParsePrefix("10.96.0.0/16")
+		fails(j, reach.TimedOut)
+	},
+	"no-service-but-connects": func(j *Journey) {
+		j.Service, j.Slices, j.Address, j.To = nil, nil, netip.MustParseAddr("10.96.77.77"), "10.96.77.77:80"
+		j.Answer.Names, j.ServiceRange = nil, netip.MustParsePrefix("10.96.0.0/16")
+		j.Answer.Connection.Remote = netip.MustParseAddrPort("10.96.77.77:80")
+		j.Answer.Connection.Endpoint, j.Answer.Connection.Route = netip.AddrPort{}, "eth0"
+	},
 	"sticky": func(j *Journey) {
 		j.Service = j.Service.DeepCopy()
 		j.Service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
