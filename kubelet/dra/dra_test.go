@@ -190,6 +190,23 @@ func TestLife(t *testing.T) {
 	}
 }
 
+// TestOldDriver: a driver that has v1beta1 of the API only is registered, and called by that.
+func TestOldDriver(t *testing.T) {
+	p := pod("p", "c")
+	n := newNode(t, claimed("c", "x", "p"))
+	n.driver.Old = true
+	n.serve()
+	if err := n.Prepare(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	n.asked("prepare c")
+	n.names(p, gpus+"/claim=uid-c-0")
+	if err := n.Unprepare(t.Context(), "pod-p"); err != nil {
+		t.Fatal(err)
+	}
+	n.asked("unprepare c")
+}
+
 // TestRefused: who may not have the devices does not get them, and no driver is asked.
 func TestRefused(t *testing.T) {
 	free := claimed("free", "x", "p")

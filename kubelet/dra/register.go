@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
+	drav1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/rootdir"
@@ -26,16 +27,16 @@ func (m *Manager) Register(_ context.Context, i plugin.Info) error {
 	if problems := validation.IsDNS1123Subdomain(strings.ToLower(i.Name)); len(i.Name) > resourcev1.DriverNameMaxLength || len(problems) > 0 {
 		return fmt.Errorf("%.100q is no name of a DRA driver", i.Name)
 	}
-	if !slices.Contains(i.Versions, draapi.DRAPluginService) {
-		return fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %.200s: none of services supported by the plugin (%.200q) are supported by the kubelet ([%q])",
-			i.Name, i.Endpoint, i.Versions, draapi.DRAPluginService)
+	if !slices.ContainsFunc(i.Versions, func(v string) bool { return slices.Contains(services, v) }) {
+		return fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %.200s: none of services supported by the plugin (%.200q) are supported by the kubelet (%q)",
+			i.Name, i.Endpoint, i.Versions, services)
 	}
 	conn, err := m.dial(i)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
-	m.drivers[i.Name] = append(m.drivers[i.Name], &driver{name: i.Name, socket: i.Socket, conn: conn, api: draapi.NewDRAPluginClient(conn)})
+	m.drivers[i.Name] = append(m.drivers[i.Name], &driver{name: i.Name, socket: i.Socket, conn: conn, api: clientOf(conn, i.Versions)})
 	delete(m.gone, i.Name)
 	waiting := slices.Collect(maps.Keys(m.waiting[i.Name]))
 	delete(m.waiting, i.Name)
@@ -44,6 +45,17 @@ func (m *Manager) Register(_ context.Context, i plugin.Info) error {
 		m.cfg.Wake(uid)
 	}
 	return nil
+}
+
+// services are the versions of the API that drivers are called by, the one that is preferred first.
+var services = []string{draapi.DRAPluginService, drav1beta1.DRAPluginService}
+
+// clientOf calls a driver by the newest version that it has. Those before v1 are translated.
+func clientOf(conn *grpc.ClientConn, versions []string) draapi.DRAPluginClient {
+	if slices.Contains(versions, draapi.DRAPluginService) {
+		return draapi.NewDRAPluginClient(conn)
+	}
+	return drav1beta1.V1Beta1ClientWrapper{DRAPluginClient: drav1beta1.NewDRAPluginClient(conn)}
 }
 
 func (m *Manager) dial(i plugin.Info) (*grpc.ClientConn, error) {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	resourcev1 "k8s.io/api/resource/v1"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
+	drav1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -36,6 +37,8 @@ type Driver struct {
 	Ready chan struct{}
 	// Fail, unless nil, is asked at each call ("prepare", "unprepare") about a claim.
 	Fail func(call, name string) error
+	// Old: it serves v1beta1 of the API only.
+	Old bool
 
 	mu       sync.Mutex
 	calls    []string
@@ -49,7 +52,11 @@ func (d *Driver) Serve(ctx context.Context) error {
 		return err
 	}
 	s, r := grpc.NewServer(), grpc.NewServer()
-	draapi.RegisterDRAPluginServer(s, d)
+	if d.Old {
+		drav1beta1.RegisterDRAPluginServer(s, drav1beta1.V1ServerWrapper{DRAPluginServer: d})
+	} else {
+		draapi.RegisterDRAPluginServer(s, d)
+	}
 	registration.RegisterRegistrationServer(r, d)
 	one, err := listen(at, "dra.sock")
 	if err != nil {
@@ -98,9 +105,13 @@ func listen(dir, name string) (net.Listener, error) {
 
 // GetInfo says what the driver is.
 func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	version := draapi.DRAPluginService
+	if d.Old {
+		version = drav1beta1.DRAPluginService
+	}
 	return &registration.PluginInfo{
 		Type: registration.DRAPlugin, Name: d.Name, Endpoint: filepath.Join(d.Named, "plugins", d.Name, "dra.sock"),
-		SupportedVersions: []string{draapi.DRAPluginService},
+		SupportedVersions: []string{version},
 	}, nil
 }
 
