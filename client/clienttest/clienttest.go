@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clienttest gives tests client-go's fake clientsets with watches that tell
+// Package clienttest gives tests client-go's fake clients with watches that tell
 // everything. As client-go makes them, a watch panics when 100 events are unread, and a
 // deletion between an informer's list and its watch is never told.
 package clienttest
@@ -8,6 +8,8 @@ package clienttest
 import (
 	"slices"
 	"sync"
+	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+	metafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
 
@@ -32,6 +35,40 @@ func New(objs ...runtime.Object) *fake.Clientset {
 	f := fake.NewClientset(objs...)
 	Complete(&f.Fake, f.Tracker())
 	return f
+}
+
+// NewMetadata returns a metadata client that holds objs, whose kinds are told by themselves.
+func NewMetadata(objs ...runtime.Object) *metafake.FakeMetadataClient {
+	s := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(s); err != nil {
+		panic(err) // a scheme that is empty takes all types
+	}
+	f := metafake.NewSimpleMetadataClient(s, objs...)
+	Complete(&f.Fake, f.Tracker())
+	return f
+}
+
+// patience is how long Until waits; a test that passes does not wait for it.
+const patience = 2 * time.Minute
+
+// Until waits until ok, which may depend on objects of one resource only: it is asked at first and after each change to them.
+func Until(t testing.TB, objects clienttesting.ObjectTracker, resource schema.GroupVersionResource, what string, ok func() bool) {
+	t.Helper()
+	enlarge()
+	w, err := objects.Watch(resource, metav1.NamespaceAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for !ok() {
+		select {
+		case <-w.ResultChan():
+		case <-late.C:
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
 }
 
 // Complete makes the watches of f tell everything that happens to objects, its tracker.

@@ -3,9 +3,11 @@
 package clienttest
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,4 +68,29 @@ func TestUnreadEvents(t *testing.T) {
 			t.Fatalf("event %d: %s of %v", i, e.Type, e.Object)
 		}
 	}
+}
+
+// TestUntil: what waits is asked when an object of its resource changes, and at no other time.
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New()
+		pods := c.CoreV1().Pods("default")
+		go func() { // ends with the second creation
+			for _, name := range []string{"a", "b"} {
+				time.Sleep(50 * time.Second)
+				if _, err := pods.Create(context.WithoutCancel(t.Context()), pod(name), metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		asked := 0
+		Until(t, c.Tracker(), corev1.SchemeGroupVersion.WithResource("pods"), "two pods", func() bool {
+			asked++
+			all, err := pods.List(t.Context(), metav1.ListOptions{})
+			return err == nil && len(all.Items) == 2
+		})
+		if asked != 3 {
+			t.Errorf("asked %d times, want 3", asked)
+		}
+	})
 }
