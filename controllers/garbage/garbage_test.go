@@ -16,12 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes"
 	metafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/controllers/framework"
 	"keelson/controllers/internal/catalog"
 )
@@ -32,19 +33,17 @@ var verbs = metav1.Verbs{"create", "delete", "get", "list", "patch", "watch"}
 type world struct {
 	t      *testing.T
 	meta   *metafake.FakeMetadataClient
-	fake   *fake.Clientset
+	api    kubernetes.Interface
+	calls  *clienttesting.Fake // of api
 	events *record.FakeRecorder
 	rv     int
 	asked  []schema.GroupVersionResource // live reads
 }
 
 func newWorld(t *testing.T) *world {
-	s := runtime.NewScheme()
-	if err := metav1.AddMetaToScheme(s); err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, meta: metafake.NewSimpleMetadataClient(s), fake: fake.NewClientset(), events: record.NewFakeRecorder(100)}
-	w.fake.Resources = []*metav1.APIResourceList{
+	api := clienttest.New()
+	w := &world{t: t, meta: clienttest.NewMetadata(), api: api, calls: &api.Fake, events: record.NewFakeRecorder(100)}
+	w.calls.Resources = []*metav1.APIResourceList{
 		{GroupVersion: "v1", APIResources: []metav1.APIResource{
 			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs},
 			{Name: "nodes", Kind: "Node", Verbs: verbs},
@@ -149,7 +148,7 @@ func (w *world) onPatch(a clienttesting.Action) (bool, runtime.Object, error) {
 
 func (w *world) start() {
 	c := build(&framework.Env{
-		Name: "generic-garbage-collector", Client: &client.Client{Interface: w.fake, Metadata: w.meta},
+		Name: "generic-garbage-collector", Client: &client.Client{Interface: w.api, Metadata: w.meta},
 		Events: w.events, Log: slog.New(slog.DiscardHandler),
 	}, nil)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
@@ -343,9 +342,9 @@ func TestIdleAsksNothing(t *testing.T) {
 		w.tree(false)
 		w.start()
 		w.meta.ClearActions()
-		w.fake.ClearActions()
+		w.calls.ClearActions()
 		time.Sleep(time.Hour)
-		if n := len(w.meta.Actions()) + len(w.fake.Actions()); n != 0 {
+		if n := len(w.meta.Actions()) + len(w.calls.Actions()); n != 0 {
 			t.Errorf("%d requests in an idle hour: %v", n, w.meta.Actions())
 		}
 	})

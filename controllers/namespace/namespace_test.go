@@ -18,6 +18,7 @@ import (
 	metafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/client/clienttest"
 	"keelson/controllers/controllertest"
 )
 
@@ -36,11 +37,7 @@ func meta(gvk schema.GroupVersionKind, ns, name string, finalizers ...string) *m
 // world has namespace "going" with a pod that ends when told to, a config map and a lease that can only be deleted singly.
 func world(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, *metafake.FakeMetadataClient) {
 	t.Helper()
-	s := runtime.NewScheme()
-	if err := metav1.AddMetaToScheme(s); err != nil {
-		t.Fatal(err)
-	}
-	m := metafake.NewSimpleMetadataClient(s, objs...)
+	m := clienttest.NewMetadata(objs...)
 	// The fake does not delete collections.
 	m.PrependReactor("delete-collection", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		l, err := m.Tracker().List(a.GetResource(), schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"}, a.GetNamespace())

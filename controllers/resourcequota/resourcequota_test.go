@@ -15,11 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	metafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/retry"
 
 	"keelson/api/quota"
+	"keelson/client/clienttest"
 	"keelson/controllers/controllertest"
 )
 
@@ -229,11 +229,7 @@ func TestGraceEnds(t *testing.T) {
 // TestUncountable: what the server cannot list keeps the usage it had and holds up no other quota; deleted definitions are let go.
 func TestUncountable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := runtime.NewScheme()
-		if err := metav1.AddMetaToScheme(s); err != nil {
-			t.Fatal(err)
-		}
-		meta := metafake.NewSimpleMetadataClient(s)
+		meta := clienttest.NewMetadata()
 		refusal, lists := errors.New("conversion webhook does not answer"), 0
 		meta.PrependReactor("list", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			lists++

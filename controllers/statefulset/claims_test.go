@@ -13,11 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/controllers/framework"
 )
 
@@ -130,7 +130,7 @@ func TestClaimsFree(t *testing.T) {
 	} {
 		known := claim(owner(ownedBy("apps/v1", "StatefulSet", "web", "web")))
 		s := snap(newSet(1, withClaims(deletes, deletes)), map[string]*corev1.PersistentVolumeClaim{"data-web-0": known})
-		a := &acting{Controller: &Controller{env: &framework.Env{Client: &client.Client{Interface: fake.NewClientset(tt.live...)}}}, s: s}
+		a := &acting{Controller: &Controller{env: &framework.Env{Client: &client.Client{Interface: clienttest.New(tt.live...)}}}, s: s}
 		err := a.claimsFree(t.Context(), 0)
 		if (err != nil) != tt.fails || err != nil && !errors.Is(err, framework.ErrStale) {
 			t.Errorf("%s: got %v", tt.name, err)
@@ -147,7 +147,7 @@ func TestLeavingClaimIsWaitedFor(t *testing.T) {
 	other := *set.Spec.VolumeClaimTemplates[0].DeepCopy()
 	other.Name = "logs"
 	for name, refused := range map[string]error{"alone": nil, "beside a failure": errors.New("disk on fire")} {
-		c := fake.NewClientset()
+		c := clienttest.New()
 		if refused != nil {
 			set.Spec.VolumeClaimTemplates = append(set.Spec.VolumeClaimTemplates[:1:1], other)
 			c.PrependReactor("create", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })

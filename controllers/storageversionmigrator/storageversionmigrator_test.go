@@ -21,6 +21,7 @@ import (
 	metafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/client/clienttest"
 	"keelson/controllers/controllertest"
 )
 
@@ -32,20 +33,17 @@ func order(name, group, resource string, age time.Duration) *migrationv1.Storage
 }
 
 func start(t *testing.T, orders ...runtime.Object) (*controllertest.Cluster, *metafake.FakeMetadataClient) {
-	s := runtime.NewScheme()
-	if err := metav1.AddMetaToScheme(s); err != nil {
-		t.Fatal(err)
-	}
 	object := func(version, kind, ns, name string) *metav1.PartialObjectMetadata {
 		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(name), ResourceVersion: "7"}}
 		o.APIVersion, o.Kind = version, kind
 		return o
 	}
-	m := metafake.NewSimpleMetadataClient(s,
+	m := clienttest.NewMetadata(
 		object("v1", "Secret", "a", "s1"), object("v1", "Secret", "b", "s2"), object("v1", "Secret", "b", "s3"), object("example.com/v1", "Widget", "a", "w1"))
 	c := controllertest.New(orders...)
 	c.Metadata = m
-	c.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(s, map[schema.GroupVersionResource]string{definitions: "CustomResourceDefinitionList"}, definition())
+	lists := map[schema.GroupVersionResource]string{definitions: "CustomResourceDefinitionList"}
+	c.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, definition())
 	verbs := metav1.Verbs{"list", "patch"}
 	c.Fake.Resources = []*metav1.APIResourceList{
 		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Kind: "Secret", Namespaced: true, Verbs: verbs}}},
