@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,49 +17,50 @@ import (
 
 // TestQueueMetrics: what a loop has, does and did is told by its name.
 func TestQueueMetrics(t *testing.T) {
-	begun, finish := make(chan struct{}), make(chan error)
-	name := "metrics-test-" + strconv.FormatInt(time.Now().UnixNano(), 36) // what is counted is the process's
-	l := NewLoop(name, 1, slog.New(slog.DiscardHandler), func(context.Context, Key) error {
-		begun <- struct{}{}
-		return <-finish
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- l.Run(ctx, func() {}) }() // ends with ctx
-	l.Add(Key{Name: "a"})
-	<-begun
-	l.Add(Key{Name: "b"})
-	got := told(t, name)
-	for metric, want := range map[string]float64{"workqueue_adds_total": 2, "workqueue_depth": 1, "workqueue_queue_duration_seconds": 1} {
-		if got[metric] != want {
-			t.Errorf("while it works: %s is %v, want %v", metric, got[metric], want)
-		}
-	}
-	if a, b := got["workqueue_unfinished_work_seconds"], got["workqueue_longest_running_processor_seconds"]; a <= 0 || b <= 0 {
-		t.Errorf("while it works: %v s of work are unfinished, %v s of the longest", a, b)
-	}
-	finish <- errors.New("again")
-	for range 2 { // b, and a again after a moment, in some order
+	synctest.Test(t, func(t *testing.T) {
+		begun, finish := make(chan struct{}), make(chan error)
+		name := "metrics-test-" + strconv.FormatUint(rand.Uint64(), 36) // what is counted is the process's
+		l := NewLoop(name, 1, slog.New(slog.DiscardHandler), func(context.Context, Key) error {
+			begun <- struct{}{}
+			return <-finish
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(ctx, func() {}) }() // ends with ctx
+		l.Add(Key{Name: "a"})
 		<-begun
-		finish <- nil
-	}
-	want := map[string]float64{
-		"workqueue_adds_total": 3, "workqueue_depth": 0, "workqueue_retries_total": 1, "workqueue_work_duration_seconds": 3,
-		"workqueue_unfinished_work_seconds": 0, "workqueue_longest_running_processor_seconds": 0,
-	}
-	deadline := time.Now().Add(time.Minute)
-	for metric := range want {
-		for told(t, name)[metric] != want[metric] {
-			if time.Now().After(deadline) {
-				t.Fatalf("in the end: %s is %v, want %v", metric, told(t, name)[metric], want[metric])
+		l.Add(Key{Name: "b"})
+		time.Sleep(time.Second)
+		got := told(t, name)
+		for metric, want := range map[string]float64{"workqueue_adds_total": 2, "workqueue_depth": 1, "workqueue_queue_duration_seconds": 1} {
+			if got[metric] != want {
+				t.Errorf("while it works: %s is %v, want %v", metric, got[metric], want)
 			}
-			time.Sleep(time.Millisecond)
 		}
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+		if a, b := got["workqueue_unfinished_work_seconds"], got["workqueue_longest_running_processor_seconds"]; a != 1 || b != 1 {
+			t.Errorf("while it works: %v s of work are unfinished, %v s of the longest, want 1 and 1", a, b)
+		}
+		finish <- errors.New("again")
+		for range 2 { // b, and a again after a moment, in some order
+			<-begun
+			finish <- nil
+		}
+		want := map[string]float64{
+			"workqueue_adds_total": 3, "workqueue_depth": 0, "workqueue_retries_total": 1, "workqueue_work_duration_seconds": 3,
+			"workqueue_unfinished_work_seconds": 0, "workqueue_longest_running_processor_seconds": 0,
+		}
+		synctest.Wait()
+		got = told(t, name)
+		for metric := range want {
+			if got[metric] != want[metric] {
+				t.Errorf("in the end: %s is %v, want %v", metric, got[metric], want[metric])
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // told are the loop's metrics: values, and how often something was measured.

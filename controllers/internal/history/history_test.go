@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -58,13 +58,12 @@ func template1(image string) *corev1.PodTemplateSpec {
 	}
 }
 
-// seen waits until the informer has n revisions.
+// seen wants that the informer has n revisions in the end.
 func seen(t *testing.T, k *Keeper, n int) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); len(k.Informer().GetIndexer().List()) != n; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the informer has %d revisions, want %d", len(k.Informer().GetIndexer().List()), n)
-		}
+	synctest.Wait()
+	if got := len(k.Informer().GetIndexer().List()); got != n {
+		t.Fatalf("the informer has %d revisions, want %d", got, n)
 	}
 }
 
@@ -86,12 +85,14 @@ func TestPatchIsWhatKubectlSends(t *testing.T) {
 
 // Asking again before the informer knows of the revision must not create another.
 func TestAdvanceTwiceIsOnce(t *testing.T) {
-	_, advance, k := keeper(t)
-	a, b := advance("v1"), advance("v1")
-	if a.Update.Name != b.Update.Name || b.Collisions != 0 || b.Update.Revision != 1 {
-		t.Errorf("got %s, then %s with number %d and %d collisions", a.Update.Name, b.Update.Name, b.Update.Revision, b.Collisions)
-	}
-	seen(t, k, 1)
+	synctest.Test(t, func(t *testing.T) {
+		_, advance, k := keeper(t)
+		a, b := advance("v1"), advance("v1")
+		if a.Update.Name != b.Update.Name || b.Collisions != 0 || b.Update.Revision != 1 {
+			t.Errorf("got %s, then %s with number %d and %d collisions", a.Update.Name, b.Update.Name, b.Update.Revision, b.Collisions)
+		}
+		seen(t, k, 1)
+	})
 }
 
 func TestCollisions(t *testing.T) {
@@ -114,52 +115,48 @@ func TestCollisions(t *testing.T) {
 }
 
 func TestAdoptsRenumbersTruncates(t *testing.T) {
-	// As an older Kubernetes wrote it, and orphaned since.
-	raw := `{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"app":"web"}},"spec":{"containers":[{"image":"v1","name":"c","resources":{}}]}}}}`
-	orphan := &appsv1.ControllerRevision{
-		ObjectMeta: metav1.ObjectMeta{Name: "web-old", Namespace: "default", Labels: map[string]string{"app": "web"}},
-		Data:       runtime.RawExtension{Raw: []byte(raw)}, Revision: 4,
-	}
-	c, advance, k := keeper(t, orphan)
-	if s := advance("v1"); s.Update.Name != "web-old" || s.Update.Revision != 4 {
-		t.Fatalf("got %s with number %d, want the adopted web-old with 4", s.Update.Name, s.Update.Revision)
-	}
-	if s := advance("v2"); s.Update.Revision != 5 || len(s.All) != 2 {
-		t.Errorf("a new template: got number %d of %d revisions, want 5 of 2", s.Update.Revision, len(s.All))
-	}
-	seen(t, k, 2)
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // until the informer shows the adoption
-		objs, err := k.Informer().GetIndexer().ByIndex(framework.ByController, "web")
-		if err == nil && len(objs) == 2 {
-			break
+	synctest.Test(t, func(t *testing.T) {
+		// As an older Kubernetes wrote it, and orphaned since.
+		raw := `{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"app":"web"}},"spec":{"containers":[{"image":"v1","name":"c","resources":{}}]}}}}`
+		orphan := &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{Name: "web-old", Namespace: "default", Labels: map[string]string{"app": "web"}},
+			Data:       runtime.RawExtension{Raw: []byte(raw)}, Revision: 4,
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the informer shows %d owned revisions, want 2", len(objs))
+		c, advance, k := keeper(t, orphan)
+		if s := advance("v1"); s.Update.Name != "web-old" || s.Update.Revision != 4 {
+			t.Fatalf("got %s with number %d, want the adopted web-old with 4", s.Update.Name, s.Update.Revision)
 		}
-	}
-	s := advance("v1")
-	var got []string
-	for _, r := range s.All {
-		got = append(got, fmt.Sprint(r.Revision))
-	}
-	if s.Update.Name != "web-old" || strings.Join(got, " ") != "5 6" {
-		t.Errorf("a rollback: got %s, numbers %v; want web-old, 5 6", s.Update.Name, got)
-	}
-	keep := func(*appsv1.ControllerRevision) bool { return true }
-	none := func(*appsv1.ControllerRevision) bool { return false }
-	for _, tt := range []struct {
-		limit int
-		live  func(*appsv1.ControllerRevision) bool
-		want  int
-	}{{-1, none, 2}, {1, none, 2}, {0, keep, 2}, {0, none, 1}} {
-		if err := k.Truncate(t.Context(), s, tt.limit, tt.live); err != nil {
-			t.Fatal(err)
+		if s := advance("v2"); s.Update.Revision != 5 || len(s.All) != 2 {
+			t.Errorf("a new template: got number %d of %d revisions, want 5 of 2", s.Update.Revision, len(s.All))
 		}
-		l, err := c.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
-		if err != nil || len(l.Items) != tt.want {
-			t.Errorf("limit %d: got %d revisions, %v; want %d", tt.limit, len(l.Items), err, tt.want)
+		seen(t, k, 2)
+		if objs, err := k.Informer().GetIndexer().ByIndex(framework.ByController, "web"); err != nil || len(objs) != 2 {
+			t.Fatalf("the informer shows %d owned revisions, %v; want 2", len(objs), err)
 		}
-	}
+		s := advance("v1")
+		var got []string
+		for _, r := range s.All {
+			got = append(got, fmt.Sprint(r.Revision))
+		}
+		if s.Update.Name != "web-old" || strings.Join(got, " ") != "5 6" {
+			t.Errorf("a rollback: got %s, numbers %v; want web-old, 5 6", s.Update.Name, got)
+		}
+		keep := func(*appsv1.ControllerRevision) bool { return true }
+		none := func(*appsv1.ControllerRevision) bool { return false }
+		for _, tt := range []struct {
+			limit int
+			live  func(*appsv1.ControllerRevision) bool
+			want  int
+		}{{-1, none, 2}, {1, none, 2}, {0, keep, 2}, {0, none, 1}} {
+			if err := k.Truncate(t.Context(), s, tt.limit, tt.live); err != nil {
+				t.Fatal(err)
+			}
+			l, err := c.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(l.Items) != tt.want {
+				t.Errorf("limit %d: got %d revisions, %v; want %d", tt.limit, len(l.Items), err, tt.want)
+			}
+		}
+	})
 }
 
 // TestOrphanOfThatName: a revision that nobody may adopt does not hold up the set whose name it has taken.
