@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -159,51 +160,46 @@ func TestSaysWhyNotAndTriesAgain(t *testing.T) {
 
 // TestDeletedWhileItWaitsForItsVolume: the pod's claim never gets a volume; whoever deletes the pod ends the wait, silently.
 func TestDeletedWhileItWaitsForItsVolume(t *testing.T) {
-	late, class := storagev1.VolumeBindingWaitForFirstConsumer, "late"
-	pod := schedtest.Pod("a", schedtest.Asks("1", "1Gi"), schedtest.With(func(s *corev1.PodSpec) {
-		s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
-		}}}
-	}))
-	c := start(t, schedtest.Node("node-1"), pod,
-		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "example.com/slow", VolumeBindingMode: &late},
-		&corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "data", UID: "data"}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class},
-		})
-	wait := func(what string, ok func() bool) {
-		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: not within 20 s", what)
+	synctest.Test(t, func(t *testing.T) {
+		late, class := storagev1.VolumeBindingWaitForFirstConsumer, "late"
+		pod := schedtest.Pod("a", schedtest.Asks("1", "1Gi"), schedtest.With(func(s *corev1.PodSpec) {
+			s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+			}}}
+		}))
+		c := start(t, schedtest.Node("node-1"), pod,
+			&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "example.com/slow", VolumeBindingMode: &late},
+			&corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "data", UID: "data"}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class},
+			})
+		time.Sleep(soon)
+		if p, err := c.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(t.Context(), "data", metav1.GetOptions{}); err != nil || p.Annotations["volume.kubernetes.io/selected-node"] != "node-1" {
+			t.Fatalf("the claim is %+v, %v; want node-1 to be chosen", p, err)
+		}
+		if err := c.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(soon)
+		c.mu.Lock()
+		if !slices.ContainsFunc(c.marks, func(m mark.Mark) bool { return m.Step == mark.StepBind && m.Err != "" }) {
+			t.Errorf("the wait goes on: %+v", c.marks)
+		}
+		c.mu.Unlock()
+		// The room is free again, and nothing was said of a failure.
+		if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("b", schedtest.Asks("4", "1Gi")), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.eventually("b", bound)
+		events, err := c.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events.Items {
+			if e.Reason == "FailedScheduling" {
+				t.Errorf("event %q about %s", e.Note, e.Regarding.Name)
 			}
 		}
-	}
-	wait("node chosen", func() bool {
-		p, err := c.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(t.Context(), "data", metav1.GetOptions{})
-		return err == nil && p.Annotations["volume.kubernetes.io/selected-node"] == "node-1"
 	})
-	if err := c.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	wait("wait ended", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return slices.ContainsFunc(c.marks, func(m mark.Mark) bool { return m.Step == mark.StepBind && m.Err != "" })
-	})
-	// The room is free again, and nothing was said of a failure.
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("b", schedtest.Asks("4", "1Gi")), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	c.eventually("b", bound)
-	events, err := c.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range events.Items {
-		if e.Reason == "FailedScheduling" {
-			t.Errorf("event %q about %s", e.Note, e.Regarding.Name)
-		}
-	}
 }
 
 func TestLeavesOthersPodsAlone(t *testing.T) {

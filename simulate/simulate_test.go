@@ -158,38 +158,38 @@ func TestAddresses(t *testing.T) {
 func TestNodesOfAnEarlierRunGo(t *testing.T) {
 	for name, left := range map[string]int{"none left": 0, "fewer": 1} {
 		t.Run(name, func(t *testing.T) {
-			f := clienttest.New()
-			ours := func(name string, change ...func(*corev1.Node)) {
-				t.Helper()
-				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelType: TypeFake}}}
-				n.Spec.ProviderID = "fake://" + name
-				for _, c := range change {
-					c(n)
+			synctest.Test(t, func(t *testing.T) {
+				f := clienttest.New()
+				ours := func(name string, change ...func(*corev1.Node)) {
+					t.Helper()
+					n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelType: TypeFake}}}
+					n.Spec.ProviderID = "fake://" + name
+					for _, c := range change {
+						c(n)
+					}
+					if _, err := f.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					p := pod("on-"+name, name, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })
+					if _, err := f.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
 				}
-				if _, err := f.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
+				by := func(who string) func(*corev1.Node) {
+					return func(n *corev1.Node) { n.Annotations = map[string]string{AnnotationBy: who} }
 				}
-				p := pod("on-"+name, name, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })
-				if _, err := f.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
+				ours("fake-7")
+				ours("named", by("keelson"))
+				ours("of-another", by("bench"))
+				ours("older-elsewhere")
+				ours("fake-real", func(n *corev1.Node) { n.Spec.ProviderID = "" }, by("keelson"))
+				ours("fake-cloud", func(n *corev1.Node) { n.Spec.ProviderID = "aws://i-1" }, by("keelson"))
+				run(t, f, Config{Nodes: left})
+				want := map[string]bool{"of-another": true, "older-elsewhere": true, "fake-real": true, "fake-cloud": true}
+				if left > 0 {
+					want["fake-0"] = true
 				}
-			}
-			by := func(who string) func(*corev1.Node) {
-				return func(n *corev1.Node) { n.Annotations = map[string]string{AnnotationBy: who} }
-			}
-			ours("fake-7")
-			ours("named", by("keelson"))
-			ours("of-another", by("bench"))
-			ours("older-elsewhere")
-			ours("fake-real", func(n *corev1.Node) { n.Spec.ProviderID = "" }, by("keelson"))
-			ours("fake-cloud", func(n *corev1.Node) { n.Spec.ProviderID = "aws://i-1" }, by("keelson"))
-			run(t, f, Config{Nodes: left})
-			want := map[string]bool{"of-another": true, "older-elsewhere": true, "fake-real": true, "fake-cloud": true}
-			if left > 0 {
-				want["fake-0"] = true
-			}
-			deadline := time.Now().Add(30 * time.Second)
-			for {
+				time.Sleep(30 * time.Second)
 				nodes, err := f.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 				if err != nil {
 					t.Fatal(err)
@@ -202,14 +202,10 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 				for _, n := range nodes.Items {
 					got[n.Name] = true
 				}
-				if maps.Equal(got, want) && len(pods.Items) == 4 {
-					return
+				if !maps.Equal(got, want) || len(pods.Items) != 4 {
+					t.Errorf("nodes %v with %d pods, want %v with 4", got, len(pods.Items), want)
 				}
-				if time.Now().After(deadline) {
-					t.Fatalf("nodes %v with %d pods, want %v with 4", got, len(pods.Items), want)
-				}
-				time.Sleep(5 * time.Millisecond)
-			}
+			})
 		})
 	}
 }
