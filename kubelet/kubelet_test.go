@@ -31,6 +31,7 @@ import (
 	"keelson/kubelet"
 	"keelson/kubelet/eviction"
 	"keelson/lib/mark"
+	"keelson/lib/waittest"
 )
 
 const nodeName = "node-1"
@@ -200,20 +201,22 @@ func (h *harness) get(name string) *corev1.Pod {
 	return p
 }
 
-// until waits for a pod to be as asked; what is its description.
+// until waits for a pod to be as asked; what is its description. ok looks at nothing but the pod, nil when it is gone.
 func (h *harness) until(name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	h.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
-	for {
-		p := h.get(name)
-		if ok(p) {
-			return p
+	var p *corev1.Pod
+	is := false
+	defer func() {
+		if !is {
+			h.t.Logf("pod %s, to be %s: status %+v; runtime saw %v", name, what, statusOf(p), h.rt.Calls())
 		}
-		if time.Now().After(deadline) {
-			h.t.Fatalf("pod %s: not %s after 60 s; status %+v; runtime saw %v", name, what, statusOf(p), h.rt.Calls())
-		}
-		time.Sleep(time.Millisecond)
-	}
+	}()
+	clienttest.Until(h.t, h.api.Tracker(), corev1.SchemeGroupVersion.WithResource("pods"), "pod "+name+" "+what, func() bool {
+		p = h.get(name)
+		is = ok(p)
+		return is
+	})
+	return p
 }
 
 func statusOf(p *corev1.Pod) any {
@@ -273,13 +276,18 @@ func (h *harness) events(reason string) []string {
 
 func (h *harness) waitEvent(reason, part string) {
 	h.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
-	for !slices.ContainsFunc(h.events(reason), func(m string) bool { return strings.Contains(m, part) }) {
-		if time.Now().After(deadline) {
-			h.t.Fatalf("no event %s with %q; there are %q", reason, part, h.events(reason))
+	var all []string
+	said := false
+	defer func() {
+		if !said {
+			h.t.Logf("events %s: %q", reason, all)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	}()
+	clienttest.Until(h.t, h.api.Tracker(), corev1.SchemeGroupVersion.WithResource("events"), "an event "+reason+" with "+part, func() bool {
+		all = h.events(reason)
+		said = slices.ContainsFunc(all, func(m string) bool { return strings.Contains(m, part) })
+		return said
+	})
 }
 
 func TestNodeRegistersReady(t *testing.T) {
@@ -307,10 +315,10 @@ func TestNodeStatusIsRepaired(t *testing.T) {
 	h := newHarness(t)
 	watches := countWatches(h, "nodes")
 	h.run()
-	eventually(t, "the kubelet watches its node", func() bool { return watches.Load() > 0 }) // a change between its list and its watch is not told by this API
+	waittest.Until(t, "the kubelet watches its node", func() bool { return watches.Load() > 0 }) // a change between its list and its watch is not told by this API
 	nodes := h.api.CoreV1().Nodes()
 	var good *corev1.Node
-	eventually(t, "the node is Ready", func() bool {
+	waittest.Until(t, "the node is Ready", func() bool {
 		n, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
 		if err != nil || len(n.Status.Addresses) == 0 {
 			return false
@@ -344,7 +352,7 @@ func TestNodeStatusIsRepaired(t *testing.T) {
 		if _, err := nodes.UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the "+what+" is repaired", func() bool {
+		waittest.Until(t, "the "+what+" is repaired", func() bool {
 			n, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
 			return err == nil && slices.Equal(n.Status.Addresses, good.Status.Addresses) && n.Status.DaemonEndpoints == good.Status.DaemonEndpoints &&
 				n.Status.NodeInfo.KubeletVersion == good.Status.NodeInfo.KubeletVersion && n.Status.Capacity.Cpu().Equal(*good.Status.Capacity.Cpu()) &&
@@ -374,9 +382,9 @@ func TestExtendedResources(t *testing.T) {
 		}
 	}
 	write(`{"status":{"capacity":{"example.com/dongle":"4"}}}`)
-	eventually(t, "pods can have the dongles", have(4))
+	waittest.Until(t, "pods can have the dongles", have(4))
 	write(`{"status":{"capacity":{"example.com/dongle":null,"cpu":"1000"},"allocatable":{"example.com/dongle":"9"}}}`)
-	eventually(t, "the dongles are gone, and so is what is not true", have(0))
+	waittest.Until(t, "the dongles are gone, and so is what is not true", have(0))
 }
 
 func TestPodLife(t *testing.T) {
@@ -397,7 +405,7 @@ func TestPodLife(t *testing.T) {
 	h.until("web", "gone", func(p *corev1.Pod) bool { return p == nil })
 	h.waitEvent("Killing", "Stopping container c")
 	want := []string{"StopContainer", "StopPodSandbox", "RemovePodSandbox"}
-	eventually(t, "the sandbox is removed", func() bool { return slices.Contains(h.rt.Calls(), "RemovePodSandbox") })
+	waittest.Until(t, "the sandbox is removed", func() bool { return slices.Contains(h.rt.Calls(), "RemovePodSandbox") })
 	calls := h.rt.Calls()
 	at := -1
 	for _, c := range want {
@@ -407,21 +415,10 @@ func TestPodLife(t *testing.T) {
 		}
 		at = i
 	}
-	eventually(t, "the pod's directory is gone", func() bool {
+	waittest.Until(t, "the pod's directory is gone", func() bool {
 		left, err := filepath.Glob(filepath.Join(h.root, "pods", "*"))
 		return err == nil && len(left) == 0
 	})
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not after 60 s: %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
 }
 
 // patient lets a status wait for as long as its pod takes: how many are written does not depend on the machine's speed.
@@ -451,7 +448,7 @@ func TestOneStatusWriteTakesAPodToReady(t *testing.T) {
 		return out
 	}
 	want := []string{"seen", "volumes", "sandbox", "image", "containerCreated", "containerStarted", "status", "ready"}
-	eventually(t, "the last mark", func() bool { return len(steps()) >= len(want) })
+	waittest.Until(t, "the last mark", func() bool { return len(steps()) >= len(want) })
 	if got := steps(); !slices.Equal(got, want) {
 		t.Errorf("marks: got %v, want %v", got, want)
 	}
@@ -548,5 +545,5 @@ func TestPodDeletedWhileAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.run()
-	eventually(t, "the orphan is removed", func() bool { return slices.Contains(h.rt.Calls(), "RemovePodSandbox") })
+	waittest.Until(t, "the orphan is removed", func() bool { return slices.Contains(h.rt.Calls(), "RemovePodSandbox") })
 }

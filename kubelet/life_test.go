@@ -26,6 +26,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri/critest"
+	"keelson/lib/waittest"
 )
 
 func hello(name string, words ...string) corev1.Container {
@@ -205,7 +206,7 @@ func TestConfigMapArrivesLateAndChanges(t *testing.T) {
 	if _, err := maps.Update(t.Context(), cm, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the file has changed", func() bool {
+	waittest.Until(t, "the file has changed", func() bool {
 		b, err := os.ReadFile(file)
 		return err == nil && string(b) == "two"
 	})
@@ -379,7 +380,7 @@ func TestStaticPods(t *testing.T) {
 	if err := os.WriteFile(file, bytes.ReplaceAll([]byte(manifest), []byte("name: c"), []byte("name: d")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the changed pod runs", func() bool { return len(h.rt.Containers("d")) == 1 && len(h.rt.Containers("c")) == 0 })
+	waittest.Until(t, "the changed pod runs", func() bool { return len(h.rt.Containers("d")) == 1 && len(h.rt.Containers("c")) == 0 })
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -428,7 +429,7 @@ func TestStaticPodsWhileTheyEnd(t *testing.T) {
 			h.waitEvent("Killing", "Stopping container c")
 			h.rt.Exit(first, 0)
 			if last := meanwhile[1]; last != "" {
-				eventually(t, "what the file says runs", func() bool {
+				waittest.Until(t, "what the file says runs", func() bool {
 					got := h.rt.Containers(last)
 					return len(got) == 1 && got[0] != first
 				})

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/lib/waittest"
 )
 
 // TestNodeEvents: what happens to a node is recorded in the words of Kubernetes' kubelet, once.
@@ -18,7 +20,7 @@ func TestNodeEvents(t *testing.T) {
 	told := func(times int, kind, reason, message string) {
 		t.Helper()
 		h.waitEvent(reason, message)
-		eventually(t, "event "+reason, func() bool {
+		waittest.Until(t, "event "+reason, func() bool {
 			list, err := h.api.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -63,7 +65,7 @@ func TestNodeEvents(t *testing.T) {
 	for _, reason := range []string{"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"} {
 		state(1, reason)
 	}
-	eventually(t, "the kubelet watches its node", func() bool { return watches.Load() > 0 })
+	waittest.Until(t, "the kubelet watches its node", func() bool { return watches.Load() > 0 })
 	cordon("true")
 	state(1, "NodeNotSchedulable")
 	cordon("false")
@@ -108,7 +110,7 @@ func TestNodeAnnotations(t *testing.T) {
 	}
 	h.cfg.Annotations = map[string]string{"mine": "new", "gone": "", "never": ""}
 	defer h.run()()
-	eventually(t, "annotations", func() bool {
+	waittest.Until(t, "annotations", func() bool {
 		n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)

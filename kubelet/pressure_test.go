@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/kubelet/eviction"
+	"keelson/lib/waittest"
 )
 
 func failed(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodFailed }
@@ -50,7 +51,7 @@ func TestEmptyDirOverItsLimit(t *testing.T) {
 		t.Errorf("condition %+v: it was not the node that needed room", c)
 	}
 	h.waitEvent("Evicted", want)
-	eventually(t, "its volume is gone", func() bool {
+	waittest.Until(t, "its volume is gone", func() bool {
 		_, err := os.Stat(filepath.Join(h.root, "pods", "uid-full", "volumes"))
 		return os.IsNotExist(err)
 	})
@@ -79,7 +80,7 @@ func TestNodePressure(t *testing.T) {
 	}
 	h.waitEvent("EvictionThresholdMet", "Attempting to reclaim memory")
 	h.waitEvent("NodeHasInsufficientMemory", "Node node-1 status is now: NodeHasInsufficientMemory")
-	eventually(t, "the node has MemoryPressure", func() bool {
+	waittest.Until(t, "the node has MemoryPressure", func() bool {
 		n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 		if err != nil {
 			return false

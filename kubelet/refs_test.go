@@ -7,12 +7,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	k8stesting "k8s.io/client-go/testing"
+
+	"keelson/lib/waittest"
 )
 
 // openWatch counts itself until it is stopped.
@@ -58,10 +59,12 @@ func TestWatchesEndWithTheirPods(t *testing.T) {
 			makeRefs(h, names[i])
 		}
 	}
+	begun := maps.Load()
 	for i, name := range names {
 		h.create(testPod(name, refersTo(name)))
 		if i%5 == 4 {
-			time.Sleep(10 * time.Millisecond) // some have begun to start by then
+			waittest.Until(t, "some of the pods begin to start", func() bool { return maps.Load() > begun })
+			begun = maps.Load()
 		}
 	}
 	for _, name := range names {
@@ -75,7 +78,7 @@ func TestWatchesEndWithTheirPods(t *testing.T) {
 	h.create(testPod("finished", refersTo("finished")))
 	h.until("graceful", "running", phaseIs(corev1.PodRunning))
 	h.until("finished", "running", phaseIs(corev1.PodRunning))
-	eventually(t, "two pods watch what they use", func() bool { return maps.Load() == 2 && secrets.Load() == 2 })
+	waittest.Until(t, "two pods watch what they use", func() bool { return maps.Load() == 2 && secrets.Load() == 2 })
 	h.remove("graceful", 1)
 	for _, id := range h.rt.Containers("c") {
 		if h.rt.Config(id).GetLabels()["io.kubernetes.pod.name"] == "finished" {
@@ -84,7 +87,7 @@ func TestWatchesEndWithTheirPods(t *testing.T) {
 	}
 	h.until("finished", "Succeeded", phaseIs(corev1.PodSucceeded))
 	h.until("graceful", "gone", func(p *corev1.Pod) bool { return p == nil })
-	eventually(t, "no watch is left", func() bool { return maps.Load() == 0 && secrets.Load() == 0 })
+	waittest.Until(t, "no watch is left", func() bool { return maps.Load() == 0 && secrets.Load() == 0 })
 	if h.get("finished") == nil {
 		t.Error("the finished pod is gone, want it to stay without watches")
 	}

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	k8stesting "k8s.io/client-go/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/waittest"
 )
 
 func pemOf(text string) string {
@@ -49,7 +51,7 @@ func TestTrustArrivesLateAndChanges(t *testing.T) {
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/trust"}}
 	}))
 	var req *certificatesv1.PodCertificateRequest
-	eventually(t, "the pod's certificate is asked for", func() bool {
+	waittest.Until(t, "the pod's certificate is asked for", func() bool {
 		l, err := certs.PodCertificateRequests("default").List(ctx, metav1.ListOptions{})
 		if err != nil || len(l.Items) == 0 {
 			return false
@@ -90,11 +92,11 @@ func TestTrustArrivesLateAndChanges(t *testing.T) {
 	if _, err := certs.ClusterTrustBundles().Create(ctx, bundle, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the bundle is there", func() bool { return read("trust.pem") == pemOf("one") })
+	waittest.Until(t, "the bundle is there", func() bool { return read("trust.pem") == pemOf("one") })
 	bundle = bundle.DeepCopy()
 	bundle.Spec.TrustBundle = pemOf("two")
 	if _, err := certs.ClusterTrustBundles().Update(ctx, bundle, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the bundle has changed", func() bool { return read("trust.pem") == pemOf("two") })
+	waittest.Until(t, "the bundle has changed", func() bool { return read("trust.pem") == pemOf("two") })
 }

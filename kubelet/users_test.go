@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/waittest"
 )
 
 // ownUsers makes a pod one with a user namespace of its own.
@@ -139,7 +141,7 @@ func TestUserNamespacesAreFreed(t *testing.T) {
 	}
 	free := func(what string, uid ...string) {
 		t.Helper()
-		eventually(t, what, func() bool {
+		waittest.Until(t, what, func() bool {
 			return !slices.ContainsFunc(h.records(), func(r string) bool { return slices.Contains(uid, r) })
 		})
 	}

@@ -33,6 +33,7 @@ import (
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/rootdir"
 	"keelson/lib/linux"
+	"keelson/lib/waittest"
 )
 
 // objects are secrets and tokens in memory.
@@ -51,13 +52,14 @@ func (o *objects) Token(_ context.Context, _, _ string, r *authv1.TokenRequest) 
 
 // bench is a kubelet's directory with a driver.
 type bench struct {
-	t      *testing.T
-	m      *Mounter
-	api    *fake.Clientset
-	driver *csitest.Driver
-	stop   context.CancelFunc
-	events *events.FakeRecorder
-	within time.Duration // how long a driver that hangs is waited for; 0: as long as the kubelet does
+	t       *testing.T
+	m       *Mounter
+	api     *fake.Clientset
+	driver  *csitest.Driver
+	stop    context.CancelFunc
+	events  *events.FakeRecorder
+	changed chan struct{} // the mounter asks for a write of the node's status
+	within  time.Duration // how long a driver that hangs is waited for; 0: as long as the kubelet does
 
 	mu    sync.Mutex
 	node  *corev1.Node
@@ -75,7 +77,7 @@ func newBench(t *testing.T, objs ...runtime.Object) *bench {
 		}
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n-uid"}}
-	b := &bench{t: t, api: clienttest.New(append(objs, node)...), node: node, events: events.NewFakeRecorder(100)}
+	b := &bench{t: t, api: clienttest.New(append(objs, node)...), node: node, events: events.NewFakeRecorder(100), changed: make(chan struct{}, 1)}
 	b.driver = &csitest.Driver{
 		Name: driverName, NodeID: "id-of-n", Dir: t.TempDir(), Kubelet: dir, Named: rootdir.Standard, Mounts: os.Getuid() == 0, MaxVolumes: 7,
 		Topology: map[string]string{"topology.dirs.example.com/node": "n"},
@@ -105,7 +107,13 @@ func (b *bench) mounter() *Mounter {
 	b.t.Helper()
 	m := New(Config{
 		Dir: rootdir.Dir(b.driver.Kubelet), NodeName: "n", API: b.api, Objects: &objects{}, Events: b.events, Log: slog.New(slog.DiscardHandler),
-		Node: func() *corev1.Node { b.mu.Lock(); defer b.mu.Unlock(); return b.node }, NodeChanged: func() {},
+		Node: func() *corev1.Node { b.mu.Lock(); defer b.mu.Unlock(); return b.node },
+		NodeChanged: func() {
+			select {
+			case b.changed <- struct{}{}:
+			default:
+			}
+		},
 		Wake: func(uid string) { b.mu.Lock(); defer b.mu.Unlock(); b.woken = append(b.woken, uid) },
 	})
 	var pods []string
@@ -135,7 +143,7 @@ func (b *bench) serve() {
 	}()
 	b.stop = func() { stop(); <-done }
 	b.t.Cleanup(b.stop)
-	b.until("the driver's sockets are there", func() bool {
+	waittest.Until(b.t, "the driver's sockets are there", func() bool {
 		_, err := os.Lstat(filepath.Join(b.driver.Kubelet, "plugins_registry", driverName+"-reg.sock"))
 		return err == nil
 	})
@@ -161,11 +169,14 @@ func (b *bench) register(m *Mounter) {
 	m.drivers[driverName].within = b.within
 }
 
-func (b *bench) until(what string, ok func() bool) {
+// announced waits until the node's volumesInUse are to have the volume.
+func (b *bench) announced(name corev1.UniqueVolumeName) {
 	b.t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			b.t.Fatalf("not after a minute: %s", what)
+	for late := time.After(time.Minute); !slices.Contains(b.m.InUse(), name); {
+		select {
+		case <-b.changed:
+		case <-late:
+			b.t.Fatalf("volume %s is not announced", name)
 		}
 	}
 }
@@ -362,7 +373,7 @@ func TestAttachedVolumes(t *testing.T) {
 		got <- err
 	}()
 	name := corev1.UniqueVolumeName("kubernetes.io/csi/dirs.example.com^handle")
-	b.until("the volume is announced", func() bool { return slices.Contains(b.m.InUse(), name) })
+	b.announced(name)
 	say := func(inUse, attached bool) {
 		n := b.node.DeepCopy()
 		n.Status = corev1.NodeStatus{}
@@ -414,7 +425,7 @@ func TestAttachedVolumes(t *testing.T) {
 		_, err := b.m.SetUp(ctx, claimed("w", "pv", "handle"))
 		got <- err
 	}()
-	b.until("the volume is announced", func() bool { return slices.Contains(b.m.InUse(), name) })
+	b.announced(name)
 	cancel()
 	if err := <-got; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -492,7 +503,7 @@ func TestDriversThatFail(t *testing.T) {
 		_, err := b.m.SetUp(t.Context(), r)
 		done <- err
 	}()
-	b.until("the driver hangs", func() bool { return slices.Contains(b.driver.Calls(), "NodePublishVolume handle") })
+	waittest.Until(b.t, "the driver hangs", func() bool { return slices.Contains(b.driver.Calls(), "NodePublishVolume handle") })
 	b.driver.Break("NodePublishVolume", nil)
 	b.setUp(claimed("v", "second", "second"))
 	if err := <-done; err == nil {

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/certificate"
 
+	"keelson/lib/waittest"
 	"keelson/pki"
 )
 
@@ -173,15 +175,6 @@ func start(t *testing.T, cfg Config) *Identity {
 	return id
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not after a minute: %s", what)
-		}
-	}
-}
-
 func (s *signer) asks(signer string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +205,7 @@ func TestBootstrapAndRenewal(t *testing.T) {
 		_ = resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	}
-	eventually(t, "a request with the first certificate and one with its successor", func() bool {
+	waittest.Until(t, "a request with the first certificate and one with its successor", func() bool {
 		call()
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -231,7 +224,7 @@ func TestServing(t *testing.T) {
 	s := newSigner(t, time.Hour)
 	id := start(t, Config{Dir: t.TempDir(), NodeName: "n1", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: s.config(""), Bootstrap: s.config("token")})
 	conf := id.ServerTLS()
-	eventually(t, "a serving certificate", func() bool { _, err := conf.GetCertificate(nil); return err == nil })
+	waittest.Until(t, "a serving certificate", func() bool { _, err := conf.GetCertificate(nil); return err == nil })
 	c, err := conf.GetCertificate(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -280,10 +273,15 @@ type lateStore struct {
 func (s *lateStore) Update(cert, key []byte) (*tls.Certificate, error) {
 	close(s.began)
 	<-s.ctx.Done()
-	select {
-	case <-s.returned:
-		s.late.Store(true)
-	case <-time.After(200 * time.Millisecond):
+	for waits := false; !waits; runtime.Gosched() { // until Run has returned or waits for this
+		select {
+		case <-s.returned:
+			s.late.Store(true)
+			waits = true
+		default:
+			buf := make([]byte, 1<<20)
+			waits = strings.Contains(string(buf[:runtime.Stack(buf, true)]), "identity.(*kept).end(")
+		}
 	}
 	return s.Store.Update(cert, key)
 }

@@ -41,6 +41,8 @@ func localPV(name, node string, policy corev1.PersistentVolumeReclaimPolicy, pha
 	return v
 }
 
+var pvResource = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
+
 func TestLocalDirs(t *testing.T) {
 	const del, retain = corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain
 	vs := []*corev1.PersistentVolume{
@@ -77,12 +79,9 @@ func TestLocalDirs(t *testing.T) {
 		must(t, err)
 		return len(v.Finalizers)
 	}
-	for range 6000 {
-		if finalizers("doomed") == 1 && finalizers("kept") == 1 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	clienttest.Until(t, c.Tracker(), pvResource, "the volumes that are over are let go", func() bool {
+		return finalizers("doomed") == 1 && finalizers("kept") == 1
+	})
 	for name, want := range map[string]struct {
 		there      bool
 		finalizers int
@@ -159,13 +158,9 @@ func TestSlowVolumeHoldsUpNoOther(t *testing.T) {
 	}
 	must(t, l.Make("quick"))
 	add("quick")
-	for range 6000 {
+	clienttest.Until(t, fakes.Tracker(), pvResource, "one volume is held up by no other", func() bool {
 		v, err := fakes.CoreV1().PersistentVolumes().Get(t.Context(), "quick", metav1.GetOptions{})
 		must(t, err)
-		if len(v.Finalizers) == 1 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Error("one volume is held up by another")
+		return len(v.Finalizers) == 1
+	})
 }
