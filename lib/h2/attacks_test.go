@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"keelson/lib/waittest"
 )
 
 const (
@@ -81,11 +83,7 @@ func (a *attacked) bounded() {
 // over waits until all handlers are done.
 func (a *attacked) over() {
 	a.t.Helper()
-	for end := time.Now().Add(patience); a.running.Load() > 0; runtime.Gosched() {
-		if time.Now().After(end) {
-			a.t.Fatalf("%d handlers still run", a.running.Load())
-		}
-	}
+	waittest.Until(a.t, "no handler runs", func() bool { return a.running.Load() == 0 })
 }
 
 // sentAway reads what the server says until it hangs up, and returns the code of its GOAWAY.

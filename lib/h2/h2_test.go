@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -22,6 +23,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"keelson/lib/waittest"
 )
 
 // patience is how long a test waits for what must come.
@@ -384,10 +387,9 @@ func TestShutdown(t *testing.T) {
 	<-begun
 	stopped := make(chan error, 1)
 	go func() { stopped <- ts.Config.Shutdown(t.Context()) }() // ends with the shutdown
-	select {
-	case err := <-stopped:
-		t.Fatalf("shutdown did not wait for a request: %v", err)
-	case <-time.After(50 * time.Millisecond):
+	waittest.Until(t, "Shutdown waits", func() bool { return len(stopped) > 0 || waits("net/http.(*Server).Shutdown(") })
+	if len(stopped) > 0 {
+		t.Fatalf("shutdown did not wait for a request: %v", <-stopped)
 	}
 	close(goOn)
 	if got := <-answered; got != "done" {
@@ -402,30 +404,51 @@ func TestShutdown(t *testing.T) {
 		t.Fatal("shutdown does not end")
 	}
 	c.CloseIdleConnections()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		buf := make([]byte, 1<<20)
-		stacks := string(buf[:runtime.Stack(buf, true)])
-		if !strings.Contains(stacks, "h2.(*conn)") {
-			return
+	waittest.Right(t, "no goroutine is left", func() string {
+		left := goroutines()
+		if !strings.Contains(left, "h2.(*conn)") {
+			return ""
 		}
-		if time.Now().After(end) {
-			t.Fatalf("goroutines are left:\n%s", stacks)
+		return left
+	})
+}
+
+func goroutines() string {
+	buf := make([]byte, 1<<20)
+	return string(buf[:runtime.Stack(buf, true)])
+}
+
+// waits tells whether a goroutine waits for a timer or a channel in what function calls.
+func waits(function string) bool {
+	for g := range strings.SplitSeq(goroutines(), "\n\n") {
+		state, stack, _ := strings.Cut(g, "\n")
+		if strings.Contains(state, "[select") && strings.Contains(stack, function) {
+			return true
 		}
 	}
+	return false
 }
 
 func TestIdleConnectionsEnd(t *testing.T) {
-	var remotes sync.Map
+	remotes, closed := make(chan string, 2), make(chan string, 100)
 	ts, c := serve(t, Options{IdleTimeout: 20 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) {
-		remotes.Store(r.RemoteAddr, true)
+		remotes <- r.RemoteAddr
+	}, func(hs *http.Server) {
+		hs.ConnState = func(c net.Conn, s http.ConnState) {
+			if s == http.StateClosed {
+				closed <- c.RemoteAddr().String()
+			}
+		}
 	})
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for range 2 { // the client goes on with another connection
 		do(t, c, http.MethodGet, ts.URL, nil)
-		n := 0
-		remotes.Range(func(any, any) bool { n++; return true })
-		if n > 1 {
-			return
+		late := time.After(patience)
+		for got, want := "", <-remotes; got != want; {
+			select {
+			case got = <-closed:
+			case <-late:
+				t.Fatal("an idle connection lives on")
+			}
 		}
 	}
-	t.Error("an idle connection lives on")
 }

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"testing"
 	"time"
+
+	"keelson/lib/waittest"
 )
 
 // percent reads the process's setting.
@@ -16,24 +18,11 @@ func percent() int {
 	return p
 }
 
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !done(); {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within two minutes", what)
-		}
-		runtime.Gosched()
-	}
-}
-
 func TestPace(t *testing.T) {
 	before := percent()
 	stop := Pace()
-	eventually(t, "the quiet after the start makes the heap sparing", func() bool {
-		time.Sleep(10 * time.Millisecond)
-		return percent() == quietPercent
-	})
-	eventually(t, "collections in a row make it generous", func() bool {
+	waittest.Until(t, "the quiet after the start makes the heap sparing", func() bool { return percent() == quietPercent })
+	waittest.Until(t, "collections in a row make it generous", func() bool {
 		runtime.GC()
 		return percent() == busyPercent
 	})
