@@ -19,6 +19,7 @@ import (
 	"keelson/api/scheduling"
 	"keelson/apiserver"
 	"keelson/apiserver/servicealloc"
+	"keelson/lib/waittest"
 )
 
 func serviceAt(name, ip string) *corev1.Service {
@@ -67,7 +68,7 @@ func TestServiceAddresses(t *testing.T) {
 	if err := services.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "address of the deleted service", func() string {
+	waittest.Right(t, "address of the deleted service", func() string {
 		_, err := addresses.Get(ctx, ip, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -79,7 +80,7 @@ func TestServiceAddresses(t *testing.T) {
 	if _, err := ranges.Create(ctx, more, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "service in the added range", func() string {
+	waittest.Right(t, "service in the added range", func() string {
 		_, err := services.Create(ctx, serviceAt("far", "10.200.0.7"), metav1.CreateOptions{})
 		if err != nil {
 			return err.Error()
@@ -89,7 +90,7 @@ func TestServiceAddresses(t *testing.T) {
 	if err := addresses.Delete(ctx, "10.200.0.7", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "address deleted by hand", func() string {
+	waittest.Right(t, "address deleted by hand", func() string {
 		if _, err := addresses.Get(ctx, "10.200.0.7", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
@@ -168,7 +169,7 @@ func TestOwnObjectsStay(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	eventually(t, "what was deleted", func() string {
+	waittest.Right(t, "what was deleted", func() string {
 		s, err := c.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

@@ -28,6 +28,7 @@ import (
 	"keelson/apiserver"
 	admissionconfig "keelson/apiserver/admission/config"
 	"keelson/apiserver/admission/plugins"
+	"keelson/lib/waittest"
 )
 
 // configured starts a server whose plugins read an AdmissionConfiguration with these plugins.
@@ -260,13 +261,13 @@ func TestLimitedResources(t *testing.T) {
 	quota("vital", corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": resource.MustParse("1")}, ScopeSelector: &corev1.ScopeSelector{
 		MatchExpressions: []corev1.ScopedResourceSelectorRequirement{{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{"vital"}}},
 	}})
-	eventually(t, "a claim that a quota covers", func() string {
+	waittest.Right(t, "a claim that a quota covers", func() string {
 		if err := claim("c", "gold"); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	eventually(t, "a pod that a quota covers", func() string {
+	waittest.Right(t, "a pod that a quota covers", func() string {
 		if err := vital("c", "vital"); err != nil {
 			return err.Error()
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -84,26 +83,6 @@ func (r *running) warned(t testing.TB) (*kubernetes.Clientset, *warnings) {
 		t.Fatal(err)
 	}
 	return c, w
-}
-
-// eventually waits until f answers "", and fails with its last answer.
-func eventually(t testing.TB, what string, f func() string) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		last := f()
-		if last == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %s", what, last)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
 }
 
 func makeNamespace(t testing.TB, c kubernetes.Interface, name string, labels map[string]string) *corev1.Namespace {

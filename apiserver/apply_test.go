@@ -133,16 +133,18 @@ func TestApplyNothing(t *testing.T) {
 	r := start(t, nil)
 	a := applier{t, r}
 	first := a.must(a.maps("c", "one", `{"a":"1"}`, false))
-	at := first.ManagedFields[0].Time
-	for time.Since(at.Time) < 1100*time.Millisecond { // times are whole seconds
-		time.Sleep(100 * time.Millisecond)
+	at := &metav1.Time{Time: time.Now().Add(-time.Hour).Truncate(time.Second)}
+	first.ManagedFields[0].Time, first.Labels = at, map[string]string{"who": "else"} // an update of times alone changes nothing
+	first = a.must(r.clients(t).CoreV1().ConfigMaps("default").Update(t.Context(), first, metav1.UpdateOptions{FieldManager: "editor"}))
+	if len(first.ManagedFields) != 2 || !first.ManagedFields[0].Time.Equal(at) {
+		t.Fatalf("who says when fields were applied is not believed: %v, at first %v, want %v", owners(first.ObjectMeta), first.ManagedFields[0].Time, at)
 	}
 	again := a.must(a.maps("c", "one", `{"a":"1"}`, false))
 	if again.ResourceVersion != first.ResourceVersion || !again.ManagedFields[0].Time.Equal(at) {
 		t.Errorf("applied again: version %s at %v, was %s at %v", again.ResourceVersion, again.ManagedFields[0].Time, first.ResourceVersion, at)
 	}
 	changed := a.must(a.maps("c", "one", `{"a":"2"}`, false))
-	if changed.ResourceVersion == first.ResourceVersion || len(changed.ManagedFields) != 1 {
+	if changed.ResourceVersion == first.ResourceVersion || len(changed.ManagedFields) != 2 || changed.ManagedFields[0].Time.Equal(at) {
 		t.Errorf("applied a change: version %s, %v", changed.ResourceVersion, owners(changed.ObjectMeta))
 	}
 }

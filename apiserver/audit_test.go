@@ -13,6 +13,7 @@ import (
 
 	"keelson/apiserver"
 	"keelson/apiserver/audit"
+	"keelson/lib/waittest"
 )
 
 // events is a sink that keeps what it gets.
@@ -63,7 +64,7 @@ rules:
 	r := start(t, func(c *apiserver.Config) { c.Audit = audit.New(policy, sink) })
 	get := func(what, id string, n int) []*audit.Event {
 		t.Helper()
-		until(t, "events of "+what, func() bool { return len(sink.of(id)) >= n })
+		waittest.Until(t, "events of "+what, func() bool { return len(sink.of(id)) >= n })
 		got := sink.of(id)
 		if len(got) != n {
 			t.Fatalf("%s: %d events, want %d", what, len(got), n)

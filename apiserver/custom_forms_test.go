@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"keelson/lib/waittest"
 )
 
 func splitPort(t *testing.T, addr string) (string, int32) {
@@ -280,7 +282,7 @@ func TestWatchOverDefinitionUpdate(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A client that comes back while the definition is being replaced may be sent away once more.
-	until(t, "the patch is seen", func() bool {
+	waittest.Until(t, "the patch is seen", func() bool {
 		again, err := widgets.Watch(ctx, metav1.ListOptions{ResourceVersion: made.GetResourceVersion()})
 		if err != nil {
 			t.Fatal(err)

@@ -3,12 +3,10 @@
 package apiserver_test
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -21,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
+
+	"keelson/lib/waittest"
 )
 
 var crdGVR = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
@@ -135,17 +135,7 @@ func (c *custom) waitCRD(name string, ok func(*apiextensionsv1.CustomResourceDef
 // wait asks until ok.
 func (c *custom) wait(what string, ok func() bool) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			c.t.Fatalf("waited a minute for %s", what)
-		case <-tick.C:
-		}
-	}
+	waittest.Until(c.t, what, ok)
 }
 
 // in returns the client of a resource of example.com in namespace "ns".

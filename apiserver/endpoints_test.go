@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson/apiserver"
+	"keelson/lib/waittest"
 )
 
 // whereKubernetes is what the service "kubernetes" leads to, in both forms.
@@ -45,15 +45,6 @@ func whereKubernetes(t *testing.T, r *running) string {
 	return strings.Join(out, " ")
 }
 
-func within(t *testing.T, what string, limit time.Duration, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(limit); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 // TestKubernetesEndpoints: the service leads to the server's address, also after that was another one or somebody wrote there; where nobody
 // can reach the server it leads nowhere.
 func TestKubernetesEndpoints(t *testing.T) {
@@ -78,7 +69,7 @@ func TestKubernetesEndpoints(t *testing.T) {
 			if err := cl.CoreV1().Endpoints("default").Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			within(t, "mended", 30*time.Second, func() bool { return whereKubernetes(t, r) == c.want })
+			waittest.Until(t, "mended", func() bool { return whereKubernetes(t, r) == c.want })
 		}
 		rev, err := st.Revision(t.Context())
 		if err != nil {
@@ -117,5 +108,5 @@ func TestSharedStore(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	within(t, "the dead one goes", 90*time.Second, func() bool { return whereKubernetes(t, first) == "192.0.2.1:6443 | 192.0.2.1:6443" })
+	waittest.Until(t, "the dead one goes", func() bool { return whereKubernetes(t, first) == "192.0.2.1:6443 | 192.0.2.1:6443" })
 }

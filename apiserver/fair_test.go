@@ -21,6 +21,7 @@ import (
 
 	"keelson/api/flowcontrol"
 	"keelson/apiserver"
+	"keelson/lib/waittest"
 )
 
 // startFair is start with the flow schemas of a fresh cluster, few seats, and rights for everybody.
@@ -63,7 +64,7 @@ func TestDangling(t *testing.T) {
 			return got.Type == "Dangling" && got.Status == status && got.Reason == reason && !got.LastTransitionTime.IsZero() && strings.Contains(got.Message, `named "own"`)
 		}
 	}
-	until(t, "it dangles", is("True", "NotFound"))
+	waittest.Until(t, "it dangles", is("True", "NotFound"))
 	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
 		Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
 			NominalConcurrencyShares: new(int32(1)), LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
@@ -73,9 +74,9 @@ func TestDangling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it does not dangle", is("False", "Found"))
+	waittest.Until(t, "it does not dangle", is("False", "Found"))
 	// Requests of the schema's user say where they were sorted, once the server has seen both.
-	until(t, "requests are sorted", func() bool {
+	waittest.Until(t, "requests are sorted", func() bool {
 		h := callAs(t, r.as("noxu"), "GET", "/version", "").Header
 		return h.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(made.UID) && h.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == string(p.UID)
 	})
@@ -85,7 +86,7 @@ func TestDangling(t *testing.T) {
 	if err := c.PriorityLevelConfigurations().Delete(ctx, "own", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it dangles again", is("True", "NotFound"))
+	waittest.Until(t, "it dangles again", is("True", "NotFound"))
 	all, err := c.FlowSchemas().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func TestWatchTakesASeat(t *testing.T) {
 		}
 		defer w.Stop()
 	}
-	until(t, "no watch holds a seat", func() bool {
+	waittest.Until(t, "no watch holds a seat", func() bool {
 		return r.gauge(t, `apiserver_flowcontrol_current_executing_seats{flow_schema="global-default",priority_level="global-default"}`) == "0"
 	})
 	if n := r.gauge(t, `apiserver_flowcontrol_dispatched_requests_total{flow_schema="global-default",priority_level="global-default"}`); n != fmt.Sprint(watches) {
@@ -158,7 +159,7 @@ func TestListFlood(t *testing.T) {
 			}
 		})
 	}
-	until(t, "the flood runs", func() bool { return listed.Load() > 64 })
+	waittest.Until(t, "the flood runs", func() bool { return listed.Load() > 64 })
 	node := kubernetes.NewForConfigOrDie(r.as("system:node:n1", "system:nodes"))
 	for range 30 {
 		beat, cancel := context.WithTimeout(ctx, time.Minute)

@@ -19,6 +19,7 @@ import (
 	"keelson/apiserver"
 	"keelson/apiserver/admission"
 	"keelson/auth"
+	"keelson/lib/waittest"
 )
 
 // slowPlugin holds the creations of one kind until it is let go.
@@ -98,7 +99,7 @@ func TestFlood(t *testing.T) {
 			}
 		})
 	}
-	until(t, "the flood fills its seats and its queues overflow", func() bool { return slow.waiting.Load() > 0 && refused.Load() > 0 })
+	waittest.Until(t, "the flood fills its seats and its queues overflow", func() bool { return slow.waiting.Load() > 0 && refused.Load() > 0 })
 	agents := []struct {
 		name   string
 		groups []string

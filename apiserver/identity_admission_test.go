@@ -15,6 +15,7 @@ import (
 
 	"keelson/apiserver"
 	"keelson/auth"
+	"keelson/lib/waittest"
 )
 
 // TestServiceAccountAdmission: a pod gets its namespace's account, that account's pull secrets and a token, or is refused without one.
@@ -40,7 +41,7 @@ func TestServiceAccountAdmission(t *testing.T) {
 		p := podIn("dev", name)
 		edit(&p.Spec)
 		var made *corev1.Pod
-		eventually(t, "pod "+name, func() string {
+		waittest.Right(t, "pod "+name, func() string {
 			var err error
 			if made, err = c.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{}); err != nil {
 				return err.Error()

@@ -26,6 +26,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	clientwatch "k8s.io/client-go/tools/watch"
+
+	"keelson/lib/waittest"
 )
 
 // cutter is a TCP proxy on the way to a server, whose connections can be reset and refused.
@@ -221,8 +223,7 @@ func (o *observer) agrees(t *testing.T, r dynamic.ResourceInterface) {
 		name, version := facts(&list.Items[i])
 		want[name] = version
 	}
-	var diff string
-	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
+	waittest.Right(t, "the informer has what the server has (-server +informer)", func() string {
 		have := map[string]string{}
 		for _, obj := range o.GetStore().List() {
 			name, version := facts(obj)
@@ -231,14 +232,12 @@ func (o *observer) agrees(t *testing.T, r dynamic.ResourceInterface) {
 		o.mu.Lock()
 		told := maps.Clone(o.state)
 		o.mu.Unlock()
-		if diff = cmp.Diff(want, have) + cmp.Diff(want, told); diff == "" {
-			break
-		}
-	}
+		return cmp.Diff(want, have) + cmp.Diff(want, told)
+	})
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if diff != "" || len(o.odd) > 0 {
-		t.Errorf("the informer differs from the server (-server +informer):\n%s\nodd: %q", diff, o.odd)
+	if len(o.odd) > 0 {
+		t.Errorf("odd notifications: %q", o.odd)
 	}
 }
 

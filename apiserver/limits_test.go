@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+
+	"keelson/lib/waittest"
 )
 
 func quantities(text string) corev1.ResourceList {
@@ -62,7 +64,7 @@ func TestLimitRange(t *testing.T) {
 		}
 		return made.Spec.Containers[0].Resources, nil
 	}
-	eventually(t, "the limits", func() string {
+	waittest.Right(t, "the limits", func() string {
 		if _, err := create("probe", "cpu=10m", ""); err == nil {
 			_ = c.CoreV1().Pods("dev").Delete(ctx, "probe", *metav1.NewDeleteOptions(0)) // it was made too early
 			return "they do not hold"
@@ -110,7 +112,7 @@ func TestLimitRange(t *testing.T) {
 	if _, err := ranges.Update(ctx, lr, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the lower limits", func() string {
+	waittest.Right(t, "the lower limits", func() string {
 		if _, err := create("small", "cpu=10m memory=50Mi ephemeral-storage=50Gi", ""); err != nil {
 			return err.Error()
 		}
@@ -126,7 +128,7 @@ func TestLimitRange(t *testing.T) {
 	if err := ranges.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "set=mine"}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the limits", func() string {
+	waittest.Right(t, "the end of the limits", func() string {
 		got, err := create("huge", "cpu=600m memory=600Mi", "")
 		if err != nil {
 			return err.Error()
@@ -222,7 +224,7 @@ func runtimeClasses(t *testing.T, c kubernetes.Interface) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a pod of the class", func() string {
+	waittest.Right(t, "a pod of the class", func() string {
 		p, err := c.CoreV1().Pods("dev").Create(ctx, class("heavy"), metav1.CreateOptions{})
 		if err != nil {
 			return err.Error()
@@ -235,7 +237,7 @@ func runtimeClasses(t *testing.T, c kubernetes.Interface) {
 	if err := c.NodeV1().RuntimeClasses().Delete(ctx, "heavy", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the class's end", func() string {
+	waittest.Right(t, "the class's end", func() string {
 		if _, err := c.CoreV1().Pods("dev").Create(ctx, class("heavy"), metav1.CreateOptions{}); err == nil || !strings.HasSuffix(err.Error(), `RuntimeClass "heavy" not found`) {
 			return "pods of it are made"
 		}
@@ -263,7 +265,7 @@ func priorityClasses(t *testing.T, c kubernetes.Interface) {
 	if err := put(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "usual"}, Value: 7, GlobalDefault: true, PreemptionPolicy: &never}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the default class", func() string {
+	waittest.Right(t, "the default class", func() string {
 		p, err := pod("")
 		if err != nil {
 			t.Fatal(err)
@@ -293,7 +295,7 @@ func storageClasses(t *testing.T, c kubernetes.Interface) {
 		}}
 	}
 	var made *corev1.PersistentVolumeClaim
-	eventually(t, "the default class", func() string {
+	waittest.Right(t, "the default class", func() string {
 		var err error
 		if made, err = c.CoreV1().PersistentVolumeClaims("dev").Create(ctx, claim(), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

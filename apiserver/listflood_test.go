@@ -37,7 +37,7 @@ func ask(t *testing.T, client *http.Client, url string) time.Duration {
 // TestHealthUnderLists: while an administrator, who waits for no seat, asks for thousands of lists at once, health checks are answered before
 // a probe gives up: what encodes takes turns at the processors.
 func TestHealthUnderLists(t *testing.T) {
-	const objects, lists, perConnection = 500, 1500, 750
+	const objects, lists, perConnection, checks = 500, 1500, 750, 100
 	const soon = 15 * time.Second // when a probe of a health check gives up; that encoding takes turns is tested in wire, without a clock
 	r := start(t, nil)
 	maps := r.clients(t).CoreV1().ConfigMaps("default")
@@ -71,7 +71,7 @@ func TestHealthUnderLists(t *testing.T) {
 		}
 	}
 	var worst time.Duration
-	for begin := time.Now(); time.Since(begin) < 4*time.Second; time.Sleep(20 * time.Millisecond) {
+	for range checks {
 		worst = max(worst, ask(t, health, r.rest.Host+"/livez"))
 	}
 	t.Logf("the slowest answer of /livez took %s", worst)

@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"keelson/lib/waittest"
 )
 
 func matchRules(ops string, resources ...string) *registrationv1.MatchResources {
@@ -122,7 +124,7 @@ func TestPolicyActionsAndParams(t *testing.T) {
 	if err := c.CoreV1().ConfigMaps("free").Delete(ctx, "limits", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the parameter's end", func() string {
+	waittest.Right(t, "the parameter's end", func() string {
 		_, err := c.AppsV1().Deployments("hooked").Create(ctx, replicated(1), metav1.CreateOptions{DryRun: []string{"All"}})
 		if err != nil && strings.Contains(err.Error(), "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction") {
 			return ""
@@ -138,7 +140,7 @@ func TestPolicyActionsAndParams(t *testing.T) {
 		MatchConstraints: matchRules("CREATE", "secrets"), Validations: []registrationv1.Validation{{Expression: "!object.metadata.name.startsWith('odd')"}},
 	}, registrationv1.ValidatingAdmissionPolicyBindingSpec{ValidationActions: []registrationv1.ValidationAction{registrationv1.Warn, registrationv1.Audit}})
 	want := "Validation failed for ValidatingAdmissionPolicy 'warning' with binding 'warning-binding': failed expression: !object.metadata.name.startsWith('odd')"
-	eventually(t, "the warning", func() string {
+	waittest.Right(t, "the warning", func() string {
 		warned.take()
 		if _, err := c.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "odd-"}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -181,7 +183,7 @@ func TestMutatingPolicy(t *testing.T) {
 			}},
 		},
 	})
-	eventually(t, "the sidecar", func() string {
+	waittest.Right(t, "the sidecar", func() string {
 		p := podIn("hooked", "")
 		p.GenerateName = "p-"
 		got, err := c.CoreV1().Pods("hooked").Create(ctx, p, metav1.CreateOptions{})
@@ -196,7 +198,7 @@ func TestMutatingPolicy(t *testing.T) {
 	put("broken", registrationv1.MutatingAdmissionPolicySpec{
 		MatchConstraints: matchRules("CREATE", "secrets"), Mutations: []registrationv1.Mutation{apply("Object{metadata: Object.metadata{labels: {'a': object.nothing}}}")},
 	})
-	eventually(t, "the broken policy", func() string {
+	waittest.Right(t, "the broken policy", func() string {
 		_, err := c.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "s-"}}, metav1.CreateOptions{})
 		if err == nil {
 			return "not in force"

@@ -16,6 +16,7 @@ import (
 
 	"keelson/apiserver"
 	"keelson/apiserver/servicealloc"
+	"keelson/lib/waittest"
 	"keelson/store"
 )
 
@@ -92,7 +93,7 @@ func TestServersShareNodePorts(t *testing.T) {
 		if err := clients[i%2].CoreV1().Services("default").Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the port of a deleted service through the other server", func() string {
+		waittest.Right(t, "the port of a deleted service through the other server", func() string {
 			if _, err := clients[(i+1)%2].CoreV1().Services("default").Create(ctx, node(fmt.Sprint("again", i), port), metav1.CreateOptions{}); err != nil {
 				return err.Error()
 			}
@@ -137,7 +138,7 @@ func TestServicesOutOfRange(t *testing.T) {
 		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}
 	})
 	defer stop()
-	eventually(t, "event of the port", func() string {
+	waittest.Right(t, "event of the port", func() string {
 		list, err := r.clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=web,reason=PortOutOfRange"})
 		if err != nil {
 			return err.Error()

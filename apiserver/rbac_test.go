@@ -3,7 +3,6 @@
 package apiserver_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -18,21 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-)
 
-// until waits for a condition that the server brings about by itself.
-func until(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for !done() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("not within a minute: %s", what)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
+	"keelson/lib/waittest"
+)
 
 // grant binds a cluster role of its own, with those rules, to a user, and waits until the server knows.
 func (r *running) grant(t testing.TB, name, user string, rules ...rbacv1.PolicyRule) {
@@ -47,7 +34,7 @@ func (r *running) grant(t testing.TB, name, user string, rules ...rbacv1.PolicyR
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "grant "+name, func() bool {
+	waittest.Until(t, "grant "+name, func() bool {
 		a := rules[0]
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user}}
 		if len(a.NonResourceURLs) > 0 {
@@ -359,7 +346,7 @@ func TestTokens(t *testing.T) {
 	if err := c.CoreV1().Pods("default").Delete(ctx, "runner", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the token ends with its pod", func() bool {
+	waittest.Until(t, "the token ends with its pod", func() bool {
 		_, err := whoami(bound.Status.Token)
 		return apierrors.IsUnauthorized(err)
 	})

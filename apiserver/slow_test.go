@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/apiserver"
+	"keelson/lib/waittest"
 )
 
 // raw is a connection of the administrator's over which a test says what no client library would.
@@ -105,7 +106,7 @@ func TestSlowBody(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	until(t, "no write is in flight", func() bool { return r.gauge(t, `apiserver_current_inflight_requests{request_kind="mutating"}`) == "0" })
+	waittest.Until(t, "no write is in flight", func() bool { return r.gauge(t, `apiserver_current_inflight_requests{request_kind="mutating"}`) == "0" })
 }
 
 // TestClientThatDoesNotRead: an answer that nobody takes ends when the request's time is up; others do not notice.
@@ -118,7 +119,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil { // now the server is writing, more than the kernel takes
 		t.Fatal(err)
 	}
-	until(t, "it gives up", func() bool { return r.gauge(t, readersNow) == "1" }) // and answers this question
+	waittest.Until(t, "it gives up", func() bool { return r.gauge(t, readersNow) == "1" }) // and answers this question
 	if n, _ := io.Copy(io.Discard, c); n >= 12*900<<10 {
 		t.Errorf("%d bytes came: the whole answer", n)
 	}
@@ -131,7 +132,7 @@ func TestSlowWatcher(t *testing.T) {
 	c := r.raw(t)
 	says(t, c, "GET "+mapsPath+"?watch=true HTTP/1.1\r\nHost: k\r\n\r\n")
 	const watches = `apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="WATCH",version="v1"}`
-	until(t, "the watch runs", func() bool { return r.gauge(t, watches) == "1" })
+	waittest.Until(t, "the watch runs", func() bool { return r.gauge(t, watches) == "1" })
 	frames, stop := r.watching(t, mapsPath+"?watch=true")
 	defer stop()
 	const many = 16
@@ -139,7 +140,7 @@ func TestSlowWatcher(t *testing.T) {
 	for i := range many {
 		next(t, frames, "ADDED", fmt.Sprintf("big%d", i))
 	}
-	until(t, "the slow watcher is cut off", func() bool { return r.gauge(t, watches) == "1" })
+	waittest.Until(t, "the slow watcher is cut off", func() bool { return r.gauge(t, watches) == "1" })
 	if n, _ := io.Copy(io.Discard, c); n >= many*900<<10 {
 		t.Errorf("%d bytes came: it was not slow", n)
 	}

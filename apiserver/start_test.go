@@ -5,6 +5,7 @@ package apiserver_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/netip"
 	"runtime"
@@ -25,6 +26,7 @@ import (
 	"keelson/auth/authn"
 	"keelson/auth/authz"
 	"keelson/lib/mark"
+	"keelson/lib/waittest"
 	"keelson/pki"
 	"keelson/store"
 	"keelson/store/embed"
@@ -173,18 +175,13 @@ func noLeaks(t *testing.T) {
 	t.Helper()
 	before := goroutines()
 	t.Cleanup(func() {
-		deadline := time.Now().Add(time.Minute)
-		for {
+		waittest.Right(t, "goroutines end", func() string {
 			after := goroutines()
 			if len(after) <= len(before) {
-				return
+				return ""
 			}
-			if time.Now().After(deadline) {
-				t.Errorf("%d goroutines, %d before:\n%s", len(after), len(before), strings.Join(after, "\n\n"))
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
+			return fmt.Sprintf("%d are left, %d were before:\n%s", len(after), len(before), strings.Join(after, "\n\n"))
+		})
 	})
 }
 

@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"keelson/lib/waittest"
 )
 
 // TestBoundTokens: a token bound to a pod, a secret or a node says so, and ends with it; another object of the same name does not
@@ -98,7 +100,7 @@ func TestBoundTokens(t *testing.T) {
 		if err := remove[kind](); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the token ends with its "+kind, func() bool { return !review(token).Authenticated })
+		waittest.Until(t, "the token ends with its "+kind, func() bool { return !review(token).Authenticated })
 		create()
 		if review(token).Authenticated {
 			t.Errorf("another %s of the same name brought the token back", kind)

@@ -16,6 +16,7 @@ import (
 
 	"keelson/apiserver"
 	"keelson/apiserver/pipeline"
+	"keelson/lib/waittest"
 )
 
 // asIs hands messages over without reading them.
@@ -96,7 +97,7 @@ func TestTracingExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the span comes", func() bool { return bytes.Contains(got(), []byte("create configmaps")) })
+	waittest.Until(t, "the span comes", func() bool { return bytes.Contains(got(), []byte("create configmaps")) })
 	spans := got()
 	for what, want := range map[string][]byte{
 		"the trace of the client": id, "the service": []byte("apiserver"), "the path": []byte(mapsPath), "the time in the store": []byte("store_ns"),

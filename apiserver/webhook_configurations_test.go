@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/lib/waittest"
 )
 
 // TestWebhookConfigurations: configurations can be listed, patched, updated and deleted by collection, and what they say holds at once.
@@ -49,7 +51,7 @@ func TestWebhookConfigurations(t *testing.T) {
 	}
 	until := func(what string, mutated, denied bool) {
 		t.Helper()
-		eventually(t, what, func() string {
+		waittest.Right(t, what, func() string {
 			gotMutated, _ := try("good")
 			_, gotDenied := try("bad")
 			if gotMutated != mutated || gotDenied != denied {

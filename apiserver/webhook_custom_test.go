@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"keelson/lib/waittest"
 )
 
 // TestAdmissionOfCustomResources: a webhook for v1 sees what is written as v2, as v1; what it adds that no schema knows is dropped; a
@@ -55,7 +57,7 @@ func TestAdmissionOfCustomResources(t *testing.T) {
 		t.Errorf("delete: got %v", err)
 	}
 	c2, warned := r.warned(t)
-	eventually(t, "the policy with a custom resource as its parameter", func() string {
+	waittest.Right(t, "the policy with a custom resource as its parameter", func() string {
 		if _, err := c2.CoreV1().Secrets("hooked").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "s-"}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

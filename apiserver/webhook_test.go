@@ -27,6 +27,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"keelson/lib/waittest"
 )
 
 // hookServer is a webhook server that remembers what it was asked.
@@ -137,7 +139,7 @@ func mutate(t *testing.T, c kubernetes.Interface, name string, hooks ...registra
 
 func awaitProbe(t *testing.T, c kubernetes.Interface, name string) {
 	t.Helper()
-	eventually(t, "webhook configuration "+name, func() string {
+	waittest.Right(t, "webhook configuration "+name, func() string {
 		_, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(), &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: map[string]string{"probe": name}},
 		}, metav1.CreateOptions{DryRun: []string{"All"}})
@@ -305,7 +307,7 @@ func TestWebhookFailures(t *testing.T) {
 	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), conf, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the lock", func() string {
+	waittest.Right(t, "the lock", func() string {
 		if _, err := c.CoreV1().ConfigMaps("free").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x"}}, metav1.CreateOptions{}); err == nil {
 			return "writes pass"
 		}
@@ -316,7 +318,7 @@ func TestWebhookFailures(t *testing.T) {
 			t.Errorf("delete %s: %v", name, err)
 		}
 	}
-	eventually(t, "writes after the webhooks went", func() string {
+	waittest.Right(t, "writes after the webhooks went", func() string {
 		if _, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(), config("free", map[string]string{"case": "error"}), metav1.CreateOptions{}); err != nil {
 			return err.Error()
 		}

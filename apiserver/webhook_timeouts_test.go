@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/lib/waittest"
 )
 
 // TestWebhookTimeouts: a webhook that takes longer than it may fails the request, or is passed over, as its policy says.
@@ -86,7 +88,7 @@ func TestWarningsOfEveryVerb(t *testing.T) {
 	secret := func(name string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"a": "b"}}}
 	}
-	eventually(t, "the policy", func() string {
+	waittest.Right(t, "the policy", func() string {
 		warned.take()
 		_, err := secrets.Create(ctx, secret("probe"), metav1.CreateOptions{DryRun: []string{"All"}})
 		must(err)

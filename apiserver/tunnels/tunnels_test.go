@@ -25,12 +25,13 @@ import (
 type server struct {
 	*tunnels.Tunnels
 	url     string
+	over    chan string // nodes whose tunnels the server has forgotten
 	missing atomic.Bool // no node is registered
 }
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	s := &server{}
+	s := &server{over: make(chan string, 1000)}
 	s.Tunnels = tunnels.New(tunnels.Config{
 		Caller: func(r *http.Request) (string, error) {
 			if n := r.Header.Get("Node"); n != "" {
@@ -39,7 +40,7 @@ func newServer(t *testing.T) *server {
 			return "", errors.New("no node")
 		},
 		Exists: func(context.Context, string) (bool, error) { return !s.missing.Load(), nil },
-		Log:    slog.New(slog.DiscardHandler),
+		Log:    slog.New(said(s.over)),
 	})
 	hs := httptest.NewServer(s.Tunnels)
 	s.url = hs.URL
@@ -123,17 +124,41 @@ func ended(t *testing.T, session *mux.Session) {
 	}
 }
 
-// eventuallyNone waits until the server knows that a tunnel is gone.
-func (s *server) eventuallyNone(t *testing.T, node string) {
+// none waits until the server knows that a tunnel is gone: then it has none.
+func (s *server) none(t *testing.T, node string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if c, err := s.Dial(t.Context(), node); c == nil && err == nil {
-			return
-		} else if c != nil {
-			_ = c.Close()
+	for late := time.After(time.Minute); ; {
+		select {
+		case n := <-s.over:
+			if n != node {
+				continue
+			}
+		case <-late:
+			t.Fatalf("the tunnel of node %s does not end", node)
 		}
+		break
 	}
-	t.Fatalf("node %s still has a tunnel", node)
+	if c, err := s.Dial(t.Context(), node); c != nil || err != nil {
+		t.Errorf("node %s: %v, %v; want no tunnel", node, c, err)
+	}
+}
+
+// said is a log's handler that passes on whose tunnels ended.
+type said chan<- string
+
+func (said) Enabled(context.Context, slog.Level) bool { return true }
+func (s said) WithAttrs([]slog.Attr) slog.Handler     { return s }
+func (s said) WithGroup(string) slog.Handler          { return s }
+func (s said) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "a node's tunnel ended" {
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "node" {
+				s <- a.Value.String()
+			}
+			return true
+		})
+	}
+	return nil
 }
 
 // TestEachNodeIsReachedByItsOwn: connections lead to the node that opened the tunnel, and to no other; the last tunnel of a node counts.
@@ -177,18 +202,18 @@ func TestTunnelsEnd(t *testing.T) {
 	deleted, _ := s.join(t, "deleted", mux.Protocol)
 	s.End("deleted")
 	ended(t, deleted)
-	s.eventuallyNone(t, "deleted")
+	s.none(t, "deleted")
 
 	attacker, _ := s.join(t, "attacker", mux.Protocol)
 	if c, err := attacker.Open(); err == nil {
 		_, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 	}
 	ended(t, attacker)
-	s.eventuallyNone(t, "attacker")
+	s.none(t, "attacker")
 
 	gone, _ := s.join(t, "gone", mux.Protocol)
 	_ = gone.Close()
-	s.eventuallyNone(t, "gone")
+	s.none(t, "gone")
 }
 
 // TestConnectionsAreBounded: a tunnel carries so many and no more, and each that ends makes room for another.

@@ -24,6 +24,7 @@ import (
 	"keelson/apiserver/objects"
 	"keelson/apiserver/objects/objectstest"
 	"keelson/apiserver/watchcache"
+	"keelson/lib/waittest"
 	"keelson/store"
 )
 
@@ -315,11 +316,12 @@ func TestEndReleasesEverything(t *testing.T) {
 	if _, err := r.Watch(context.Background(), objectstest.Everything()); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("Watch after the end: got %v", err)
 	}
-	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before+1; time.Sleep(time.Millisecond) { // the store's own watch takes a moment
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+	waittest.Right(t, "goroutines end", func() string { // the store's own watch takes a moment
+		if n := runtime.NumGoroutine(); n > before+1 {
+			return fmt.Sprintf("%d are left, %d were before", n, before)
 		}
-	}
+		return ""
+	})
 }
 
 func TestAllAndServices(t *testing.T) {
