@@ -20,6 +20,7 @@ import (
 
 	"keelson/apiserver/options"
 	"keelson/cluster"
+	"keelson/lib/waittest"
 )
 
 // TestAdmissionControllers: what admission leaves to controllers is done by them.
@@ -50,7 +51,7 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 	claims, classes := core.PersistentVolumeClaims(l.ns), c.StorageV1().VolumeAttributesClasses()
 	gone := func(what string, get func() error) {
 		t.Helper()
-		eventually(t, "the end of "+what, func() string {
+		waittest.Right(t, "the end of "+what, func() string {
 			if err := get(); !apierrors.IsNotFound(err) {
 				return "it is there"
 			}
@@ -95,7 +96,7 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 	}
 	_, err = claims.Create(ctx, claimFor("binding", nil), metav1.CreateOptions{})
 	l.must("claim", err)
-	eventually(t, "a bound volume", func() string {
+	waittest.Right(t, "a bound volume", func() string {
 		if v, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{}); err != nil || v.Status.Phase != corev1.VolumeBound {
 			return fmt.Sprintf("%v, %v", v.Status, err)
 		}
@@ -134,7 +135,7 @@ func policyTypes(t *testing.T, c kubernetes.Interface) {
 	checked := func(name string, generation int64) []registrationv1.ExpressionWarning {
 		t.Helper()
 		var out []registrationv1.ExpressionWarning
-		eventually(t, "type checking of "+name, func() string {
+		waittest.Right(t, "type checking of "+name, func() string {
 			p, err := policies.Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				return err.Error()
@@ -208,7 +209,7 @@ func policyParameters(t *testing.T, c kubernetes.Interface, cfg *rest.Config) {
 		}, metav1.CreateOptions{})
 		return err
 	}
-	eventually(t, "a policy with parameters that its author may read", func() string {
+	waittest.Right(t, "a policy with parameters that its author may read", func() string {
 		if err := create("Service"); err != nil {
 			return err.Error()
 		}

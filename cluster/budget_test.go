@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson/cluster"
+	"keelson/lib/waittest"
 )
 
 const (
@@ -79,7 +80,7 @@ func budgeted(t *testing.T, c kubernetes.Interface) {
 	if _, err := c.PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), b, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "budget", func() string {
+	waittest.Right(t, "budget", func() string {
 		b, err := c.PolicyV1().PodDisruptionBudgets("default").Get(t.Context(), "web", metav1.GetOptions{})
 		switch {
 		case err != nil:

@@ -13,7 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"keelson/controllers/nodeipam"
 )
@@ -178,8 +179,10 @@ func TestLockOfTheDying(t *testing.T) {
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for alive(child.Process.Pid) { // until it is a zombie: nobody has waited for it
-		time.Sleep(time.Millisecond)
+	for err := error(unix.EINTR); err != nil; { // until it is a zombie, which it stays
+		if err = unix.Waitid(unix.P_PID, child.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			t.Fatal(err)
+		}
 	}
 	locked := make(chan error, 1)
 	go func() { // ends when the lock is free

@@ -25,6 +25,7 @@ type sequence struct {
 	rest []byte
 	next int
 	read atomic.Int64
+	more chan struct{} // read has grown
 }
 
 func (s *sequence) Write(p []byte) (int, error) {
@@ -43,6 +44,10 @@ func (s *sequence) Write(p []byte) (int, error) {
 		s.rest = rest
 	}
 	s.read.Add(int64(len(p)))
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
 	return len(p), nil
 }
 
@@ -60,9 +65,10 @@ func TestFollowALogAtFullSpeed(t *testing.T) {
 	}
 	var alive atomic.Bool
 	alive.Store(true)
-	seq := &sequence{t: t}
-	followed := make(chan error, 1)
+	seq := &sequence{t: t, more: make(chan struct{}, 1)}
+	followed, gone := make(chan error, 1), make(chan struct{})
 	go func() { // ends when alive is false
+		defer close(gone)
 		followed <- logs.Read(t.Context(), path, logs.Options{Follow: true, Stdout: true, Alive: func(context.Context) bool { return alive.Load() }}, seq)
 	}()
 	pad := strings.Repeat("x", 90)
@@ -76,7 +82,10 @@ func TestFollowALogAtFullSpeed(t *testing.T) {
 			lines++
 		}
 		for written-seq.read.Load() > policy.MaxSize && len(followed) == 0 {
-			time.Sleep(time.Millisecond)
+			select {
+			case <-seq.more:
+			case <-gone:
+			}
 		}
 		if err := w.Write(logfile.Stdout, chunk, time.Now()); err != nil {
 			t.Fatal(err)

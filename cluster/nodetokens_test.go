@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/cluster"
+	"keelson/lib/waittest"
 )
 
 // TestNodeAsksForAPodsToken: with all of admission, a kubelet gets the token of the API server's own audience that every pod has and that
@@ -24,7 +25,7 @@ func TestNodeAsksForAPodsToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	var p *corev1.Pod
-	eventually(t, "a pod", func() string {
+	waittest.Right(t, "a pod", func() string {
 		var err error
 		p, err = core.Pods("default").Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "runner"},
@@ -45,7 +46,7 @@ func TestNodeAsksForAPodsToken(t *testing.T) {
 		}}, metav1.CreateOptions{})
 		return err
 	}
-	eventually(t, "the token", func() string {
+	waittest.Right(t, "the token", func() string {
 		if err := ask(); err != nil {
 			return err.Error()
 		}

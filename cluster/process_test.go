@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"keelson/lib/waittest"
 	"keelson/store"
 	"keelson/store/backup"
 	"keelson/store/embed"
@@ -150,17 +151,13 @@ func (p *process) wait(t *testing.T) {
 // soon polls until ok.
 func soon(t *testing.T, what string, ok func() (bool, error)) {
 	t.Helper()
-	end := time.Now().Add(2 * time.Minute)
-	for {
+	waittest.Right(t, what, func() string {
 		good, err := ok()
 		if good {
-			return
+			return ""
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: not after two minutes: %v", what, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return fmt.Sprintf("not yet, %v", err)
+	})
 }
 
 // copyKeys gives dir the keys and certificates of another, as two API servers of one cluster have.

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson/cluster"
+	"keelson/lib/waittest"
 )
 
 // limited is a namespace with one quota.
@@ -38,7 +39,7 @@ func limit(t *testing.T, c kubernetes.Interface, ns string, spec corev1.Resource
 	if _, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "service account of "+ns, func() string {
+	waittest.Right(t, "service account of "+ns, func() string {
 		if _, err := c.CoreV1().ServiceAccounts(ns).Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
@@ -55,7 +56,7 @@ func (l limited) quota(name string, spec corev1.ResourceQuotaSpec) {
 	if _, err := l.CoreV1().ResourceQuotas(l.ns).Create(l.Context(), q, metav1.CreateOptions{}); err != nil {
 		l.Fatal(err)
 	}
-	eventually(l.T, "status of quota "+name, func() string {
+	waittest.Right(l.T, "status of quota "+name, func() string {
 		q, err := l.CoreV1().ResourceQuotas(l.ns).Get(l.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -72,7 +73,7 @@ func (l limited) quota(name string, spec corev1.ResourceQuotaSpec) {
 // used waits until the quota's usage is so: name, amount, ...
 func (l limited) used(quota string, kv ...string) {
 	l.Helper()
-	eventually(l.T, "usage of quota "+quota, func() string {
+	waittest.Right(l.T, "usage of quota "+quota, func() string {
 		q, err := l.CoreV1().ResourceQuotas(l.ns).Get(l.Context(), quota, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -224,7 +225,7 @@ func quotaOfObjects(t *testing.T, c kubernetes.Interface) {
 	if got := q.Spec.Hard["secrets"]; got.Value() != 2 {
 		t.Errorf("updated limit: got %s, want 2", got.String())
 	}
-	eventually(t, "the new limit", func() string {
+	waittest.Right(t, "the new limit", func() string {
 		_, err := c.CoreV1().Secrets(l.ns).Create(ctx, &corev1.Secret{ObjectMeta: meta("more")}, metav1.CreateOptions{})
 		if err != nil {
 			return err.Error()
@@ -232,7 +233,7 @@ func quotaOfObjects(t *testing.T, c kubernetes.Interface) {
 		return ""
 	})
 	l.must("delete the quota", c.CoreV1().ResourceQuotas(l.ns).Delete(ctx, "quota", metav1.DeleteOptions{}))
-	eventually(t, "the end of the limit", func() string {
+	waittest.Right(t, "the end of the limit", func() string {
 		_, err := c.CoreV1().Secrets(l.ns).Create(ctx, &corev1.Secret{ObjectMeta: meta("most")}, metav1.CreateOptions{})
 		if err != nil {
 			return err.Error()
@@ -328,7 +329,7 @@ func quotaOfCustomResources(t *testing.T, c kubernetes.Interface, dyn dynamic.In
 		t.Fatal(err)
 	}
 	things := dyn.Resource(schema.GroupVersionResource{Group: "quota.example.com", Version: "v1", Resource: "things"})
-	eventually(t, "the definition", func() string {
+	waittest.Right(t, "the definition", func() string {
 		if _, err := things.List(t.Context(), metav1.ListOptions{}); err != nil {
 			return err.Error()
 		}
@@ -372,7 +373,7 @@ func quotaScopes(t *testing.T, c kubernetes.Interface) {
 	for _, name := range []string{"quota", "going-on"} { // they ask for requests
 		l.must("delete "+name, c.CoreV1().ResourceQuotas(l.ns).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
-	eventually(t, "a pod without requests", func() string {
+	waittest.Right(t, "a pod without requests", func() string {
 		if err := l.pod("best", nil); err != nil {
 			return err.Error()
 		}
@@ -459,7 +460,7 @@ func quotaStatus(t *testing.T, c kubernetes.Interface) {
 	}
 	want := func(what string) {
 		t.Helper()
-		eventually(t, what, func() string {
+		waittest.Right(t, what, func() string {
 			q, err := quotas.Get(t.Context(), "quota", metav1.GetOptions{})
 			if err != nil {
 				return err.Error()
@@ -472,7 +473,7 @@ func quotaStatus(t *testing.T, c kubernetes.Interface) {
 		})
 	}
 	want("the status that somebody patched")
-	eventually(t, "a status without usage", func() string {
+	waittest.Right(t, "a status without usage", func() string {
 		q, err := quotas.Get(t.Context(), "quota", metav1.GetOptions{})
 		if err == nil {
 			q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard}
@@ -510,8 +511,8 @@ func quotaFailsReplicas(t *testing.T, c kubernetes.Interface) {
 			return ""
 		}
 	}
-	eventually(t, "the failure", failing(true))
+	waittest.Right(t, "the failure", failing(true))
 	_, err = c.CoreV1().ReplicationControllers(l.ns).Patch(t.Context(), "rc", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{})
 	l.must("scale down", err)
-	eventually(t, "the end of the failure", failing(false))
+	waittest.Right(t, "the end of the failure", failing(false))
 }

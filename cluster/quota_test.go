@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/cluster"
+	"keelson/lib/waittest"
 )
 
 // controlPlane runs a cluster without a node until the test ends.
@@ -71,21 +72,6 @@ func controlPlaneOf(t *testing.T, edit func(*cluster.Config)) *rest.Config {
 	return access
 }
 
-func eventually(t *testing.T, what string, f func() string) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		last := f()
-		if last == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %s", what, last)
-		}
-		<-time.After(10 * time.Millisecond)
-	}
-}
-
 func hard(kv ...string) corev1.ResourceList {
 	l := corev1.ResourceList{}
 	for i := 0; i < len(kv); i += 2 {
@@ -96,7 +82,7 @@ func hard(kv ...string) corev1.ResourceList {
 
 func wantUsed(t *testing.T, c kubernetes.Interface, name string, want corev1.ResourceList) {
 	t.Helper()
-	eventually(t, "usage of quota "+name, func() string {
+	waittest.Right(t, "usage of quota "+name, func() string {
 		q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -132,7 +118,7 @@ func TestQuota(t *testing.T) {
 	if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dev"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "root certificate in the new namespace", func() string {
+	waittest.Right(t, "root certificate in the new namespace", func() string {
 		if _, err := c.CoreV1().ConfigMaps("dev").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}

@@ -21,6 +21,7 @@ import (
 
 	"keelson/apiserver/options"
 	"keelson/cluster"
+	"keelson/lib/waittest"
 )
 
 // TestJudgesAreReadAgain: issuers and authorizers change with their files, without a restart.
@@ -59,33 +60,27 @@ func TestJudgesAreReadAgain(t *testing.T) {
 	for path, text := range map[string]string{authentication: issuers("b:"), authorization: authorizers + ", {type: AlwaysAllow, name: alwaysallow}]\n"} {
 		replace(t, path, []byte(text))
 	}
-	deadline := time.Now().Add(time.Minute)
-	for name() != "b:carol" || list() != nil {
-		if time.Now().After(deadline) {
-			t.Fatalf("a minute later she is %q, and listing is answered with %v", name(), list())
+	waittest.Right(t, "both files are read again", func() string {
+		if got, err := name(), list(); got != "b:carol" || err != nil {
+			return fmt.Sprintf("she is %q, and listing is answered with %v", got, err)
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return ""
+	})
 	admin := kubernetes.NewForConfigOrDie(access)
-	for {
+	waittest.Right(t, "the reloads are counted", func() string {
 		b, err := admin.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		counted := true
 		for _, what := range []string{"authentication", "authorization"} {
 			at := strings.Index(string(b), "\napiserver_"+what+"_config_controller_automatic_reloads_total{")
 			line, _, _ := strings.Cut(string(b[max(at, 0)+1:]), "\n")
-			counted = counted && at >= 0 && strings.HasSuffix(line, `status="success"} 1`)
+			if at < 0 || !strings.HasSuffix(line, `status="success"} 1`) {
+				return what + " is not: " + line
+			}
 		}
-		if counted {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the reloads are not counted")
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return ""
+	})
 }
 
 // TestOwnTokensAndKeys: tokens are from and for whom the options say, by the key they name, and a file's tokens are believed.

@@ -21,6 +21,7 @@ import (
 
 	"keelson/apiserver/options"
 	"keelson/cluster"
+	"keelson/lib/waittest"
 	"keelson/pki"
 )
 
@@ -93,7 +94,7 @@ func TestServingCertificatesRotate(t *testing.T) {
 	}
 	put("second", subject, cert, key)
 	put("sni-2", subject, cert+"2", key+"2")
-	eventually(t, "after the rotation", func() string {
+	waittest.Right(t, "after the rotation", func() string {
 		if a, b := shownTo(ctx, access, "api.example.com"), shownTo(ctx, access, "b.wild.org"); a != "keelson-second" || b != "keelson-sni-2" {
 			return a + " " + b
 		}
@@ -145,7 +146,7 @@ func TestClientAuthoritiesRotate(t *testing.T) {
 	replace(t, clients, []byte("nothing\n"))
 	replace(t, clients, second.CertPEM())
 	replace(t, proxies, second.CertPEM())
-	eventually(t, "after the rotation", func() string {
+	waittest.Right(t, "after the rotation", func() string {
 		for _, err := range []error{list(as(second, nil)), list(as(second, passedOn))} {
 			if err != nil {
 				return err.Error()
@@ -209,7 +210,7 @@ func TestEncryptionIsReadAgain(t *testing.T) {
 	}
 	reloads := func(status string, want string) {
 		t.Helper()
-		eventually(t, "reloads", func() string {
+		waittest.Right(t, "reloads", func() string {
 			b, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 			if err != nil {
 				return err.Error()
