@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -22,6 +23,7 @@ import (
 
 	"keelson/client"
 	"keelson/client/clienttest"
+	"keelson/lib/waittest"
 	"keelson/network/nettest"
 )
 
@@ -186,13 +188,12 @@ func (w *world) ask(network, addr string) string {
 // until asks again and again.
 func (w *world) until(what, want string, got func() string) {
 	w.t.Helper()
-	last := ""
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
-		if last = got(); last == want {
-			return
+	waittest.Right(w.t, what, func() string {
+		if last := got(); last != want {
+			return fmt.Sprintf("got %q, want %q", last, want)
 		}
-	}
-	w.t.Errorf("%s: got %q, want %q", what, last, want)
+		return ""
+	})
 }
 
 // serve makes a Service with its endpoints; change may alter it.

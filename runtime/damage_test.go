@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
+	"keelson/lib/waittest"
 	"keelson/runtime/shim"
 )
 
@@ -94,7 +95,7 @@ func TestSupervisorsDamagedStateCostsNothing(t *testing.T) {
 	if err := unix.Kill(killed, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another supervisor knows the container", func() bool {
+	waittest.Until(t, "another supervisor knows the container", func() bool {
 		st, err := c.State(t.Context(), id)
 		return err == nil && st.PID == pid && st.Running()
 	})
@@ -118,7 +119,7 @@ func TestRemoveTakesTheCgroupOfAnInterruptedStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range dirs {
-		eventually(t, "the supervisor has removed its cgroup "+d, func() bool { _, err := os.Stat(d); return os.IsNotExist(err) })
+		waittest.Until(t, "the supervisor has removed its cgroup "+d, func() bool { _, err := os.Stat(d); return os.IsNotExist(err) })
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)
 		}

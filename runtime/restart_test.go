@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri/critest"
 	"keelson/lib/linux"
+	"keelson/lib/waittest"
 	"keelson/runtime"
 	"keelson/runtime/snapshot"
 )
@@ -116,7 +116,7 @@ func TestStartRemovesWhatACrashLeft(t *testing.T) {
 	if got := n.net.Attached(); !slices.Equal(got, []string{pod}) {
 		t.Errorf("attached: got %q, want %q", got, pod)
 	}
-	eventually(t, "the image store is tidy", func() bool {
+	waittest.Until(t, "the image store is tidy", func() bool {
 		_, a := os.Stat(layer)
 		_, b := os.Stat(half)
 		return os.IsNotExist(a) && os.IsNotExist(b)
@@ -133,7 +133,7 @@ func TestStartRemovesWhatACrashLeft(t *testing.T) {
 // TestStartUnpacksTheBuiltinImage before anybody asks for it.
 func TestStartUnpacksTheBuiltinImage(t *testing.T) {
 	n := newNode(t)
-	eventually(t, "the built-in image's layer is there", func() bool {
+	waittest.Until(t, "the built-in image's layer is there", func() bool {
 		layers, err := os.ReadDir(filepath.Join(n.cfg.Dir, "images", "layers"))
 		return err == nil && len(layers) == 1
 	})
@@ -161,15 +161,5 @@ func TestStatsOfAPodAreItsOwn(t *testing.T) {
 		if got, want := l.GetCpu().GetUsageCoreNanoSeconds().GetValue(), own.GetCpu().GetUsageCoreNanoSeconds().GetValue(); got != want || want == 0 {
 			t.Errorf("cpu of %s: got %d, want its container's %d", st.GetAttributes().GetMetadata().GetName(), got, want)
 		}
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("not after a minute: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }

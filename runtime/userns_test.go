@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri/critest"
+	"keelson/lib/waittest"
 )
 
 // hostRoot is the host's user id of root in the first test pod's user namespace.
@@ -148,7 +149,7 @@ func TestUserNamespace(t *testing.T) {
 		{ContainerPath: "/plain", HostPath: vol},
 	}
 	id := n.begin(pod, cfg, c)
-	eventually(t, "the container writes", func() bool { _, err := os.Stat(filepath.Join(vol, "mine")); return err == nil })
+	waittest.Until(t, "the container writes", func() bool { _, err := os.Stat(filepath.Join(vol, "mine")); return err == nil })
 
 	for _, f := range []string{"uid_map", "gid_map"} {
 		wantIn(t, f, n.sh(id, "cat /proc/self/"+f), "0 655360 65536")
@@ -180,7 +181,7 @@ func TestUserNamespace(t *testing.T) {
 	wantIn(t, "devices", n.sh(id, "echo x >/dev/null && stat /dev/null && stat /dev/tty && echo ok"), "mode=0666", "ok")
 	wantIn(t, "sysctls", n.sh(id, "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shmmax /proc/sys/fs/mqueue/msg_max"), "1 65536 20")
 	wantIn(t, "hostname", n.sh(id, "hostname"), "mapped")
-	eventually(t, "the log has what the container said", func() bool {
+	waittest.Until(t, "the log has what the container said", func() bool {
 		got := n.logOf(cfg, "c")
 		return strings.Contains(got, "mark-"+n.cfg.ID) && strings.Contains(got, "by name")
 	})
@@ -316,12 +317,12 @@ func TestUserNamespaceUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantIn(t, "outside", string(raw), "Uid: 656360", "Gid: 658360", "Groups: 657360 658360")
-	eventually(t, "a user writes to /dev/stdout", func() bool { return strings.Contains(n.logOf(cfg, "c"), "said") })
+	waittest.Until(t, "a user writes to /dev/stdout", func() bool { return strings.Contains(n.logOf(cfg, "c"), "said") })
 
 	tty := mappedContainer(cfg, "tty", "stty size; echo said >/dev/tty; sleep 1000")
 	tty.Tty, tty.Linux.SecurityContext.RunAsUser = true, &runtimeapi.Int64Value{Value: 1000}
 	n.begin(pod, cfg, tty)
-	eventually(t, "a user writes to its terminal", func() bool { return strings.Contains(n.logOf(cfg, "tty"), "said") })
+	waittest.Until(t, "a user writes to its terminal", func() bool { return strings.Contains(n.logOf(cfg, "tty"), "said") })
 }
 
 // TestUserNamespaceRefused: what cannot be, or would be no protection, does not start.

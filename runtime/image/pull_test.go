@@ -32,6 +32,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/klauspost/compress/zstd"
+
+	"keelson/lib/waittest"
 )
 
 // front is a registry behind a handler that may interfere.
@@ -352,11 +354,7 @@ func TestSamePullIsShared(t *testing.T) {
 			}
 		})
 	}
-	for end := time.Now().Add(time.Minute); s.waiting() < 4; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the pulls do not begin")
-		}
-	}
+	waittest.Until(t, "the pulls begin", func() bool { return s.waiting() == 4 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.Pull(ctx, host+"/a:1", nil, nil); !errors.Is(err, context.Canceled) {
@@ -461,16 +459,14 @@ func TestDistributionRegistry(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	waittest.Right(t, "the registry answers", func() string {
 		resp, err := http.Get("http://" + addr + "/v2/")
-		if err == nil {
-			_ = resp.Body.Close()
-			break
+		if err != nil {
+			return err.Error()
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+		_ = resp.Body.Close()
+		return ""
+	})
 	img := newImage(t, layerTar(t, file("etc/", ""), file("etc/a", "1")), bigLayer(t, 2<<20))
 	push(t, addr+"/team/app:v1", img)
 	s := newStore(t)

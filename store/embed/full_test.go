@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"keelson/lib/waittest"
 	"keelson/store"
 )
 
@@ -69,12 +70,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(time.Minute); s.Health(ctx) != nil; {
-		if time.Now().After(until) {
-			t.Fatalf("there is room again for a minute, Health: %v", s.Health(ctx))
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	waittest.Until(t, "the store is healthy when there is room again", func() bool { return s.Health(ctx) == nil })
 	if _, err := s.Create(ctx, "/after", nil); err != nil {
 		t.Errorf("Create when there is room again: %v", err)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"keelson/lib/waittest"
 )
 
 // TestIdleIsSilent lets an hour pass on a store that has been written to: nothing may touch the disk (P7).
@@ -78,13 +80,12 @@ func TestCloseReleasesGoroutines(t *testing.T) {
 // goroutinesEnd waits until no more goroutines are left than before: the engine's last ones end a moment after Close.
 func goroutinesEnd(t *testing.T, before int) {
 	t.Helper()
-	end := time.Now().Add(30 * time.Second)
-	for runtime.NumGoroutine() > before {
-		if time.Now().After(end) {
-			buf := make([]byte, 1<<20)
-			t.Errorf("%d goroutines after Close, %d before\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
-			return
+	waittest.Right(t, "goroutines end", func() string {
+		n := runtime.NumGoroutine()
+		if n <= before {
+			return ""
 		}
-		runtime.Gosched()
-	}
+		buf := make([]byte, 1<<20)
+		return fmt.Sprintf("%d after Close, %d before\n%s", n, before, buf[:runtime.Stack(buf, true)])
+	})
 }

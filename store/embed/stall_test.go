@@ -10,6 +10,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"keelson/lib/waittest"
 )
 
 // TestCompactionDoesNotStallWriters lets syncs of the log through one by one: a write that comes amid a long compaction is on
@@ -55,13 +57,16 @@ func TestCompactionDoesNotStallWriters(t *testing.T) {
 		_, err := s.Create(t.Context(), "/new", nil)
 		written <- err
 	}()
-	for waits := false; !waits; time.Sleep(time.Millisecond) {
+	waittest.Until(t, "the write is in the queue", func() bool {
 		s.queue.mu.Lock()
+		defer s.queue.mu.Unlock()
 		for _, r := range s.queue.in {
-			waits = waits || r.key == "/new"
+			if r.key == "/new" {
+				return true
+			}
 		}
-		s.queue.mu.Unlock()
-	}
+		return false
+	})
 	syncs := 0
 	for done := false; !done; {
 		select {
