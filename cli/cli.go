@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the command line: one file per command, listed in one table.
-// cmd/keelson calls Run; everything here ends in a call into cluster. Flags and
-// environment are read here and nowhere below.
+// Package cli is the command line: one file per command, listed in one table. cmd/keelson calls Run. Only cli reads flags and environment
+// variables; every command ends in a call of another room, mostly cluster.
 package cli
 
 import (
@@ -21,29 +20,29 @@ import (
 	"keelson/cluster"
 )
 
-// Stdio is where a command reads and writes.
+// Stdio holds the input and output of a command.
 type Stdio struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// command makes one cobra command.
+// command creates one cobra command.
 type command func(Stdio) *cobra.Command
 
-// commands is the table: one row a command. roleCommands adds those of the cluster's roles.
+// commands has one row per command. roleCommands adds those of the cluster's roles.
 var commands = []command{
 	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand, whatIfCommand, logsCommand, traceCommand,
 	tokenCommand, joinCommand, nodeCommand,
 	backupCommand, restoreCommand, migrateCommand, benchCommand, versionCommand,
 }
 
-// exitError carries an exit code out of a command that has already said what went wrong.
+// exitError is the exit code of a command that has already printed its error.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// Run executes the command in args (args[0] is the program's name: "kubectl" makes it kubectl) and returns the exit code:
-// 0, 1 after one sentence on std.Err, or the code of a program run on the user's behalf.
+// Run executes the command in args and returns the exit code: 0, 1 after one sentence on std.Err, or the code of a program that it ran.
+// args[0] is the program's name; "kubectl" runs kubectl.
 func Run(ctx context.Context, args []string, std Stdio) int {
 	if filepath.Base(args[0]) == "kubectl" {
 		return runKubectl(ctx, "", args[1:], std)
@@ -63,7 +62,7 @@ func Run(ctx context.Context, args []string, std Stdio) int {
 	}
 }
 
-// rootCommand is the tree of all commands.
+// rootCommand has all commands below it.
 func rootCommand(std Stdio) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "keelson",
@@ -86,7 +85,7 @@ func rootCommand(std Stdio) *cobra.Command {
 	return root
 }
 
-// sentence writes an error on one line, also one of several that are joined, and the commands that are near a mistyped one.
+// sentence formats an error on one line, even a joined one. For a mistyped command it adds similar commands.
 func sentence(err error) string {
 	text := err.Error()
 	if rest, ok := strings.CutPrefix(text, "unknown command \""); ok {
@@ -100,12 +99,12 @@ func sentence(err error) string {
 	return strings.ReplaceAll(text, "\n", "; ")
 }
 
-// kubectlVerbs are kubectl's commands that this program has not itself.
+// kubectlVerbs are kubectl's commands that are not commands of this program.
 var kubectlVerbs = strings.Fields(`annotate api-resources api-versions apply attach auth autoscale certificate cluster-info config cordon cp create
 	debug delete describe diff drain edit events exec explain expose get kustomize label options patch plugin port-forward replace rollout run
 	scale set taint top uncordon wait`)
 
-// defaultDataDir is /var/lib/keelson for root, else below $XDG_STATE_HOME (or ~/.local/state). KEELSON_DATA_DIR overrides both.
+// defaultDataDir is /var/lib/keelson for root, else keelson below $XDG_STATE_HOME (or ~/.local/state). KEELSON_DATA_DIR overrides both.
 func defaultDataDir() cluster.DataDir {
 	if d := os.Getenv("KEELSON_DATA_DIR"); d != "" {
 		return cluster.DataDir(d)
@@ -131,7 +130,7 @@ func dataDirFlag(c *cobra.Command) *string {
 	return dir
 }
 
-// dataDirVar adds --data-dir to flags; shells complete it by directories.
+// dataDirVar adds --data-dir to flags; shells complete it with directories.
 func dataDirVar(fl *pflag.FlagSet, dir *string) {
 	fl.StringVar(dir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
 	_ = fl.SetAnnotation("data-dir", cobra.BashCompSubdirsInDir, []string{})

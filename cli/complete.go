@@ -22,10 +22,10 @@ import (
 	"keelson/runtime/image"
 )
 
-// completeTimeout bounds how long a shell waits for names: a cluster that does not answer completes nothing.
+// completeTimeout limits how long a shell waits for names. If the cluster does not answer in time, there are none.
 const completeTimeout = 2 * time.Second
 
-// completion is cobra's: what a word may become.
+// completion is cobra's function type for completing a word.
 type completion = func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective)
 
 // completeFixed completes one argument, or a flag's value, from names.
@@ -38,14 +38,14 @@ func completeFixed(names []string) completion {
 	}
 }
 
-// ofFlag completes a flag's value, whatever arguments there are already.
+// ofFlag completes a flag's value, whatever the arguments are.
 func ofFlag(by completion) completion {
 	return func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return by(c, nil, word)
 	}
 }
 
-// completionExamples shows how the commands that cobra adds are used.
+// completionExamples adds examples to the completion commands that cobra generates.
 func completionExamples(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -67,7 +67,7 @@ func beginning(names []string, word string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, word) })
 }
 
-// completeNames completes one argument from what the cluster has.
+// completeNames completes one argument with names of objects in the cluster.
 func completeNames(list func(ctx context.Context, cl kubernetes.Interface, c *cobra.Command, word string) []string) completion {
 	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -88,7 +88,7 @@ func completeNames(list func(ctx context.Context, cl kubernetes.Interface, c *co
 	}
 }
 
-// completionClient reaches the cluster that the command line names so far.
+// completionClient returns a client of the cluster that the command line names so far.
 func completionClient(c *cobra.Command) (kubernetes.Interface, error) {
 	path := ""
 	if f := c.Flag("kubeconfig"); f != nil {
@@ -105,7 +105,7 @@ func completionClient(c *cobra.Command) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(to)
 }
 
-// nodeNames are all nodes.
+// nodeNames lists all nodes.
 func nodeNames(ctx context.Context, cl kubernetes.Interface, _ *cobra.Command, _ string) []string {
 	l, err := cl.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -118,7 +118,7 @@ func nodeNames(ctx context.Context, cl kubernetes.Interface, _ *cobra.Command, _
 	return out
 }
 
-// tokenNames are the bootstrap tokens, without their secrets.
+// tokenNames lists the IDs of bootstrap tokens.
 func tokenNames(a *access) func(context.Context, kubernetes.Interface, *cobra.Command, string) []string {
 	return func(ctx context.Context, _ kubernetes.Interface, _ *cobra.Command, _ string) []string {
 		to, err := a.rest()
@@ -137,7 +137,7 @@ func tokenNames(a *access) func(context.Context, kubernetes.Interface, *cobra.Co
 	}
 }
 
-// completeImages completes one argument from the images of this machine. A data directory that is not there is not made.
+// completeImages completes one argument with this machine's images. It does not create a missing data directory.
 func completeImages(dir *string, open func() (*image.Store, error)) completion {
 	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		var names []string
@@ -152,7 +152,7 @@ func completeImages(dir *string, open func() (*image.Store, error)) completion {
 	}
 }
 
-// namespaceNames are all namespaces.
+// namespaceNames lists all namespaces.
 func namespaceNames(ctx context.Context, cl kubernetes.Interface, _ *cobra.Command, _ string) []string {
 	l, err := cl.CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -165,7 +165,7 @@ func namespaceNames(ctx context.Context, cl kubernetes.Interface, _ *cobra.Comma
 	return out
 }
 
-// storyNames are what a story can be told of, as TYPE/NAME.
+// storyNames lists objects as TYPE/NAME.
 func storyNames(types ...string) func(context.Context, kubernetes.Interface, *cobra.Command, string) []string {
 	return func(ctx context.Context, cl kubernetes.Interface, c *cobra.Command, word string) []string {
 		kind, _, named := strings.Cut(word, "/")
@@ -194,7 +194,7 @@ func storyNames(types ...string) func(context.Context, kubernetes.Interface, *co
 	}
 }
 
-// namesOf are the objects of a namespace; none where they cannot be listed.
+// namesOf lists the objects of a namespace; none if listing fails.
 func namesOf(ctx context.Context, cl kubernetes.Interface, kind, namespace string) []string {
 	path, resource := "/api/v1", ""
 	switch kind {
@@ -235,7 +235,7 @@ func namesOf(ctx context.Context, cl kubernetes.Interface, kind, namespace strin
 	return out
 }
 
-// completeKubectl asks kubectl itself what follows.
+// completeKubectl runs kubectl's own completion.
 func completeKubectl(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 1 && args[0] == "--data-dir" {
 		return nil, cobra.ShellCompDirectiveFilterDirs

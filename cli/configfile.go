@@ -17,12 +17,11 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// configFlag is the flag that names a file of flags.
+// configFlag names a file with flags.
 const configFlag = "config"
 
-// readConfig sets the flags that the YAML file at path names, but for those that the command line gave. It is read strictly: each thing
-// that is wrong is told with its line, and nothing is set then that matters, since the command ends. Files that it names are found from its
-// directory.
+// readConfig sets the flags in the YAML file at path, except those given on the command line. Errors name the line; after one, the command
+// must not go on, because some flags may be set. Relative file names in it are resolved from its directory.
 func readConfig(fl *pflag.FlagSet, path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -79,10 +78,10 @@ func readConfig(fl *pflag.FlagSet, path string) error {
 	return absoluteFrom(filepath.Dir(abs), fl, func(name string) bool { return first[name] > 0 && !given[name] })
 }
 
-// entry is a line of the file.
+// entry is one key of the file with its value.
 type entry struct{ key, value *yaml.Node }
 
-// entries are those of the file, which holds one mapping.
+// entries are the keys of the file, which holds one mapping.
 func entries(path string, b []byte) ([]entry, error) {
 	var doc, more yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(b))
@@ -108,7 +107,7 @@ func entries(path string, b []byte) ([]entry, error) {
 	return out, nil
 }
 
-// valuesFor are the texts that set a flag to what the file says.
+// valuesFor returns the values to set for a flag.
 func valuesFor(f *pflag.Flag, n *yaml.Node) ([]string, error) {
 	_, list := f.Value.(pflag.SliceValue)
 	kind := f.Value.Type()
@@ -150,7 +149,7 @@ func valuesFor(f *pflag.Flag, n *yaml.Node) ([]string, error) {
 	return []string{n.Value}, nil
 }
 
-// wanted says in words what a flag takes.
+// wanted describes the values that a flag accepts.
 func wanted(kind string) string {
 	switch kind {
 	case "bool":

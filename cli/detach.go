@@ -17,8 +17,8 @@ import (
 	"keelson/cluster"
 )
 
-// upDetached starts `keelson up` as a process of its own (own session, log file as output), relays its progress lines and
-// returns when it is ready. When it ends before that, its last sentence becomes this command's error and nothing is left running.
+// upDetached starts `keelson up` in the background (new session, output to the log file), prints its progress lines and returns when it is
+// ready. If it ends before, its last line becomes the error, and nothing is left running.
 func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 	if _, err := f.config(); err != nil {
 		return err
@@ -28,7 +28,7 @@ func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 		return err
 	}
 	f.dataDir = string(dir)
-	fresh := dir.Fresh() // then whatever is in it when the start has failed is this command's
+	fresh := dir.Fresh() // then a failed start deletes what it created
 	if pid, err := dir.Running(); err != nil || pid != 0 {
 		return errors.Join(err, &cluster.BusyError{Dir: dir, Pid: pid})
 	}
@@ -46,12 +46,12 @@ func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 		return fmt.Errorf("open log: %w", err)
 	}
 	defer func() { _ = logFile.Close() }()
-	// The child outlives this command: its life is not tied to ctx.
+	// The child outlives this command, so it does not get ctx.
 	child := exec.CommandContext(context.WithoutCancel(ctx), self, f.childArgs()...)
 	child.ExtraFiles = []*os.File{w}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	child.Dir = "/"
-	child.Stdout, child.Stderr = logFile, logFile // a crash leaves its trace there
+	child.Stdout, child.Stderr = logFile, logFile // the log gets the trace of a crash
 	err = child.Start()
 	_ = w.Close()
 	if err != nil {
@@ -66,18 +66,18 @@ func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 	err = child.Wait()
 	if failure != "" {
 		if fresh {
-			_ = os.Remove(dir.Log())   // the sentence has it all
-			_ = os.Remove(string(dir)) // if nothing else is in it
+			_ = os.Remove(dir.Log())   // the error says everything
+			_ = os.Remove(string(dir)) // fails if it holds something else
 		}
 		return errors.New(failure)
 	}
 	return fmt.Errorf("the cluster ended before it was ready (%w): see %s", err, dir.Log())
 }
 
-// failurePrefix begins the line in which the process in the background says why it gives up.
+// failurePrefix starts the line in which the background process reports why it failed.
 const failurePrefix = "error: "
 
-// relay copies progress lines to out until the writer closes the pipe, ready or dead.
+// relay copies progress lines to out until the writer closes the pipe, after success or failure.
 func relay(r io.Reader, out io.Writer) (ready bool, failure string) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -92,7 +92,7 @@ func relay(r io.Reader, out io.Writer) (ready bool, failure string) {
 	return ready, failure
 }
 
-// childArgs are this command's flags for the process in the background.
+// childArgs are this command's flags as arguments of the background process.
 func (f upFlags) childArgs() []string {
 	args := []string{"up", "--notify-fd", "3", "--data-dir", f.dataDir, "--port", strconv.Itoa(f.port), "--fake-nodes", f.fakeNodes, "--fake-nodes-heartbeat", f.fakeHeartbeat.String()}
 	for _, m := range f.mirrors {

@@ -13,7 +13,7 @@ import (
 	"keelson/cluster"
 )
 
-// roleArgs are the flags of roles that were given in fl, as arguments for another process.
+// roleArgs are the flags of roles set in fl, as arguments for another process.
 func roleArgs(fl *pflag.FlagSet) []string {
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
 	(&cluster.Options{}).AddFlags(known)
@@ -39,7 +39,7 @@ func roleArgs(fl *pflag.FlagSet) []string {
 	return args
 }
 
-// absoluteFiles makes the files that were named in fl, by flags whose usage says FILE, independent of the working directory.
+// absoluteFiles makes file names absolute in the flags whose usage says FILE.
 func absoluteFiles(fl *pflag.FlagSet) error {
 	here, err := os.Getwd()
 	if err != nil {
@@ -48,10 +48,10 @@ func absoluteFiles(fl *pflag.FlagSet) error {
 	return absoluteFrom(here, fl, func(string) bool { return true })
 }
 
-// absoluteFrom does the same for the flags that want takes, whose files are found from dir.
+// absoluteFrom does the same for the flags selected by want; relative names are resolved from dir.
 func absoluteFrom(dir string, fl *pflag.FlagSet, want func(name string) bool) error {
 	absolute := func(path string) string {
-		if path == "" || path == "-" || filepath.IsAbs(path) { // nothing, and -, stay as they are
+		if path == "" || path == "-" || filepath.IsAbs(path) { // empty and - stay as they are
 			return path
 		}
 		return filepath.Join(dir, path)

@@ -15,7 +15,7 @@ import (
 	"keelson/cluster"
 )
 
-// access are the flags by which a command reaches a cluster as its administrator.
+// access holds the flags by which a command finds a cluster's administrator kubeconfig.
 type access struct{ dataDir, kubeconfig string }
 
 func (a *access) add(c *cobra.Command) {
@@ -92,7 +92,7 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 				return err
 			}
 			w := tabwriter.NewWriter(std.Out, 0, 0, 3, ' ', 0)
-			_, _ = fmt.Fprintln(w, "TOKEN\tLEFT\tEXPIRES\tDESCRIPTION") // Flush says what went wrong
+			_, _ = fmt.Fprintln(w, "TOKEN\tLEFT\tEXPIRES\tDESCRIPTION") // Flush returns the error
 			for _, t := range tokens {
 				left, ends := "for ever", "never"
 				if !t.Expires.IsZero() {
@@ -166,7 +166,7 @@ func nodeCommand(std Stdio) *cobra.Command {
 	return c
 }
 
-// silence is `node stop` or `node start`, for fake nodes.
+// silence is `node stop` or `node start` for fake nodes.
 func silence(std Stdio, a *access, stop bool) *cobra.Command {
 	var last time.Duration
 	c := &cobra.Command{Use: "start NAME", Short: "Let a fake node that was stopped come back", Args: cobra.ExactArgs(1)}
@@ -199,10 +199,10 @@ func silence(std Stdio, a *access, stop bool) *cobra.Command {
 	return c
 }
 
-// exampleHash stands for that of an authority's public key.
+// exampleHash stands for the hash of a CA's public key.
 const exampleHash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
-// joinCommand is the kubelet's role, for a machine that knows nothing of the cluster yet.
+// joinCommand runs the kubelet's role on a machine that does not know the cluster yet.
 func joinCommand(std Stdio) *cobra.Command {
 	var q cluster.JoinRequest
 	var labels map[string]string
@@ -229,12 +229,12 @@ func joinCommand(std Stdio) *cobra.Command {
 		fl.StringToStringVar(&labels, "label", nil, "label `KEY=VALUE` for the node; may be repeated")
 		fl.StringSliceVar(&taints, "taint", nil, "taint `KEY=VALUE:EFFECT` for the node; may be repeated")
 		for _, hidden := range []string{"kubeconfig", "bootstrap-kubeconfig", "node-labels", "register-with-taints"} {
-			_ = fl.MarkHidden(hidden) // it is there
+			_ = fl.MarkHidden(hidden) // the flag exists
 		}
 		c.RunE = func(c *cobra.Command, args []string) error {
 			q.Server = strings.TrimSuffix(args[0], "/")
 			cfg.Node.Labels, cfg.Node.Taints = labels, taints
-			cfg.LogTo = std.Err
+			cfg.LogOutput = std.Err
 			begin := time.Now()
 			cfg.Ready = func() {
 				_, _ = fmt.Fprintf(std.Out, "node ready in %d ms; Ctrl-C stops it, `keelson kubelet` continues it\n", time.Since(begin).Milliseconds())

@@ -50,7 +50,7 @@ func kubectlCommand(std Stdio) *cobra.Command {
 	}
 }
 
-// splitDataDir takes a leading --data-dir off kubectl's own arguments; without one it is "".
+// splitDataDir removes a leading --data-dir from kubectl's arguments; without one it returns "".
 func splitDataDir(args []string) (cluster.DataDir, []string) {
 	if len(args) >= 2 && args[0] == "--data-dir" {
 		return cluster.DataDir(args[1]), args[2:]
@@ -63,8 +63,8 @@ func splitDataDir(args []string) (cluster.DataDir, []string) {
 	return "", args
 }
 
-// useCluster makes the kubeconfig of dir what kubectl, "kubectl config" and kubectl's plugins use. Without dir KUBECONFIG stays as it
-// is, and the default directory's comes in where that is empty.
+// useCluster sets KUBECONFIG for kubectl and its plugins to the kubeconfig of dir. Without dir an existing KUBECONFIG stays, else the
+// default directory's kubeconfig is used.
 func useCluster(dir cluster.DataDir) error {
 	if dir == "" {
 		if os.Getenv("KUBECONFIG") != "" {
@@ -77,15 +77,15 @@ func useCluster(dir cluster.DataDir) error {
 		return err
 	}
 	if _, err := os.Stat(path); err != nil {
-		return nil //nolint:nilerr // no cluster there: kubectl looks where it always does
+		return nil //nolint:nilerr // no cluster there: kubectl uses its defaults
 	}
 	return os.Setenv("KUBECONFIG", path)
 }
 
-// runKubectl runs k8s.io/kubectl in this process, on the cluster in dir; without dir on what KUBECONFIG names, or else on the
-// cluster in the default directory. kubectl ends the process itself on a fatal error, with its own code.
+// runKubectl runs k8s.io/kubectl in this process, on the cluster in dir; without dir on KUBECONFIG's or the default directory's cluster. On
+// a fatal error kubectl exits the process with its own code.
 func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Stdio) int {
-	// It listens for signals itself where it must clean up; everywhere else they end it, as they end any kubectl.
+	// kubectl handles signals where it must clean up. Everywhere else a signal ends it as usual.
 	signal.Reset(os.Interrupt, syscall.SIGTERM)
 	streams := genericiooptions.IOStreams{In: std.In, Out: std.Out, ErrOut: std.Err}
 	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50).WithWarningPrinter(streams)
@@ -107,7 +107,7 @@ func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Std
 	cmd.SetArgs(args)
 	cmd.SetOut(std.Out)
 	cmd.SetContext(ctx)
-	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv)) // plugins are looked for before flags are parsed, which say what is wrong
+	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv)) // plugins are searched before flags are parsed, which reports the error
 	if err := basecli.RunNoErrOutput(cmd); err != nil {   // it adds klog's flags: -v, --vmodule
 		if errors.Is(err, cmdutil.ErrExit) {
 			return cmdutil.DefaultErrorExitCode

@@ -79,7 +79,7 @@ func logsCommand(std Stdio) *cobra.Command {
 	return c
 }
 
-// componentOf is the component that people mean, who may know it by the name of Kubernetes' program.
+// componentOf returns the component for a name, which may be that of a Kubernetes program.
 func componentOf(name string) (string, error) {
 	known := strings.TrimPrefix(strings.ToLower(name), "kube-")
 	switch known {

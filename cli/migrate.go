@@ -19,7 +19,7 @@ func acceptDataLossFlag(c *cobra.Command, accept *bool) {
 	cluster.AcceptDataLossFlag(c.Flags(), accept)
 }
 
-// etcdArgs are the flags again, for a process in another working directory.
+// etcdArgs are the flags as arguments for a process in another working directory.
 func etcdArgs(e cluster.EtcdConfig) []string {
 	var args []string
 	if len(e.Servers) > 0 {

@@ -13,7 +13,7 @@ import (
 	"keelson/lib/words"
 )
 
-// mistypedFlag adds to the error of a flag that a command does not have which one was meant.
+// mistypedFlag adds a similar flag to the error of an unknown one.
 func mistypedFlag(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -21,7 +21,7 @@ func mistypedFlag(c *cobra.Command, err error) error {
 	}
 	name := unknown.GetSpecifiedName()
 	if short := unknown.GetSpecifiedShortnames(); short != "" {
-		name, _, _ = strings.Cut(short, "=") // -port
+		name, _, _ = strings.Cut(short, "=") // a single dash: -port
 	}
 	if near := nearestFlag(c.Flags(), name); near != "" {
 		return fmt.Errorf("%w: did you mean --%s?", err, near)
@@ -29,7 +29,7 @@ func mistypedFlag(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w: `%s --help` lists them", err, c.CommandPath())
 }
 
-// nearestFlag is the flag that was meant; "": none is near.
+// nearestFlag is the most similar flag; "": none is similar.
 func nearestFlag(fl *pflag.FlagSet, name string) string {
 	best, least := "", 1+(len(name)+1)/3
 	plain := strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
@@ -37,7 +37,7 @@ func nearestFlag(fl *pflag.FlagSet, name string) string {
 		if f.Hidden || len(f.Name) == 1 {
 			return
 		}
-		d := words.Distance(plain, strings.ReplaceAll(f.Name, "-", "")) // camelCase is near, too
+		d := words.Distance(plain, strings.ReplaceAll(f.Name, "-", "")) // camelCase counts as similar
 		if d < least {
 			best, least = f.Name, d
 		}

@@ -14,12 +14,12 @@ import (
 	"keelson/cluster"
 )
 
-// progress prints short lines with times: in colour on a terminal, plain in a pipe.
+// progress prints short lines with times, in color on a terminal.
 type progress struct {
 	mu    sync.Mutex
 	w     io.Writer
 	color bool
-	done  bool // the parent of a detached start has gone
+	done  bool // the parent of a detached start has ended
 }
 
 func newProgress(w io.Writer) *progress {
@@ -27,7 +27,7 @@ func newProgress(w io.Writer) *progress {
 	return &progress{w: w, color: ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""}
 }
 
-// step tells of a part that became ready.
+// step prints that a part became ready.
 func (p *progress) step(name string, took time.Duration) {
 	p.line(fmt.Sprintf("%s%-24s%s %s", p.dim(), name, p.reset(), millis(took)))
 }
@@ -40,7 +40,7 @@ func (p *progress) line(s string) {
 	}
 }
 
-// ready ends the start: how long it took and what to type next. A pipe to a waiting parent is closed with it.
+// ready prints how long the start took and the next commands. It closes the pipe to a waiting parent.
 func (p *progress) ready(c *cluster.Cluster, took time.Duration, f upFlags) {
 	p.line(fmt.Sprintf("%sready in %d ms%s   API at %s", p.bold(), took.Milliseconds(), p.reset(), c.URL()))
 	next := "keelson kubectl get nodes"
@@ -67,7 +67,7 @@ func (p *progress) code(s string) string {
 	return ""
 }
 
-// millis prints a duration as people compare them: "41 µs", "3.2 ms", "120 ms", "1.3 s".
+// millis formats a duration with a suitable unit: "41 µs", "3.2 ms", "120 ms", "1.3 s".
 func millis(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:

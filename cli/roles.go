@@ -19,7 +19,7 @@ func roleCommands() []command {
 	return out
 }
 
-// roleCommand is one part of the cluster as a process of its own: logs go to standard error, it ends on SIGTERM.
+// roleCommand runs one role as a process of its own. It logs to standard error and ends on SIGTERM.
 func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 	var cfg cluster.RoleConfig
 	c := &cobra.Command{Use: role.Name, Short: role.Short, Example: role.Example, Args: cobra.NoArgs}
@@ -38,7 +38,7 @@ func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 			}
 			return err
 		}
-		cfg.LogTo = std.Err
+		cfg.LogOutput = std.Err
 		cfg.Ready = func() { _, _ = fmt.Fprintf(std.Out, "%s ready\n", role.Name) }
 		return role.Run(c.Context(), cfg)
 	}

@@ -31,7 +31,7 @@ import (
 // storyFlags are shared by timeline and why.
 type storyFlags struct {
 	dataDir, kubeconfig, namespace, output string
-	// types are those that the command takes as TYPE/NAME.
+	// types are the accepted types in TYPE/NAME.
 	types []string
 }
 
@@ -44,7 +44,7 @@ func (f *storyFlags) add(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("output", ofFlag(completeFixed([]string{"json"})))
 }
 
-// pod reads the argument pod/NAME (or NAME).
+// pod parses the argument pod/NAME (or NAME).
 func (f *storyFlags) pod(arg string) (string, error) {
 	if f.output != "" && f.output != "json" {
 		return "", fmt.Errorf("-o %s is not known: json, or leave it out", f.output)
@@ -62,7 +62,7 @@ func (f *storyFlags) pod(arg string) (string, error) {
 	return name, nil
 }
 
-// get asks the API server's own paths and returns the open answer; a refusal is the server's own sentence.
+// get requests a path of the API server and returns the open response body. An error has the server's message.
 func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	kubeconfig := f.kubeconfig
 	if kubeconfig == "" {
@@ -72,7 +72,7 @@ func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error
 	if err != nil {
 		return nil, fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
 	}
-	impatient(cfg, patience)
+	limitSilence(cfg, responseTimeout)
 	hc, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, err
@@ -100,10 +100,10 @@ func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error
 	return nil, fmt.Errorf("the cluster answered %s: %s", resp.Status, bytes.TrimSpace(b))
 }
 
-// errNoPod says that the pod a story is asked of does not exist.
+// errNoPod means that the pod does not exist.
 var errNoPod = errors.New("does not exist")
 
-// unknown finds out why nothing is remembered about a pod: cause, unless it is a 404.
+// unknown explains why the server has no marks of a pod. It returns cause unless that is a 404.
 func (f *storyFlags) unknown(ctx context.Context, name string, cause error) error {
 	if !apierrors.IsNotFound(cause) {
 		return cause
@@ -124,7 +124,7 @@ func (f *storyFlags) unknown(ctx context.Context, name string, cause error) erro
 		f.namespace, name, pod.CreationTimestamp.Local().Format("15:04:05 on 2 January"), timeline.DefaultLimit)
 }
 
-// storyTypes are those that have stories.
+// storyTypes are the types that have stories.
 var storyTypes = []string{"pod", "deploy", "rs", "sts", "ds", "job", "rc"}
 
 func timelineCommand(std Stdio) *cobra.Command {
@@ -170,7 +170,7 @@ func timelineCommand(std Stdio) *cobra.Command {
 	return c
 }
 
-// openTimeline gets a pod's story. follow: it goes on until the pod is Ready, also of a pod that is not there yet.
+// openTimeline requests a pod's story. With follow the stream goes on until the pod is Ready; the pod may not exist yet.
 func (f *storyFlags) openTimeline(ctx context.Context, stderr io.Writer, name string, follow bool) (io.ReadCloser, error) {
 	path := "/keelson/v1/timeline/" + url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
 	body, err := f.get(ctx, path)
@@ -185,18 +185,18 @@ func (f *storyFlags) openTimeline(ctx context.Context, stderr io.Writer, name st
 	default:
 		var first timeline.Story
 		err := json.NewDecoder(body).Decode(&first)
-		_ = body.Close() // only the first look
+		_ = body.Close() // the first request only checks
 		if err != nil {
 			return nil, fmt.Errorf("read timeline: %w", err)
 		}
-		if first.Partial { // it has no Ready to wait for any more
+		if first.Partial { // its Ready is already past
 			return f.get(ctx, path)
 		}
 	}
 	return f.get(ctx, path+"?follow=true")
 }
 
-// printStories renders each story of the stream; a later one (with --follow) replaces the earlier on a terminal.
+// printStories renders each story of the stream. With --follow on a terminal, a later one replaces the earlier.
 func printStories(ctx context.Context, body io.Reader, out io.Writer, render func(io.Writer, *timeline.Story, bool, int)) error {
 	color, width := isTerminal(out), columnsOf(out)
 	dec := json.NewDecoder(body)
@@ -204,8 +204,8 @@ func printStories(ctx context.Context, body io.Reader, out io.Writer, render fun
 	for {
 		var s timeline.Story
 		err := dec.Decode(&s)
-		if errors.Is(err, io.EOF) || err != nil && ctx.Err() != nil { // the end, or Ctrl-C, which needs no words
-			return nil //nolint:nilerr // Ctrl-C's
+		if errors.Is(err, io.EOF) || err != nil && ctx.Err() != nil { // the end, or Ctrl-C, which needs no message
+			return nil //nolint:nilerr // the error is Ctrl-C's
 		}
 		if err != nil {
 			return fmt.Errorf("read timeline: %w", err)
@@ -242,7 +242,7 @@ func whyCommand(std Stdio) *cobra.Command {
 	f.add(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if kind, name, ok := strings.Cut(args[0], "/"); ok && slices.Contains([]string{"svc", "service", "services"}, kind) && name != "" {
-			if _, err := f.pod("pod/" + name); err != nil { // the output's form
+			if _, err := f.pod("pod/" + name); err != nil { // checks the output format
 				return err
 			}
 			return f.whyService(c.Context(), name, std)
@@ -268,7 +268,7 @@ func whyCommand(std Stdio) *cobra.Command {
 	return c
 }
 
-// columnsOf is the width of the terminal that out is; 0: it is none, or does not say.
+// columnsOf is the width of a terminal; 0: out is no terminal, or the width is unknown.
 func columnsOf(out io.Writer) int {
 	f, ok := out.(*os.File)
 	if !ok {
@@ -283,7 +283,7 @@ func columnsOf(out io.Writer) int {
 
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// rowsOf is how many rows of a terminal a text takes, whose lines all end: longer ones than its width take several.
+// rowsOf counts the terminal rows of a text. Lines longer than width take several rows.
 func rowsOf(text string, width int) int {
 	rows := 0
 	for line := range strings.Lines(escapes.ReplaceAllString(text, "")) {

@@ -22,11 +22,11 @@ import (
 	"keelson/timeline/cause"
 )
 
-// owner is a kind whose pods have stories, by the names that kubectl knows it by.
+// owner is a workload kind whose pods have stories, with the names that kubectl knows.
 type owner struct {
 	words []string
 	path  string // of its group and version
-	kind  string // and resource
+	kind  string // the resource
 }
 
 var owners = []owner{
@@ -38,14 +38,14 @@ var owners = []owner{
 	{[]string{"rc", "replicationcontroller", "replicationcontrollers"}, "/api/v1", "replicationcontrollers"},
 }
 
-// pods are those of an owner, the one to tell of first.
+// pods are those of an owner; the first is the one whose story is told.
 type pods struct {
 	of    string
 	list  []corev1.Pod
-	lacks string // why there are not more of them; empty: there are as many as there should be, or nobody says
+	lacks string // why pods are missing; empty: none is missing, or the reason is unknown
 }
 
-// target is the pod that an argument names: itself, or the one of its owner that is worst off, or else newest.
+// target is the pod that an argument names. For an owner it is the pod in the worst state, else the newest.
 func (f *storyFlags) target(ctx context.Context, arg string) (name string, all pods, err error) {
 	word, of, _ := strings.Cut(arg, "/")
 	i := slices.IndexFunc(owners, func(o owner) bool { return slices.Contains(o.words, word) })
@@ -53,7 +53,7 @@ func (f *storyFlags) target(ctx context.Context, arg string) (name string, all p
 		name, err = f.pod(arg)
 		return name, pods{}, err
 	}
-	if _, err := f.pod(of); err != nil { // the output's form
+	if _, err := f.pod(of); err != nil { // checks the output format
 		return "", pods{}, err
 	}
 	o := owners[i]
@@ -89,13 +89,13 @@ func (f *storyFlags) target(ctx context.Context, arg string) (name string, all p
 	return all.list[0].Name, all, nil
 }
 
-// owning is what is read of an owner, whatever its kind.
+// owning is the part of an owner that all kinds share.
 type owning struct{ cause.Workload }
 
-// lacks is why the owner's controller cannot create pods now, or does nothing for it; empty: it can, or its kind does not say.
+// lacks is why the owner's controller cannot create pods now or is paused; empty: it can, or the kind does not report it.
 func (o *owning) lacks() string { return cmp.Or(o.Lacks(), o.Held()) }
 
-// noPods says why an owner has none, in the words of whoever recorded it.
+// noPods explains why an owner has no pods, from conditions and events.
 func (f *storyFlags) noPods(ctx context.Context, arg string, o *owning, uids map[types.UID]bool) error {
 	if why := cmp.Or(o.lacks(), f.warning(ctx, uids)); why != "" {
 		return fmt.Errorf("%s has no pods: %s", arg, why)
@@ -106,7 +106,7 @@ func (f *storyFlags) noPods(ctx context.Context, arg string, o *owning, uids map
 	return fmt.Errorf("%s has no pods, and nobody has recorded why: `keelson kubectl describe %s -n %s` shows all that is known of it", arg, arg, f.namespace)
 }
 
-// warning is the newest one about an owner, or about what stands between it and its pods; empty: there is none, or it is not ours to read.
+// warning is the newest Warning event of an owner or of an object between it and its pods; empty: none, or events may not be read.
 func (f *storyFlags) warning(ctx context.Context, uids map[types.UID]bool) string {
 	var list corev1.EventList
 	if f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/events?fieldSelector=type%3DWarning", &list) != nil {
@@ -126,7 +126,7 @@ func (f *storyFlags) warning(ctx context.Context, uids map[types.UID]bool) strin
 	return text
 }
 
-// ownedBy are the pods of these owners: those worst off first, then the newest.
+// ownedBy are the pods of these owners: those in the worst state first, then the newest.
 func ownedBy(list []corev1.Pod, uids map[types.UID]bool) []corev1.Pod {
 	out := slices.DeleteFunc(slices.Clone(list), func(p corev1.Pod) bool {
 		by := metav1.GetControllerOf(&p)
@@ -138,7 +138,7 @@ func ownedBy(list []corev1.Pod, uids map[types.UID]bool) []corev1.Pod {
 	return out
 }
 
-// badness ranks what somebody who asks about many pods wants to hear of.
+// badness ranks pods by how bad their state is.
 func badness(p *corev1.Pod) int {
 	switch status := statusOf(p); {
 	case p.Status.Phase == corev1.PodFailed:
@@ -159,7 +159,7 @@ func readyPod(p *corev1.Pod) bool {
 	})
 }
 
-// statusOf is what kubectl shows as a pod's status, but for its rarer words.
+// statusOf is the STATUS column of kubectl, without its rarer values.
 func statusOf(p *corev1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "Terminating"
@@ -174,14 +174,14 @@ func statusOf(p *corev1.Pod) string {
 	return cmp.Or(p.Status.Reason, string(p.Status.Phase))
 }
 
-// print lists all pods of the owner, and which of them was told of. Nothing for a single pod, and in JSON.
+// print lists all pods of the owner and marks the one whose story is told. It prints nothing for a single pod or in JSON.
 func (p pods) print(out io.Writer, form, told string) {
 	if p.of == "" || form != "" {
 		return
 	}
 	_, _ = fmt.Fprintf(out, "\npods of %s, those worst off first, then the newest:\n", p.of)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(w, "   NAME\tREADY\tSTATUS\tNODE\tAGE\t") // a terminal that went away needs no word
+	_, _ = fmt.Fprintln(w, "   NAME\tREADY\tSTATUS\tNODE\tAGE\t") // an error means that the terminal is gone
 	for i := range p.list {
 		pod := &p.list[i]
 		ready, mark := "no", ""

@@ -51,7 +51,7 @@ func traceCommand(std Stdio) *cobra.Command {
 	return c
 }
 
-// run makes the probe, reads what concerns it and tells. A probe that does not come through is exit code 1.
+// run makes the test connection, reads the objects around it and prints the trace. A failed connection is exit code 1.
 func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 	if f.output != "" && f.output != "json" {
 		return fmt.Errorf("-o %s is not known: json, or leave it out", f.output)
@@ -64,7 +64,7 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 	if err != nil {
 		return err
 	}
-	cl, err := f.clientset(patience + f.timeout)
+	cl, err := f.clientset(responseTimeout + f.timeout)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 	return nil
 }
 
-// clientset gives up on a server that is silent for wait.
+// clientset returns a client that fails if the server is silent for wait.
 func (f *storyFlags) clientset(wait time.Duration) (*kubernetes.Clientset, error) {
 	kubeconfig := f.kubeconfig
 	if kubeconfig == "" {
@@ -101,19 +101,19 @@ func (f *storyFlags) clientset(wait time.Duration) (*kubernetes.Clientset, error
 	if err != nil {
 		return nil, fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
 	}
-	impatient(cfg, wait)
+	limitSilence(cfg, wait)
 	return kubernetes.NewForConfig(cfg)
 }
 
-// destination is what --to says.
+// destination is a parsed --to.
 type destination struct {
-	kind            string // "service", "pod", "node", or "" for a name or an address
+	kind            string // "service", "pod", "node", or "" for a host name or an address
 	namespace, name string
 	host            string
-	port            string // "" is the only one
+	port            string // "": the only port
 }
 
-// parseDestination reads --to.
+// parseDestination parses --to.
 func parseDestination(text, namespace string) (destination, error) {
 	if text == "" {
 		return destination{}, errors.New("--to is missing: say where to, such as svc/web:80")
@@ -131,7 +131,7 @@ func parseDestination(text, namespace string) (destination, error) {
 		return destination{kind: "service", namespace: ns, name: name, port: port}, err
 	}
 	if ip, err := netip.ParseAddr(text); err == nil {
-		return destination{host: ip.String()}, nil // its port is missed later
+		return destination{host: ip.String()}, nil // a missing port is reported later
 	}
 	if ap, err := netip.ParseAddrPort(text); err == nil {
 		return destination{host: ap.Addr().String(), port: strconv.Itoa(int(ap.Port()))}, nil
@@ -140,7 +140,7 @@ func parseDestination(text, namespace string) (destination, error) {
 	return destination{host: host, port: port}, nil
 }
 
-// objectName reads KIND/NAME or KIND/NAMESPACE/NAME.
+// objectName parses KIND/NAME or KIND/NAMESPACE/NAME.
 func objectName(flag, text, namespace string, kinds ...string) (ns, name string, err error) {
 	parts := strings.Split(text, "/")
 	switch {
@@ -152,7 +152,7 @@ func objectName(flag, text, namespace string, kinds ...string) (ns, name string,
 	return "", "", fmt.Errorf("%s %q is not of the form %s/NAME or %s/NAMESPACE/NAME", flag, text, kinds[0], kinds[0])
 }
 
-// number is the port's number: as it is said, by the name of a Service's port, or the only one that there is.
+// number is the port number: as given, by the name of a Service's port, or the Service's only one.
 func (d *destination) number(svc *corev1.Service, protocol corev1.Protocol) (uint16, error) {
 	if d.port != "" {
 		if n, err := strconv.ParseUint(d.port, 10, 16); err == nil && n > 0 {

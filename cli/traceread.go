@@ -20,7 +20,7 @@ import (
 	"keelson/timeline/packet"
 )
 
-// traceReader reads what a trace is told from. What the user may not read is left out, and said.
+// traceReader reads the objects for a trace. The trace says which ones the user may not read.
 type traceReader struct {
 	cl *kubernetes.Clientset
 	f  *traceFlags
@@ -28,7 +28,7 @@ type traceReader struct {
 	j  packet.Journey
 }
 
-// mostPods are how many endpoints' pods are read.
+// mostPods limits the endpoints whose pods are read.
 const mostPods = 50
 
 func (r *traceReader) journey(ctx context.Context, from *corev1.Pod) (*packet.Journey, error) {
@@ -53,7 +53,7 @@ func (r *traceReader) journey(ctx context.Context, from *corev1.Pod) (*packet.Jo
 	return &r.j, nil
 }
 
-// host is the name to look for, or the address.
+// host is the name to resolve, or the address.
 func (r *traceReader) host(ctx context.Context) (string, error) {
 	switch r.d.kind {
 	case "pod":
@@ -85,7 +85,7 @@ func (r *traceReader) host(ctx context.Context) (string, error) {
 	return r.d.host, nil
 }
 
-// internalAddress is the node's address of a family that the pod has.
+// internalAddress is the node's InternalIP of a family that the pod has.
 func internalAddress(n *corev1.Node, from *corev1.Pod) (string, error) {
 	var is4, is6 bool
 	for _, ip := range from.Status.PodIPs {
@@ -101,7 +101,7 @@ func internalAddress(n *corev1.Node, from *corev1.Pod) (string, error) {
 	return "", fmt.Errorf("node %s has no InternalIP of a family that pod %s/%s has", n.Name, from.Namespace, from.Name)
 }
 
-// probe has the pod's node make the connection. What keeps it from that is told, unless the question itself is wrong.
+// probe asks the pod's node to make the connection. A failure becomes part of the trace; only a wrong destination is an error.
 func (r *traceReader) probe(ctx context.Context, host string) error {
 	asked := reach.Asked{Host: host, Port: r.j.Port, Protocol: r.j.Protocol, Timeout: r.f.timeout}
 	if _, err := reach.Parse(asked.Values()); err != nil {
@@ -113,9 +113,9 @@ func (r *traceReader) probe(ctx context.Context, host string) error {
 	}
 	result := req.Do(ctx)
 	body, _ := result.Raw()
-	if err := result.Error(); err != nil { // which reads the server's own words
+	if err := result.Error(); err != nil { // the result contains the server's message
 		r.j.NoAnswer = err.Error()
-		return nil //nolint:nilerr // the rest is worth telling
+		return nil //nolint:nilerr // the rest of the trace is still useful
 	}
 	var a reach.Answer
 	if err := json.Unmarshal(body, &a); err != nil {
@@ -126,7 +126,7 @@ func (r *traceReader) probe(ctx context.Context, host string) error {
 	return nil
 }
 
-// address settles where the destination leads: as the pod found out, or as the Service says when nobody could ask.
+// address resolves the destination: the probe's result, or the Service's address if there was no probe.
 func (r *traceReader) address(ctx context.Context, host string) error {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		r.j.Address = ip.Unmap()
@@ -150,7 +150,7 @@ func (r *traceReader) address(ctx context.Context, host string) error {
 	svc = r.j.Service
 	list, err := r.cl.DiscoveryV1().EndpointSlices(svc.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + svc.Name})
 	if err != nil {
-		return err // without endpoints there is nothing to tell
+		return err // without endpoints there is nothing to show
 	}
 	for i := range list.Items {
 		r.j.Slices = append(r.j.Slices, &list.Items[i])
@@ -158,7 +158,7 @@ func (r *traceReader) address(ctx context.Context, host string) error {
 	return nil
 }
 
-// findService finds whose address the destination is, or whose node port.
+// findService finds the Service of the destination's address or node port.
 func (r *traceReader) findService(ctx context.Context) {
 	r.findNode(ctx)
 	for _, ns := range []string{metav1.NamespaceAll, r.j.From.Namespace} {
@@ -173,14 +173,14 @@ func (r *traceReader) findService(ctx context.Context) {
 				return
 			}
 		}
-		if ns == metav1.NamespaceAll { // in one namespace alone, it may be another's
+		if ns == metav1.NamespaceAll { // otherwise it may belong to another namespace
 			r.findServiceRange(ctx)
 		}
 		return
 	}
 }
 
-// findServiceRange finds the range of Services that the address would be given out from.
+// findServiceRange finds the ServiceCIDR that contains the address.
 func (r *traceReader) findServiceRange(ctx context.Context) {
 	list, err := r.cl.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -196,7 +196,7 @@ func (r *traceReader) findServiceRange(ctx context.Context) {
 	}
 }
 
-// findNode finds the node that has the address.
+// findNode finds the node with the address.
 func (r *traceReader) findNode(ctx context.Context) {
 	list, err := r.cl.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -221,7 +221,7 @@ func hasAddress(s *corev1.Service, a string) bool {
 		slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool { return in.IP == a })
 }
 
-// ends reads what is at both ends: pods, nodes, namespaces, policies.
+// ends reads the objects at both ends: pods, nodes, namespaces, policies.
 func (r *traceReader) ends(ctx context.Context) {
 	pods := []*corev1.Pod{r.j.From}
 	for _, name := range r.endpoints() {
@@ -251,7 +251,7 @@ func (r *traceReader) ends(ctx context.Context) {
 	}
 }
 
-// endpoints are the namespace and name of the endpoints' pods.
+// endpoints are the namespaces and names of the endpoints' pods.
 func (r *traceReader) endpoints() [][2]string {
 	var out [][2]string
 	for _, s := range r.j.Slices {
@@ -272,7 +272,7 @@ func (r *traceReader) endpoints() [][2]string {
 	return out
 }
 
-// podAt finds the pod that has an address.
+// podAt finds the pod with an address.
 func (r *traceReader) podAt(ctx context.Context, a string) []*corev1.Pod {
 	for _, ns := range []string{metav1.NamespaceAll, r.j.From.Namespace} {
 		list, err := r.cl.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{FieldSelector: "status.podIP=" + a})
@@ -284,7 +284,7 @@ func (r *traceReader) podAt(ctx context.Context, a string) []*corev1.Pod {
 		for i := range list.Items {
 			out = append(out, &list.Items[i])
 		}
-		if len(out) == 0 && r.j.Address.Is6() { // the selector knows a pod's first address only
+		if len(out) == 0 && r.j.Address.Is6() { // the field selector matches a pod's first address only
 			out = r.podWithAddress(ctx, ns, a)
 		}
 		return out
@@ -292,7 +292,7 @@ func (r *traceReader) podAt(ctx context.Context, a string) []*corev1.Pod {
 	return nil
 }
 
-// podWithAddress looks at the further addresses of pods.
+// podWithAddress searches pods' further addresses.
 func (r *traceReader) podWithAddress(ctx context.Context, namespace, a string) []*corev1.Pod {
 	const most = 5000
 	list, err := r.cl.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: most})
@@ -326,7 +326,7 @@ func (r *traceReader) namespace(ctx context.Context, name string) {
 	}
 }
 
-// unread notes what could not be looked at. What is not there is nothing that was missed.
+// unread records what could not be read. An object that does not exist is no gap.
 func (r *traceReader) unread(what, namespace string, err error) {
 	if apierrors.IsNotFound(err) {
 		return

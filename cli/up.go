@@ -30,7 +30,7 @@ type upFlags struct {
 	etcd                               cluster.EtcdConfig
 	etcdListen                         string
 	options                            cluster.Options
-	roleArgs                           []string // the flags behind options as they were given
+	roleArgs                           []string // the flags of options as given
 }
 
 func upCommand(std Stdio) *cobra.Command {
@@ -52,7 +52,7 @@ func upCommand(std Stdio) *cobra.Command {
 					return err
 				}
 			}
-			if err := absoluteFiles(c.Flags()); err != nil { // the cluster does not stay in this directory
+			if err := absoluteFiles(c.Flags()); err != nil { // the cluster runs in another working directory
 				return err
 			}
 			f.roleArgs = roleArgs(c.Flags())
@@ -79,11 +79,11 @@ func upCommand(std Stdio) *cobra.Command {
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log more to keelson.log")
 	f.options.AddFlags(fl)
 	fl.IntVar(&f.notifyFD, "notify-fd", 0, "")
-	_ = fl.MarkHidden("notify-fd") // spoken between `up --detach` and its child
+	_ = fl.MarkHidden("notify-fd") // used between `up --detach` and its child
 	return c
 }
 
-// config turns flags into a frozen cluster.Config.
+// config converts the flags to a cluster.Config.
 func (f upFlags) config() (cluster.Config, error) {
 	cfg := cluster.Default()
 	cfg.DataDir = cluster.DataDir(f.dataDir)
@@ -118,7 +118,7 @@ func (f upFlags) config() (cluster.Config, error) {
 func up(ctx context.Context, f upFlags, std Stdio) error {
 	out := newProgress(std.Out)
 	if f.notifyFD > 0 {
-		// The supervisor that this process starts must not hold the pipe open.
+		// Child processes must not hold the pipe open.
 		syscall.CloseOnExec(f.notifyFD)
 		out = &progress{w: os.NewFile(uintptr(f.notifyFD), "notify")}
 	}

@@ -15,8 +15,7 @@ import (
 	"keelson/lib/flaggroup"
 )
 
-// usage writes how a command is used: examples, commands below it, everyday flags first, and the others in the groups of Kubernetes'
-// programs.
+// usage prints the help: examples, subcommands, common flags first, then the other flags grouped by Kubernetes' programs.
 func usage(c *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString("Usage:\n")
@@ -52,7 +51,7 @@ func usage(c *cobra.Command) error {
 	return err
 }
 
-// widthOf is how many columns a terminal has; 0: it is none, and lines are not folded.
+// widthOf is the width of a terminal; 0: no terminal, lines are not wrapped.
 func widthOf(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// verbosity is whether more is logged. It understands the levels of Kubernetes' components, of which 4 and more are for finding faults.
+// verbosity is the flag for verbose logs. It accepts Kubernetes' log levels; 4 and more mean verbose.
 type verbosity bool
 
-// String is the flag's value.
+// String formats the flag's value.
 func (v *verbosity) String() string { return strconv.FormatBool(bool(*v)) }
 
-// Set reads the flag's value.
+// Set parses the flag's value.
 func (v *verbosity) Set(text string) error {
 	if level, err := strconv.Atoi(text); err == nil {
 		*v = level >= 4
@@ -29,10 +29,10 @@ func (v *verbosity) Set(text string) error {
 	return nil
 }
 
-// Type is how the usage text names it.
+// Type names the value in the usage text.
 func (*verbosity) Type() string { return "bool" }
 
-// verboseFlags are --verbose, and -v and --v with a level.
+// verboseFlags adds --verbose, and -v and --v with a level.
 func verboseFlags(fl *pflag.FlagSet, verbose *bool) {
 	fl.VarP((*verbosity)(verbose), "verbose", "v", "log more")
 	fl.Lookup("verbose").NoOptDefVal = "true"

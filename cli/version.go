@@ -22,6 +22,6 @@ func versionCommand(std Stdio) *cobra.Command {
 			return err
 		},
 	}
-	dataDirFlag(c) // every lifecycle command takes it
+	dataDirFlag(c) // every lifecycle command has it
 	return c
 }

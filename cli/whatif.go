@@ -37,7 +37,7 @@ func whatIfCommand(std Stdio) *cobra.Command {
 	c.Flags().StringVar(&w.Add, "add-nodes", "", "add nodes: `N,cpu=AMOUNT,memory=AMOUNT`; also other resources, and label:KEY=VALUE")
 	c.Flags().StringVar(&w.Scheduler.ConfigFile, "scheduler-config", "", "`FILE` with the KubeSchedulerConfiguration that the cluster's scheduler uses, if it has one")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if _, err := f.pod(""); err != nil { // the output's form
+		if _, err := f.pod(""); err != nil { // checks the output format
 			return err
 		}
 		if file == "" && len(w.Drain)+len(w.Remove) == 0 && w.Add == "" {
@@ -52,7 +52,7 @@ func whatIfCommand(std Stdio) *cobra.Command {
 		case "-":
 			w.Manifest = std.In
 		default:
-			in, err := os.Open(file) //nolint:gosec // the user's own choice
+			in, err := os.Open(file) //nolint:gosec // the user names the file
 			if err != nil {
 				return err
 			}
@@ -71,10 +71,10 @@ func whatIfCommand(std Stdio) *cobra.Command {
 	return c
 }
 
-// mostOutcomes are told pod by pod; more are told by workload and node.
+// mostOutcomes are printed pod by pod; more are summarized by workload and node.
 const mostOutcomes = 40
 
-// reasonOf is why a pod would be where it would: its reason, and what the decision about it says.
+// reasonOf explains one outcome: its reason and the scheduler's decision.
 func reasonOf(o *cluster.WhatIfOutcome) string {
 	reason, _, _ := strings.Cut(o.Reason, " preemption: ")
 	var notes []string
@@ -95,7 +95,7 @@ func reasonOf(o *cluster.WhatIfOutcome) string {
 // printWhatIf prints where pods would go.
 func printWhatIf(out io.Writer, a *cluster.WhatIfAnswer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(t, "POD\tWHY\tNODE\tREASON") // Flush tells what went wrong
+	_, _ = fmt.Fprintln(t, "POD\tWHY\tNODE\tREASON") // Flush returns the error
 	counts, rows := map[string]int{}, []string(nil)
 	placed, victims := 0, 0
 	for i := range a.Outcomes {

@@ -25,12 +25,12 @@ import (
 	"keelson/timeline/cause"
 )
 
-// explained is a kind that why answers for by the objects around it: the names that kubectl knows it by, of which the first is
-// offered and the second written, and where it is read.
+// explained is a kind that `why` explains from related objects. words are its names in kubectl: completion offers the first, messages use
+// the second.
 type explained struct {
 	words      []string
 	path, kind string // of its group and version, and resource
-	cluster    bool   // it has no namespace
+	cluster    bool   // cluster-scoped
 	explain    func(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, error)
 }
 
@@ -45,7 +45,7 @@ var explainedKinds = []explained{
 	{[]string{"crd", "customresourcedefinition", "customresourcedefinitions"}, "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", true, whyDefinition},
 }
 
-// explainedAs is the kind that an argument TYPE/NAME is of; nil: why answers for it in another way, or not at all.
+// explainedAs is the kind of an argument TYPE/NAME; nil: another command path handles it, or none.
 func explainedAs(arg string) (*explained, string) {
 	word, name, ok := strings.Cut(arg, "/")
 	i := slices.IndexFunc(explainedKinds, func(k explained) bool { return slices.Contains(k.words, word) })
@@ -55,9 +55,9 @@ func explainedAs(arg string) (*explained, string) {
 	return &explainedKinds[i], name
 }
 
-// whyObject answers for one object of such a kind.
+// whyObject explains one object of such a kind.
 func (f *storyFlags) whyObject(ctx context.Context, k *explained, name string, std Stdio) error {
-	if _, err := f.pod("pod/" + name); err != nil { // the output's form
+	if _, err := f.pod("pod/" + name); err != nil { // checks the output format
 		return err
 	}
 	ns := "/namespaces/" + url.PathEscape(f.namespace)
@@ -88,7 +88,7 @@ func (f *storyFlags) whyObject(ctx context.Context, k *explained, name string, s
 	return nil
 }
 
-// around reads the objects around one; what is not ours to read is noted with the answer and not refused.
+// around reads related objects. The answer says which ones the user may not read.
 type around struct {
 	f      *storyFlags
 	failed []func(*cause.Answer)
@@ -115,7 +115,7 @@ func decoded[T any](body []byte) (*T, error) {
 	return o, nil
 }
 
-// inNamespace is the path of a resource of the core group in the namespace asked for.
+// inNamespace is the path of a core resource in the selected namespace.
 func (f *storyFlags) inNamespace(resource string) string {
 	return "/api/v1/namespaces/" + url.PathEscape(f.namespace) + "/" + resource
 }
@@ -207,13 +207,13 @@ func whyDefinition(_ *storyFlags, _ context.Context, body []byte) (*cause.Answer
 	return d.Explain(), nil
 }
 
-// Bounds of what is looked at in a namespace that is going.
+// Limits for the search in a namespace that is being deleted.
 const (
 	mostResources = 500
-	mostLeft      = 100 // of one resource
+	mostLeft      = 100 // per resource
 )
 
-// whyNamespace lists what is left in a namespace that is going, of every resource that can be listed.
+// whyNamespace lists what is left in a namespace that is being deleted, for every resource that can be listed.
 func whyNamespace(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, error) {
 	n, err := decoded[corev1.Namespace](body)
 	if err != nil {
@@ -235,10 +235,10 @@ func whyNamespace(f *storyFlags, ctx context.Context, body []byte) (*cause.Answe
 	return l.noted(cause.Namespace(n, left)), nil
 }
 
-// resource is one that a namespace can hold.
+// resource is a namespaced resource.
 type resource struct{ path, name string }
 
-// listable are the resources of namespaces, each in its group's preferred version.
+// listable are the namespaced resources, each in its group's preferred version.
 func (f *storyFlags) listable(ctx context.Context, l *around) []resource {
 	var groups metav1.APIGroupList
 	l.list(ctx, "API groups", "/apis", &groups)

@@ -21,8 +21,8 @@ func (f *storyFlags) why(ctx context.Context, name string) (*timeline.Why, error
 	return w, err
 }
 
-// whyAround asks what the scheduler thought of a pod, and the API where that does not say it all; of a pod that is gone, or not ours to
-// read, it has no Around.
+// whyAround reads the scheduler's decision about a pod and, if needed, related objects. For a pod that is deleted or may not be read there
+// is no Around.
 func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why, *timeline.Around, error) {
 	w := &timeline.Why{}
 	at := url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
@@ -36,7 +36,7 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 	case err != nil && asked != nil:
 		return nil, nil, f.unknown(ctx, name, asked)
 	case err != nil:
-		w.Gone = apierrors.IsNotFound(err) // or not ours to read: what is remembered is told all the same
+		w.Gone = apierrors.IsNotFound(err) // or the user may not read it: the stored decision is still shown
 		return w, nil, nil
 	}
 	if asked != nil {
@@ -57,7 +57,7 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 	return w, a, nil
 }
 
-// waits is what keeps the pod of a story that is not at its end from a node; empty: nothing that is known.
+// waits is why the pod of an unfinished story has no node; empty: unknown.
 func (f *storyFlags) waits(ctx context.Context, s *timeline.Story) string {
 	if s.Done || s.ReadyAfter > 0 {
 		return ""
@@ -69,7 +69,7 @@ func (f *storyFlags) waits(ctx context.Context, s *timeline.Story) string {
 	return w.Waits(a)
 }
 
-// group is how the pod group of a pod stands; nil: it has none, or we may not know.
+// group is the state of a pod's PodGroup; nil: it has none, or it may not be read.
 func (f *storyFlags) group(ctx context.Context, pod *corev1.Pod) *timeline.Group {
 	name := podkind.Group(pod)
 	if name == "" {
@@ -95,10 +95,10 @@ func (f *storyFlags) group(ctx context.Context, pod *corev1.Pod) *timeline.Group
 	return g
 }
 
-// scheduler is what is wrong with the scheduler; empty: nothing, or nobody knows.
+// scheduler is what is wrong with the scheduler; empty: nothing known.
 func (f *storyFlags) scheduler(ctx context.Context) string { return f.component(ctx, "scheduler", "") }
 
-// component is what is wrong with a component of the control plane, after a lead; empty: nothing, or nobody knows.
+// component is what is wrong with a control plane component, with a prefix; empty: nothing known.
 func (f *storyFlags) component(ctx context.Context, name, lead string) string {
 	var s corev1.ComponentStatus
 	if f.read(ctx, "/api/v1/componentstatuses/"+name, &s) != nil {
@@ -112,7 +112,7 @@ func (f *storyFlags) component(ctx context.Context, name, lead string) string {
 	return ""
 }
 
-// read gets an object of the API server.
+// read gets an object from the API server.
 func (f *storyFlags) read(ctx context.Context, path string, into any) error {
 	body, err := f.get(ctx, path)
 	if err != nil {

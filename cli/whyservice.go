@@ -22,8 +22,7 @@ import (
 	"keelson/timeline/packet"
 )
 
-// whyService tells where packets to a service go: by objects of the API, so that any cluster will do, and by what nodes say that are
-// Keelson's.
+// whyService explains where packets to a Service go, from API objects, which works on any cluster, and from what Keelson's nodes report.
 func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) error {
 	ns := url.PathEscape(f.namespace)
 	o := packet.Objects{Service: &corev1.Service{}}
@@ -44,7 +43,7 @@ func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) err
 			return err
 		}
 		err = json.NewDecoder(body).Decode(get.into)
-		_ = body.Close() // it was read, or its error is told
+		_ = body.Close() // its content was read, or the error was reported
 		if err != nil {
 			return err
 		}
@@ -60,7 +59,7 @@ func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) err
 	return nil
 }
 
-// unhealthy are the events that tell what probes found; none where all pods are ready, or events are not ours to read.
+// unhealthy are the Unhealthy events of the pods; none if all pods are ready or events may not be read.
 func (f *storyFlags) unhealthy(ctx context.Context, ns string, pods []corev1.Pod) []corev1.Event {
 	if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !podapi.Ready(&p) }) {
 		return nil
@@ -72,22 +71,22 @@ func (f *storyFlags) unhealthy(ctx context.Context, ns string, pods []corev1.Pod
 	return events.Items
 }
 
-// mostNodes are asked what they do for a service, some at the same time, each for a while.
+// Limits for the questions to nodes about a Service.
 const (
 	mostNodes   = 32
 	nodesAtOnce = 8
 	nodeLimit   = 5 * time.Second
 )
 
-// nodesServing asks the kubelets what is in their kernels; none when the nodes cannot be listed.
+// nodesServing asks the kubelets for their kernels' rules; none if the nodes cannot be listed.
 func (f *storyFlags) nodesServing(ctx context.Context, ns, name string) []packet.Node {
 	var nodes metav1.PartialObjectMetadataList
 	body, err := f.get(ctx, "/api/v1/nodes?limit=1000")
 	if err != nil {
-		return nil // a user of a namespace
+		return nil // the user may read only a namespace
 	}
 	err = json.NewDecoder(body).Decode(&nodes)
-	_ = body.Close() // it was read, or its error is told
+	_ = body.Close() // its content was read, or the error was reported
 	if err != nil {
 		return nil
 	}
@@ -107,7 +106,7 @@ func (f *storyFlags) nodesServing(ctx context.Context, ns, name string) []packet
 			return nil
 		})
 	}
-	_ = work.Wait() // errors are the nodes'
+	_ = work.Wait() // errors are recorded per node
 	return out
 }
 

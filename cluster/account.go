@@ -19,34 +19,34 @@ import (
 	"keelson/client"
 )
 
-// accountTransport speaks to the API server as a service account, by tokens: kept in memory only. A token is requested when the first
-// request needs it, and anew when most of its life is over.
+// accountTransport authenticates requests as a service account. Its token is kept in memory only, requested at the first request, and
+// renewed when accountTokenShare of its lifetime is over.
 type accountTransport struct {
 	namespace, name string
 	request         func(context.Context) (*authenticationv1.TokenRequestStatus, error)
 	next            http.RoundTripper
 
-	turn  chan struct{} // has an item: whoever takes it may look at what follows
-	token string
-	renew time.Time // from then on another is wanted
-	end   time.Time // from then on it is worth nothing
+	lock    chan struct{} // a mutex whose wait ends with a context: holds one item while unlocked; guards the fields below
+	token   string
+	renewAt time.Time // when to request the next token
+	expires time.Time // when the token expires
 }
 
 const (
 	accountTokenLife = time.Hour
-	// accountTokenShare of a token's life is over when another is requested.
+	// accountTokenShare is the share of a token's lifetime after which the next one is requested.
 	accountTokenShare = 0.8
 )
 
 func newAccountTransport(
 	namespace, name string, next http.RoundTripper, request func(context.Context) (*authenticationv1.TokenRequestStatus, error),
 ) *accountTransport {
-	a := &accountTransport{namespace: namespace, name: name, request: request, next: next, turn: make(chan struct{}, 1)}
-	a.turn <- struct{}{}
+	a := &accountTransport{namespace: namespace, name: name, request: request, next: next, lock: make(chan struct{}, 1)}
+	a.lock <- struct{}{}
 	return a
 }
 
-// asAccount makes a client of a service account, which base may request tokens for.
+// asAccount returns a client that works as the service account user. base must have the right to request its tokens.
 func asAccount(base *client.Client, user, agent string) *client.Client {
 	namespace, name, ok := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
 	if !ok {
@@ -54,21 +54,21 @@ func asAccount(base *client.Client, user, agent string) *client.Client {
 	}
 	cfg := rest.AnonymousClientConfig(base.Config)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return newAccountTransport(namespace, name, next, madeAccount{base.Interface, namespace, name}.request)
+		return newAccountTransport(namespace, name, next, accountTokens{base.Interface, namespace, name}.request)
 	})
 	cl, err := client.Remote(cfg, agent)
 	if err != nil {
-		return base // the same address worked a moment ago
+		return base // cannot happen: base.Config has already given a client
 	}
 	return cl
 }
 
-// RoundTrip sends r with a token.
+// RoundTrip implements http.RoundTripper.
 func (a *accountTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	token, err := a.valid(r.Context())
+	token, err := a.currentToken(r.Context())
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // as a RoundTripper must
+			_ = r.Body.Close() // the contract of RoundTripper
 		}
 		return nil, err
 	}
@@ -80,46 +80,46 @@ func (a *accountTransport) send(r *http.Request, token string) (*http.Response, 
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+token)
 	resp, err := a.next.RoundTrip(r)
-	if err == nil && resp.StatusCode == http.StatusUnauthorized { // the account, or the server's key, is another one now
-		a.drop(r.Context(), token)
+	if err == nil && resp.StatusCode == http.StatusUnauthorized { // the account or the signing key was replaced
+		a.discard(r.Context(), token)
 	}
 	return resp, err
 }
 
-// valid is a token that is good for a while.
-func (a *accountTransport) valid(ctx context.Context) (string, error) {
+// currentToken returns the current token, after renewing it when it is due.
+func (a *accountTransport) currentToken(ctx context.Context) (string, error) {
 	select {
-	case <-a.turn:
-		defer func() { a.turn <- struct{}{} }()
+	case <-a.lock:
+		defer func() { a.lock <- struct{}{} }()
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
 	now := time.Now()
-	if now.Before(a.renew) {
+	if now.Before(a.renewAt) {
 		return a.token, nil
 	}
 	got, err := a.request(ctx)
 	switch {
 	case err == nil:
 		life := got.ExpirationTimestamp.Sub(now)
-		a.token, a.end, a.renew = got.Token, got.ExpirationTimestamp.Time, now.Add(time.Duration(accountTokenShare*float64(life)))
-	case now.Before(a.end): // the old one will do, for now
-		a.renew = now.Add(min(10*time.Second, a.end.Sub(now)))
+		a.token, a.expires, a.renewAt = got.Token, got.ExpirationTimestamp.Time, now.Add(time.Duration(accountTokenShare*float64(life)))
+	case now.Before(a.expires): // the old token is still valid: retry later
+		a.renewAt = now.Add(min(10*time.Second, a.expires.Sub(now)))
 	default:
 		return "", fmt.Errorf("token of service account %s/%s: %w", a.namespace, a.name, err)
 	}
 	return a.token, nil
 }
 
-// madeAccount is an account for which its client requests tokens, as kube-controller-manager does with --use-service-account-credentials:
-// as system:kube-controller-manager, which makes the account where it is missing. Impersonation, which looks simpler, is a right that
-// Kubernetes does not give.
-type madeAccount struct {
+// accountTokens requests tokens of a service account as kube-controller-manager does with --use-service-account-credentials: as
+// system:kube-controller-manager, which also creates a missing account. Impersonation would be simpler, but Kubernetes grants the user no
+// such right.
+type accountTokens struct {
 	base            kubernetes.Interface
 	namespace, name string
 }
 
-func (a madeAccount) request(ctx context.Context) (*authenticationv1.TokenRequestStatus, error) {
+func (a accountTokens) request(ctx context.Context) (*authenticationv1.TokenRequestStatus, error) {
 	seconds := int64(accountTokenLife / time.Second)
 	accounts := a.base.CoreV1().ServiceAccounts(a.namespace)
 	ask := func() (*authenticationv1.TokenRequest, error) {
@@ -139,15 +139,15 @@ func (a madeAccount) request(ctx context.Context) (*authenticationv1.TokenReques
 	return &got.Status, nil
 }
 
-// drop has another token requested, unless that was done already.
-func (a *accountTransport) drop(ctx context.Context, token string) {
+// discard discards token, so that the next request renews it. It does nothing when the token was replaced meanwhile.
+func (a *accountTransport) discard(ctx context.Context, token string) {
 	select {
-	case <-a.turn:
-		defer func() { a.turn <- struct{}{} }()
+	case <-a.lock:
+		defer func() { a.lock <- struct{}{} }()
 	case <-ctx.Done():
 		return
 	}
 	if a.token == token {
-		a.token, a.renew, a.end = "", time.Time{}, time.Time{}
+		a.token, a.renewAt, a.expires = "", time.Time{}, time.Time{}
 	}
 }

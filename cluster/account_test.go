@@ -50,7 +50,7 @@ func TestAccountTokens(t *testing.T) {
 		a := newAccountTransport("kube-system", "job-controller", roundTripper(func(r *http.Request) (*http.Response, error) {
 			shown = r.Header.Get("Authorization")
 			return &http.Response{StatusCode: code, Body: http.NoBody}, nil
-		}), madeAccount{api, "kube-system", "job-controller"}.request)
+		}), accountTokens{api, "kube-system", "job-controller"}.request)
 		want := func(what, token string) {
 			t.Helper()
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/", http.NoBody)

@@ -35,36 +35,35 @@ import (
 	"keelson/pki"
 )
 
-// Where Kubernetes serves the health and the metrics of these roles.
+// The secure ports of kube-controller-manager and kube-scheduler.
 const (
 	ControllersPort = 10257
 	SchedulerPort   = 10259
 )
 
-// AgentServing are the flags of kube-controller-manager and kube-scheduler about what they serve of themselves: health, metrics, profiles.
-// The zero value serves nothing.
+// AgentServing holds the flags of kube-controller-manager and kube-scheduler for the HTTPS port with health, metrics and profiles. The zero
+// value serves nothing.
 type AgentServing struct {
-	// Port is --secure-port; 0: nothing is served. Elsewhere lets a free one be taken where it is used by another program.
-	Port      int
-	Elsewhere bool
+	// Port is --secure-port; 0: nothing is served. FallbackPort allows a free port in its place when it is in use.
+	Port         int
+	FallbackPort bool
 	// Bind is --bind-address; the zero value is the loopback address.
 	Bind netip.Addr
-	// CertFile and KeyFile are what is shown; empty: a certificate of this process's own making.
+	// CertFile and KeyFile are the serving certificate; empty: self-signed.
 	CertFile, KeyFile string
-	// ClientCA is a file of the authorities of callers' certificates; empty: those that the API server names.
+	// ClientCA is --client-ca-file; empty: the CAs in the ConfigMap extension-apiserver-authentication.
 	ClientCA string
-	// AuthnKubeconfig and AuthzKubeconfig are files with the ways to the servers that know callers, and what they may; empty: the role's
-	// own.
+	// AuthnKubeconfig and AuthzKubeconfig name the API servers that receive TokenReviews and SubjectAccessReviews; empty: the role's own.
 	AuthnKubeconfig, AuthzKubeconfig string
-	// NoProfiling leaves out /debug/pprof/.
+	// NoProfiling disables /debug/pprof/.
 	NoProfiling bool
-	// MinTLS is the oldest version of TLS that is spoken, as "VersionTLS13"; empty: 1.2.
+	// MinTLS is the minimum TLS version, such as "VersionTLS13"; empty: 1.2.
 	MinTLS string
-	// Open are paths that everybody may ask for; a * at the end stands for whatever follows. nil: the health checks.
-	Open []string
+	// AlwaysAllow are the paths that need no authorization; a trailing * matches any suffix. nil: healthPaths.
+	AlwaysAllow []string
 }
 
-// healthPaths are open by default.
+// healthPaths are the default of AgentServing.AlwaysAllow.
 var healthPaths = []string{"/healthz", "/readyz", "/livez"}
 
 func (o AgentServing) validate() error {
@@ -78,7 +77,7 @@ func (o AgentServing) validate() error {
 	if _, ok := tlsVersions[o.MinTLS]; !ok {
 		errs = append(errs, fmt.Errorf("--tls-min-version %q is neither VersionTLS12 nor VersionTLS13", o.MinTLS))
 	}
-	for _, p := range o.Open {
+	for _, p := range o.AlwaysAllow {
 		if !strings.HasPrefix(p, "/") || strings.Contains(strings.TrimSuffix(p, "*"), "*") {
 			errs = append(errs, fmt.Errorf("--authorization-always-allow-paths: %q is no path that begins with / and has no * but at its end", p))
 		}
@@ -88,29 +87,29 @@ func (o AgentServing) validate() error {
 
 var tlsVersions = map[string]uint16{"": tls.VersionTLS12, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13}
 
-// watchDogTolerance is for how long after its lease has ended a leader may still be called healthy.
-const watchDogTolerance = 20 * time.Second
+// watchdogTolerance is how long after the end of its lease a leader may still report that it is healthy.
+const watchdogTolerance = 20 * time.Second
 
-// agentState is what an agent tells of itself.
+// agentState is what an agent serves on its port.
 type agentState struct {
-	// dog watches its election; nil: it has none.
-	dog     *leaderelection.HealthzAdaptor
-	metrics []prometheus.Collector
-	// config is its configuration, by the name that it has at /configz; empty: it has none.
+	// watchdog checks the leader election; nil: there is none.
+	watchdog *leaderelection.HealthzAdaptor
+	metrics  []prometheus.Collector
+	// config is served at /configz under configName; an empty name: not served.
 	configName string
 	config     settings
 }
 
-// agentServer tells of an agent that is a process of its own.
+// agentServer serves health, metrics and profiles of an agent that is a process of its own.
 type agentServer struct {
-	opts    AgentServing
-	callers *callers
-	shown   *tls.Certificate
-	mux     *http.ServeMux
-	log     *slog.Logger
+	opts AgentServing
+	auth *delegatedAuth
+	cert *tls.Certificate
+	mux  *http.ServeMux
+	log  *slog.Logger
 }
 
-// serve is the part of a role that serves what opts ask for; none when they ask for nothing.
+// serve returns the part that serves on the secure port; none when the port is 0.
 func (o AgentServing) serve(cl *client.Client, of agentState, log *slog.Logger) ([]run.Part, error) {
 	if err := o.validate(); err != nil || o.Port == 0 {
 		return nil, err
@@ -124,22 +123,22 @@ func (o AgentServing) serve(cl *client.Client, of agentState, log *slog.Logger) 
 
 // newAgentServer returns a server that does not listen yet.
 func newAgentServer(o AgentServing, cl *client.Client, of agentState, log *slog.Logger) (*agentServer, error) {
-	who, err := newCallers(cl, o, log)
+	who, err := newDelegatedAuth(cl, o, log)
 	if err != nil {
 		return nil, err
 	}
-	if o.Open == nil {
-		o.Open = healthPaths
+	if o.AlwaysAllow == nil {
+		o.AlwaysAllow = healthPaths
 	}
-	s := &agentServer{opts: o, callers: who, mux: http.NewServeMux(), log: log}
-	if s.shown, err = o.certificate(); err != nil {
+	s := &agentServer{opts: o, auth: who, mux: http.NewServeMux(), log: log}
+	if s.cert, err = o.certificate(); err != nil {
 		return nil, err
 	}
 	s.routes(of)
 	return s, nil
 }
 
-// certificate is what callers are shown.
+// certificate returns the serving certificate: the flags' or a new self-signed one.
 func (o AgentServing) certificate() (*tls.Certificate, error) {
 	if o.CertFile != "" {
 		return pki.ReadServing(o.CertFile, o.KeyFile)
@@ -163,8 +162,8 @@ func (o AgentServing) certificate() (*tls.Certificate, error) {
 
 func (s *agentServer) routes(of agentState) {
 	checks := []discovery.Check{{Name: "ping", Run: func(*http.Request) error { return nil }}}
-	if of.dog != nil {
-		checks = append(checks, discovery.Check{Name: of.dog.Name(), Run: of.dog.Check})
+	if of.watchdog != nil {
+		checks = append(checks, discovery.Check{Name: of.watchdog.Name(), Run: of.watchdog.Check})
 	}
 	probes := discovery.NewProbes()
 	for _, path := range []string{"healthz", "livez", "readyz"} {
@@ -187,18 +186,18 @@ func (s *agentServer) routes(of agentState) {
 	s.mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
-// ServeHTTP finds out who asks, whether they may, and answers.
+// ServeHTTP authenticates and authorizes a request, then serves it.
 func (s *agentServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	connlimit.Reach(r.Context(), connlimit.Anonymous)
 	w.Header().Set("Cache-Control", "no-cache, private")
-	if !s.open(r.URL.Path) && !s.callers.admit(w, r) {
+	if !s.alwaysAllowed(r.URL.Path) && !s.auth.admit(w, r) {
 		return
 	}
 	s.mux.ServeHTTP(w, r)
 }
 
-func (s *agentServer) open(path string) bool {
-	return slices.ContainsFunc(s.opts.Open, func(p string) bool {
+func (s *agentServer) alwaysAllowed(path string) bool {
+	return slices.ContainsFunc(s.opts.AlwaysAllow, func(p string) bool {
 		begin, more := strings.CutSuffix(p, "*")
 		return path == p || more && strings.HasPrefix(path, begin)
 	})
@@ -210,7 +209,7 @@ func (s *agentServer) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.Close() }() // it is closed by then
+	defer func() { _ = l.Close() }() // Serve has closed it already
 	shares, err := connlimit.OwnShares()
 	if err != nil {
 		return err
@@ -220,7 +219,7 @@ func (s *agentServer) run(ctx context.Context, ready func()) error {
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: connlimit.Context,
 	}
-	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve tells what happened
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve returns the error
 	defer stop()
 	s.log.Info("serves health and metrics", "address", l.Addr().String())
 	ready()
@@ -233,7 +232,7 @@ func (s *agentServer) run(ctx context.Context, ready func()) error {
 
 func (s *agentServer) tls() *tls.Config {
 	return &tls.Config{
-		MinVersion: tlsVersions[s.opts.MinTLS], Certificates: []tls.Certificate{*s.shown}, NextProtos: []string{"http/1.1"},
+		MinVersion: tlsVersions[s.opts.MinTLS], Certificates: []tls.Certificate{*s.cert}, NextProtos: []string{"http/1.1"},
 		ClientAuth: tls.RequestClientCert, // the authenticator verifies it
 	}
 }
@@ -248,9 +247,9 @@ func (s *agentServer) listen(ctx context.Context) (net.Listener, error) {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return l, err
 	}
-	if !s.opts.Elsewhere {
+	if !s.opts.FallbackPort {
 		return nil, fmt.Errorf("port %d on %s is used by another program: stop it or choose another with --secure-port, 0 for none", s.opts.Port, at)
 	}
-	s.log.Warn("the usual port is used by another program, takes a free one", "port", s.opts.Port)
+	s.log.Warn("the secure port is in use, a free port is used instead", "port", s.opts.Port)
 	return config.Listen(ctx, "tcp", netip.AddrPortFrom(at, 0).String())
 }

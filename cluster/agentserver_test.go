@@ -77,7 +77,7 @@ func newJudge(t *testing.T) *judge {
 // serve answers with the handler of an agent until the test ends.
 func (j *judge) serve(t *testing.T, o AgentServing, dog *leaderelection.HealthzAdaptor) *httptest.Server {
 	t.Helper()
-	s, err := newAgentServer(o, &client.Client{Interface: j.Clientset}, agentState{dog: dog, metrics: controllers.Collectors(), configName: "componentconfig", config: settings{"Parallelism": 16}}, slog.New(slog.DiscardHandler))
+	s, err := newAgentServer(o, &client.Client{Interface: j.Clientset}, agentState{watchdog: dog, metrics: controllers.Collectors(), configName: "componentconfig", config: settings{"Parallelism": 16}}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestAgentsReviewsAreKept(t *testing.T) {
 
 func TestAgentsHealth(t *testing.T) {
 	j := newJudge(t)
-	srv := j.serve(t, AgentServing{Open: []string{"/healthz", "/livez*"}}, leaderelection.NewLeaderHealthzAdaptor(watchDogTolerance))
+	srv := j.serve(t, AgentServing{AlwaysAllow: []string{"/healthz", "/livez*"}}, leaderelection.NewLeaderHealthzAdaptor(watchdogTolerance))
 	want := "[+]ping ok\n[+]leaderElection ok\nhealthz check passed\n"
 	if code, said := ask(t, srv, "GET", "/healthz?verbose", "", nil); code != 200 || said != want {
 		t.Errorf("got %d %q, want %q", code, said, want)
@@ -244,11 +244,11 @@ func TestAgentsPort(t *testing.T) {
 		want string
 	}{
 		{AgentServing{}, ""},
-		{AgentServing{Port: port, Elsewhere: true}, ""},
+		{AgentServing{Port: port, FallbackPort: true}, ""},
 		{AgentServing{Port: port}, fmt.Sprintf("port %d on 127.0.0.1 is used by another program", port)},
 		{AgentServing{Port: 70000}, "--secure-port 70000 is not between 0 and 65535"},
 		{AgentServing{Port: 1, CertFile: "x"}, "must be given together"},
-		{AgentServing{Port: 1, Open: []string{"healthz"}}, "--authorization-always-allow-paths"},
+		{AgentServing{Port: 1, AlwaysAllow: []string{"healthz"}}, "--authorization-always-allow-paths"},
 		{AgentServing{Port: 1, MinTLS: "VersionTLS11"}, `--tls-min-version "VersionTLS11" is neither VersionTLS12 nor VersionTLS13`},
 		{AgentServing{Port: 1, AuthnKubeconfig: "/nope"}, "--authentication-kubeconfig: "},
 		{AgentServing{Port: 1, AuthzKubeconfig: "/nope"}, "--authorization-kubeconfig: "},

@@ -23,20 +23,20 @@ import (
 	"keelson/store/etcdfile"
 )
 
-// BackupPath is where a running cluster hands out a backup of its store.
+// BackupPath is where the API server of a running cluster serves a backup of its store.
 const BackupPath = "/keelson/v1/backup"
 
-// BackupSummary is what a backup holds.
+// BackupSummary counts what a backup holds.
 type BackupSummary = backup.Summary
 
-// serveBackup streams every object as of one revision. A stream without its end is not complete, which backup.Read notices.
+// serveBackup streams all objects at one revision. An interrupted stream has no end record, by which backup.Read detects it.
 func serveBackup(st store.Store, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			http.Error(w, "only GET", http.StatusMethodNotAllowed)
 			return
 		}
-		ctx := context.WithoutCancel(r.Context()) // it may take longer than other requests; a client that leaves fails the write
+		ctx := context.WithoutCancel(r.Context()) // no request timeout: a backup may take longer; when the client leaves, a write fails
 		w.Header().Set("Content-Type", "application/octet-stream")
 		b := backup.NewWriter(w)
 		rev, err := backup.Walk(ctx, st, objects.Root, b.KV)
@@ -44,13 +44,13 @@ func serveBackup(st store.Store, log *slog.Logger) http.Handler {
 			_, err = b.Close(rev)
 		}
 		if err != nil {
-			log.Error("backup broke off", "err", err)
+			log.Error("backup interrupted", "err", err)
 		}
 	})
 }
 
-// SaveBackup writes the backup that stream carries (what BackupPath answers), with the keys and certificates in dir, to a new
-// file at path: complete or not at all. An empty dir leaves the keys out.
+// SaveBackup writes the backup that stream carries (the response of BackupPath) and the keys and certificates of dir to a new file at path,
+// atomically. An empty dir leaves the keys out.
 func SaveBackup(dir DataDir, stream io.Reader, path string) (BackupSummary, error) {
 	return saveBackup(dir, path, func(w *backup.Writer) (int64, error) {
 		s, err := backup.Read(stream, backup.Sink{KV: w.KV})
@@ -58,7 +58,7 @@ func SaveBackup(dir DataDir, stream io.Reader, path string) (BackupSummary, erro
 	})
 }
 
-// BackupOffline is SaveBackup of a cluster that is not running. acceptLoss is Config.AcceptDataLoss.
+// BackupOffline writes a backup of a cluster that is not running. acceptLoss is Config.AcceptDataLoss.
 func BackupOffline(ctx context.Context, dir DataDir, path string, acceptLoss bool) (BackupSummary, error) {
 	if _, err := os.Stat(dir.Sub("store")); err != nil {
 		return BackupSummary{}, fmt.Errorf("no cluster in %s: %w", dir, err)
@@ -105,7 +105,7 @@ func saveBackup(dir DataDir, path string, fill func(*backup.Writer) (int64, erro
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return sum, err
 	}
-	if err := os.Link(f.Name(), path); err != nil { // not rename: a file that came there meanwhile stays
+	if err := os.Link(f.Name(), path); err != nil { // not os.Rename: it would overwrite a file created meanwhile
 		return sum, err
 	}
 	return sum, errors.Join(os.Remove(f.Name()), syncDir(filepath.Dir(path)))
@@ -134,12 +134,12 @@ func saveKeys(dir DataDir, w *backup.Writer) error {
 	return nil
 }
 
-// revisionGap is what a restored store leaves out: resource versions that clients have seen since the backup must not come
-// again with another meaning. Watches from before answer 410 and begin anew.
+// revisionGap is added to the store's revision at a restore, so that no resourceVersion that clients saw after the backup is used again.
+// Older watches get 410 Gone and list again.
 const revisionGap = 1_000_000_000
 
-// Restore makes dir, which must be empty or absent, of the file at path, a backup or what `etcdctl snapshot save` wrote:
-// completely or not at all. What a killed restore leaves beside dir the next one takes away.
+// Restore fills dir, which must be empty or absent, from the file at path: a backup, or a snapshot of `etcdctl snapshot save`. It does so
+// completely or not at all. The next restore removes what a killed one left beside dir.
 func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, err error) {
 	if err := restorable(dir); err != nil {
 		return sum, err
@@ -153,7 +153,7 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 	if err != nil {
 		return sum, err
 	}
-	tmp, lock, err := workplace(abs)
+	tmp, lock, err := restoreDir(abs)
 	if err != nil {
 		return sum, fmt.Errorf("restore: %w", err)
 	}
@@ -171,7 +171,7 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 	if err != nil {
 		return sum, err
 	}
-	if err := noIdentitiesYet(tmp); err != nil {
+	if err := markWithoutIdentities(tmp); err != nil {
 		return sum, err
 	}
 	if err := syncAll(tmp); err != nil {
@@ -186,8 +186,8 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 	return sum, syncDir(filepath.Dir(abs))
 }
 
-// workplace is an empty directory beside dir for one restore at a time, which holds lock meanwhile.
-func workplace(dir string) (tmp string, lock *os.File, err error) {
+// restoreDir makes an empty, locked directory beside dir. Only one restore at a time may hold the lock.
+func restoreDir(dir string) (tmp string, lock *os.File, err error) {
 	tmp = dir + ".restoring"
 	if err := os.MkdirAll(tmp, 0o700); err != nil {
 		return "", nil, err
@@ -210,7 +210,7 @@ func workplace(dir string) (tmp string, lock *os.File, err error) {
 	return tmp, lock, nil
 }
 
-// readBackup hands what f holds to put, and keys to the directory tmp.
+// readBackup passes the objects in f to put and writes keys to the directory tmp.
 func readBackup(f *os.File, tmp string, put func(store.KV) error) (sum BackupSummary, err error) {
 	head := make([]byte, 64)
 	n, err := f.ReadAt(head, 0)
@@ -230,7 +230,7 @@ func readBackup(f *os.File, tmp string, put func(store.KV) error) (sum BackupSum
 	return sum, err
 }
 
-// restorable refuses a directory that is in use or holds anything.
+// restorable returns an error unless dir is absent or empty.
 func restorable(dir DataDir) error {
 	if pid, err := dir.Running(); err == nil && pid != 0 {
 		return &BusyError{Dir: dir, Pid: pid}

@@ -20,21 +20,22 @@ import (
 	"keelson/controllers/nodeipam"
 )
 
-// anyCIDR stands where a range is asked for and not used.
+// anyCIDR is passed where a range is required but never used.
 var anyCIDR = netip.MustParsePrefix("10.42.0.0/24")
 
-// defaultClusterCIDR is where nodes' ranges are from unless --cluster-cidr says otherwise.
+// defaultClusterCIDR is the default of --cluster-cidr.
 var defaultClusterCIDR = netip.MustParsePrefix("10.42.0.0/16")
 
-// podCIDRFile remembers a node's ranges in its data directory.
+// podCIDRFile, in a node's data directory, stores the node's pod CIDRs.
 const podCIDRFile = "pod-cidr"
 
-// serviceRangeFile remembers the ranges that Services had at this directory's first start. They keep them (docs/decisions/0114), whatever the flag says
-// later, and with them the addresses of the API server and of the DNS server.
+// serviceRangeFile, in the data directory, stores the service CIDRs of the first start. They stay (docs/decisions/0114) when the flag
+// changes, and with them the addresses of the API server and the DNS server.
 const serviceRangeFile = "service-cidr"
 
-// broughtRanges are the ranges of pod addresses that nodes may bring. Where the controllers run elsewhere, only their --cluster-cidr says where nodes' ranges are.
-func (c Config) broughtRanges() admission.PodRanges {
+// nodeChosenRanges limits the pod CIDRs that nodes may choose themselves. When the controllers run elsewhere, only their --cluster-cidr
+// defines the cluster's.
+func (c Config) nodeChosenRanges() admission.PodRanges {
 	ranges := c.Controllers.PodRanges
 	if len(ranges.Cluster) == 0 && c.agents() {
 		ranges.Cluster = []netip.Prefix{defaultClusterCIDR}
@@ -42,29 +43,29 @@ func (c Config) broughtRanges() admission.PodRanges {
 	return admission.PodRanges{Cluster: ranges.Cluster, Bits4: ranges.Bits4, Bits6: ranges.Bits6, Reserved: c.keptServices, Own: c.PodCIDRs}
 }
 
-// keepServiceRanges returns the ranges that Services have from the first start on.
+// keepServiceRanges returns the service CIDRs of the first start; the first start stores those asked for.
 func keepServiceRanges(dir DataDir, asked []netip.Prefix) ([]netip.Prefix, error) {
-	if out, err := rememberedRanges(dir.Sub(serviceRangeFile)); err != nil || len(out) > 0 {
+	if out, err := readRanges(dir.Sub(serviceRangeFile)); err != nil || len(out) > 0 {
 		return out, err
 	}
-	if err := writeIfChanged(dir.Sub(serviceRangeFile), []byte(strings.Join(texts(asked), "\n")+"\n")); err != nil {
+	if err := writeIfChanged(dir.Sub(serviceRangeFile), []byte(strings.Join(prefixStrings(asked), "\n")+"\n")); err != nil {
 		return nil, fmt.Errorf("note the range of services: %w", err)
 	}
 	return asked, nil
 }
 
-// ServicesKept says that Services keep other ranges than the configuration asks for; empty: they do not.
+// ServicesKept is a notice that Services keep other CIDRs than the flag asks for; empty: they do not.
 func (c *Cluster) ServicesKept() string {
-	asked, _ := c.cfg.Services.Ranges() // Validate has seen to them
+	asked, _ := c.cfg.Services.Ranges() // checked by Validate
 	if slices.Equal(asked, c.cfg.keptServices) {
 		return ""
 	}
 	return fmt.Sprintf("Services keep %s of the first start, in place of %s: to move them, add a ServiceCIDR with the new range",
-		strings.Join(texts(c.cfg.keptServices), ","), strings.Join(texts(asked), ","))
+		strings.Join(prefixStrings(c.cfg.keptServices), ","), strings.Join(prefixStrings(asked), ","))
 }
 
-// apart wants addresses of pods and of Services that have nothing in common. where says whence the pods' are.
-func apart(pods, services []netip.Prefix, where string) error {
+// checkDisjoint returns an error if a pod CIDR overlaps a service CIDR. where says where the pod CIDRs come from.
+func checkDisjoint(pods, services []netip.Prefix, where string) error {
 	for _, p := range pods {
 		for _, s := range services {
 			if p.Overlaps(s) {
@@ -75,23 +76,23 @@ func apart(pods, services []netip.Prefix, where string) error {
 	return nil
 }
 
-// outside are the ranges that none of the cluster's has.
-func outside(ranges, cluster []netip.Prefix) []netip.Prefix {
+// outsideOf returns the ranges that lie in none of the cluster's ranges.
+func outsideOf(ranges, cluster []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(ranges), func(p netip.Prefix) bool {
 		return slices.ContainsFunc(cluster, func(c netip.Prefix) bool { return c.Overlaps(p) && c.Bits() <= p.Bits() })
 	})
 }
 
-// choosePodCIDRs returns the wanted ranges, those this directory had before, or one out of each of the cluster's ranges that no address
-// of this machine is in, and that Services do not have. Where the search begins depends on the directory. Ranges that were found are the caller's until claim is closed:
-// of clusters that start at the same time no two get the same, though no link has it yet.
+// choosePodCIDRs returns this node's pod CIDRs: the wanted ones, else the stored ones, else a free one from each cluster CIDR. A free one
+// overlaps no address of this machine and no service CIDR; the search begins at an index that depends on the directory. A chosen range is
+// reserved until claim is closed, so that clusters that start at the same time get different ranges.
 func choosePodCIDRs(want []netip.Prefix, dir DataDir, from nodeipam.Config) (out []netip.Prefix, claim io.Closer, err error) {
 	if len(want) > 0 {
-		return want, io.NopCloser(nil), apart(want, from.Reserved, "as asked for")
+		return want, io.NopCloser(nil), checkDisjoint(want, from.Reserved, "as asked for")
 	}
-	if out, err = rememberedPodCIDRs(dir); err != nil || len(out) > 0 {
+	if out, err = storedPodCIDRs(dir); err != nil || len(out) > 0 {
 		if err == nil {
-			err = apart(out, from.Reserved, dir.Sub(podCIDRFile))
+			err = checkDisjoint(out, from.Reserved, dir.Sub(podCIDRFile))
 		}
 		return out, io.NopCloser(nil), err
 	}
@@ -99,28 +100,28 @@ func choosePodCIDRs(want []netip.Prefix, dir DataDir, from nodeipam.Config) (out
 	if len(ranges) == 0 {
 		ranges = []netip.Prefix{defaultClusterCIDR}
 	}
-	var claims closers
+	var claims multiCloser
 	for _, r := range ranges {
-		p, c, err := freeRange(r, sizeIn(from, r), from.Reserved, dir)
+		p, c, err := freeRange(r, nodeBits(from, r), from.Reserved, dir)
 		if err != nil {
 			_ = claims.Close()
 			return nil, nil, err
 		}
 		out, claims = append(out, p), append(claims, c)
 	}
-	if err := rememberPodCIDRs(dir, out); err != nil {
+	if err := storePodCIDRs(dir, out); err != nil {
 		_ = claims.Close()
 		return nil, nil, err
 	}
 	return out, claims, nil
 }
 
-func rememberedPodCIDRs(dir DataDir) ([]netip.Prefix, error) {
-	return rememberedRanges(dir.Sub(podCIDRFile))
+func storedPodCIDRs(dir DataDir) ([]netip.Prefix, error) {
+	return readRanges(dir.Sub(podCIDRFile))
 }
 
-// rememberedRanges are those in a file, a word each; none without the file.
-func rememberedRanges(path string) ([]netip.Prefix, error) {
+// readRanges reads the CIDRs in a file, separated by white space; none if the file does not exist.
+func readRanges(path string) ([]netip.Prefix, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -139,14 +140,14 @@ func rememberedRanges(path string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-func rememberPodCIDRs(dir DataDir, ranges []netip.Prefix) error {
-	if err := writeIfChanged(dir.Sub(podCIDRFile), []byte(strings.Join(texts(ranges), "\n")+"\n")); err != nil {
+func storePodCIDRs(dir DataDir, ranges []netip.Prefix) error {
+	if err := writeIfChanged(dir.Sub(podCIDRFile), []byte(strings.Join(prefixStrings(ranges), "\n")+"\n")); err != nil {
 		return fmt.Errorf("note the pod range: %w", err)
 	}
 	return nil
 }
 
-func texts(ranges []netip.Prefix) []string {
+func prefixStrings(ranges []netip.Prefix) []string {
 	var out []string
 	for _, p := range ranges {
 		out = append(out, p.String())
@@ -154,8 +155,8 @@ func texts(ranges []netip.Prefix) []string {
 	return out
 }
 
-// sizeIn is the length of a node's range in the cluster's range.
-func sizeIn(c nodeipam.Config, r netip.Prefix) int {
+// nodeBits returns the prefix length of a node's range within the cluster CIDR r.
+func nodeBits(c nodeipam.Config, r netip.Prefix) int {
 	switch {
 	case r.Addr().Is4() && c.Bits4 != 0:
 		return c.Bits4
@@ -167,13 +168,13 @@ func sizeIn(c nodeipam.Config, r netip.Prefix) int {
 	return 64
 }
 
-// freeRange finds a part of the range that nobody on this machine has.
+// freeRange returns a sub-range of r that nothing on this machine uses.
 func freeRange(r netip.Prefix, bits int, reserved []netip.Prefix, dir DataDir) (netip.Prefix, io.Closer, error) {
 	parts := uint32(1) << min(max(bits-r.Bits(), 0), 16)
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(dir))
 	for i := range min(parts, 256) {
-		p := part(r, bits, (h.Sum32()+i)%parts)
+		p := subRange(r, bits, (h.Sum32()+i)%parts)
 		if slices.ContainsFunc(reserved, p.Overlaps) {
 			continue
 		}
@@ -181,7 +182,7 @@ func freeRange(r netip.Prefix, bits int, reserved []netip.Prefix, dir DataDir) (
 		if !ours {
 			continue
 		}
-		used, err := net.InterfaceAddrs() // after the claim: whoever had it before has its link by now
+		used, err := net.InterfaceAddrs() // read after the claim: an earlier claimant has its link by now
 		if err == nil && !overlaps(p, used) {
 			return p, claim, nil
 		}
@@ -193,8 +194,8 @@ func freeRange(r netip.Prefix, bits int, reserved []netip.Prefix, dir DataDir) (
 	return netip.Prefix{}, nil, fmt.Errorf("every /%d of %s is in use on this machine, or by Services", bits, r)
 }
 
-// part is number i of the parts of that length.
-func part(r netip.Prefix, bits int, i uint32) netip.Prefix {
+// subRange returns sub-range i of r with prefix length bits.
+func subRange(r netip.Prefix, bits int, i uint32) netip.Prefix {
 	b := r.Masked().Addr().AsSlice()
 	for at := bits; i > 0; at, i = at-1, i>>1 {
 		if i&1 == 1 {
@@ -205,11 +206,11 @@ func part(r netip.Prefix, bits int, i uint32) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// closers are closed together.
-type closers []io.Closer
+// multiCloser closes a list in one call.
+type multiCloser []io.Closer
 
 // Close closes all of them.
-func (c closers) Close() error {
+func (c multiCloser) Close() error {
 	var errs []error
 	for _, one := range c {
 		errs = append(errs, one.Close())
@@ -217,11 +218,11 @@ func (c closers) Close() error {
 	return errors.Join(errs...)
 }
 
-// claimRange reports whether no other process of this network namespace has claimed the range. A claim is a name in the namespace of
-// abstract sockets, which goes with the process at the latest. Nobody can connect to it: the socket does not listen.
+// claimRange reserves a range within this network namespace and reports whether it was free. The claim is an abstract Unix socket that does
+// not listen; the kernel removes it at the latest with the process.
 func claimRange(p netip.Prefix) (claim io.Closer, ours bool) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil { // there are no such sockets: the addresses in use must do
+	if err != nil { // no abstract sockets here: rely on the addresses in use
 		return io.NopCloser(nil), true
 	}
 	name := "@keelson-pods-" + p.Masked().Addr().String()

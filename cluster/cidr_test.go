@@ -44,7 +44,7 @@ func TestPodRangesBesideServices(t *testing.T) {
 	if err == nil || !strings.HasSuffix(err.Error(), "every /24 of 10.213.0.0/23 is in use on this machine, or by Services") {
 		t.Errorf("no room: got %v", err)
 	}
-	if got := fmt.Sprint(outside(prefixes("10.213.1.0/24", "fd00::/64"), prefixes("10.213.0.0/16", "fd01::/48"))); got != "[fd00::/64]" {
+	if got := fmt.Sprint(outsideOf(prefixes("10.213.1.0/24", "fd00::/64"), prefixes("10.213.0.0/16", "fd01::/48"))); got != "[fd00::/64]" {
 		t.Errorf("outside: %s", got)
 	}
 }

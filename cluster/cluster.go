@@ -48,33 +48,33 @@ import (
 	"keelson/timeline"
 )
 
-// Cluster is prepared by New and lives in Run.
+// Cluster is a configured cluster: New acquires its resources, Run runs it.
 type Cluster struct {
-	cfg      Config
-	dir      DataDir
-	lock     io.Closer
-	nodeLock io.Closer // nil without a real node
-	podRange io.Closer // keeps the range of pod addresses from other clusters
-	logFile  io.Closer
-	log      *slog.Logger
-	listener net.Listener
-	shares   connlimit.Shares
-	etcd     net.Listener // nil unless Config.EtcdListen
-	keys     *keys
-	fresh    bool // no cluster has run in the directory before
-	// listeners hear of marks beside the timeline.
-	listeners []mark.Listener
-	before    []string // what was in a fresh directory nevertheless: keys of another server on the same etcd, static pods
+	cfg           Config
+	dir           DataDir
+	lock          io.Closer
+	nodeLock      io.Closer // nil without a real node
+	podRangeClaim io.Closer // reserves the pod CIDRs against other clusters on this machine
+	logFile       io.Closer
+	log           *slog.Logger
+	listener      net.Listener
+	shares        connlimit.Shares
+	etcd          net.Listener // nil unless Config.EtcdListen
+	keys          *keys
+	fresh         bool // no cluster has run in the directory yet
+	// listeners receive marks in addition to the timeline.
+	listeners   []mark.Listener
+	preexisting []string // entries found in a fresh directory: keys of another server on the same etcd, static pods
 }
 
-// New takes the data directory, the port and the keys. It starts nothing. Every error is one sentence a user can act on, and
-// leaves nothing behind.
+// New locks the data directory, listens on the port and opens the keys. It starts nothing. An error is one sentence that a user can act on;
+// New then leaves nothing behind.
 func New(cfg Config) (*Cluster, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if !cfg.Rootless && !cfg.NoNode && cfg.RuntimeEndpoint == "" {
-		if err := mayRunContainers(); err != nil {
+		if err := missingForNode(); err != nil {
 			return nil, err
 		}
 	}
@@ -82,11 +82,11 @@ func New(cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{cfg: cfg, dir: dir, fresh: dir.Fresh(), before: dir.entries()}
+	c := &Cluster{cfg: cfg, dir: dir, fresh: dir.Fresh(), preexisting: dir.entries()}
 	err = c.takeLocks()
 	if err == nil {
 		if err = c.prepare(); err != nil && c.fresh {
-			err = errors.Join(err, dir.erase(c.before...))
+			err = errors.Join(err, dir.erase(c.preexisting...))
 		}
 	}
 	if err != nil {
@@ -108,23 +108,23 @@ func (c *Cluster) prepare() (err error) {
 	if err := c.openLog(); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(c.dir.Sub(migrating)); err != nil { // of a migration that was killed
+	if err := os.RemoveAll(c.dir.Sub(migrating)); err != nil { // left by a killed migration
 		return err
 	}
 	if c.shares, err = connlimit.OwnShares(); err != nil {
 		return err
 	}
 	ranges := c.cfg.Controllers.PodRanges
-	ranges.Reserved, _ = c.cfg.Services.Ranges() // Validate has seen to them
+	ranges.Reserved, _ = c.cfg.Services.Ranges() // checked by Validate
 	if c.cfg.keptServices, err = keepServiceRanges(c.dir, ranges.Reserved); err != nil {
 		return err
 	}
-	if c.cfg.PodCIDRs, c.podRange, err = choosePodCIDRs(c.cfg.PodCIDRs, c.dir, ranges); err != nil {
+	if c.cfg.PodCIDRs, c.podRangeClaim, err = choosePodCIDRs(c.cfg.PodCIDRs, c.dir, ranges); err != nil {
 		return err
 	}
-	if stays := outside(c.cfg.PodCIDRs, ranges.Cluster); len(ranges.Cluster) > 0 && len(stays) > 0 {
+	if stays := outsideOf(c.cfg.PodCIDRs, ranges.Cluster); len(ranges.Cluster) > 0 && len(stays) > 0 {
 		c.log.Warn("this node keeps the pod range it has, which --cluster-cidr does not have: only nodes that come get theirs from there",
-			"range", texts(stays), "cluster-cidr", texts(ranges.Cluster), "file", c.dir.Sub(podCIDRFile))
+			"range", prefixStrings(stays), "cluster-cidr", prefixStrings(ranges.Cluster), "file", c.dir.Sub(podCIDRFile))
 	}
 	l, err := openListeners(c.cfg)
 	if err != nil {
@@ -171,7 +171,7 @@ func (c *Cluster) openLog() error {
 	return nil
 }
 
-// undo removes what a start that failed has made, unless a cluster has run in the directory before: that one is left as it was.
+// undo removes what a failed start has created. It does nothing in a directory in which a cluster has run before.
 func (c *Cluster) undo(cause error) error {
 	if !c.fresh {
 		return cause
@@ -180,13 +180,13 @@ func (c *Cluster) undo(cause error) error {
 	if !c.cfg.Rootless && !c.cfg.NoNode {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		left = removeNode(ctx, c.dir, func(string) {}) // nobody listens; it is bounded
+		left = removeNode(ctx, c.dir, func(string) {}) // no progress output; each step has a time limit
 		if errors.Is(left, os.ErrPermission) {
-			left = nil // what may not be removed could not be made either
+			left = nil // what this process may not remove, it could not create either
 		}
 	}
 	if left == nil {
-		left = c.dir.erase(c.before...)
+		left = c.dir.erase(c.preexisting...)
 	}
 	if left != nil {
 		return fmt.Errorf("%w (and not everything could be undone: %w)", cause, left)
@@ -194,7 +194,7 @@ func (c *Cluster) undo(cause error) error {
 	return cause
 }
 
-// Close gives back what New took. Safe to call twice.
+// Close releases what New acquired. It may be called twice.
 func (c *Cluster) Close() {
 	if c.listener != nil {
 		_ = c.listener.Close()
@@ -202,8 +202,8 @@ func (c *Cluster) Close() {
 	if c.etcd != nil {
 		_ = c.etcd.Close()
 	}
-	if c.podRange != nil {
-		_ = c.podRange.Close()
+	if c.podRangeClaim != nil {
+		_ = c.podRangeClaim.Close()
 	}
 	if c.logFile != nil {
 		_ = c.logFile.Close()
@@ -216,10 +216,10 @@ func (c *Cluster) Close() {
 	}
 }
 
-// URL is where the API is.
+// URL is the API server's URL.
 func (c *Cluster) URL() string { return localURL(c.listener.Addr()) }
 
-// EtcdURL is where clients of etcd find the objects; empty when they do not.
+// EtcdURL is the URL of the etcd API; empty without Config.EtcdListen.
 func (c *Cluster) EtcdURL() string {
 	if c.etcd == nil {
 		return ""
@@ -230,8 +230,8 @@ func (c *Cluster) EtcdURL() string {
 // DataDir is the resolved data directory.
 func (c *Cluster) DataDir() DataDir { return c.dir }
 
-// Run starts every part, calls ready when the node is Ready, and stops them in reverse when ctx is done. Containers keep running.
-// When a first start fails nothing is left behind.
+// Run starts all parts, calls ready when the node is Ready, and stops the parts in reverse order when ctx is done. Containers keep running.
+// A failed first start leaves nothing behind.
 func (c *Cluster) Run(ctx context.Context, ready func()) error {
 	begun := false
 	err := c.run(ctx, func() {
@@ -245,7 +245,7 @@ func (c *Cluster) Run(ctx context.Context, ready func()) error {
 }
 
 func (c *Cluster) run(ctx context.Context, ready func()) error {
-	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(deeds.Key, deeds.Libraries)) // the Kubernetes libraries' own; in a terminal nobody wants to read them
+	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(deeds.Key, deeds.Libraries)) // the Kubernetes libraries log at a lower level: users do not need these lines
 	defer memory.Pace()()
 	st, err := openStore(ctx, c.cfg.Etcd, c.dir, c.log, c.cfg.AcceptDataLoss)
 	if err != nil {
@@ -260,16 +260,16 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err := c.site(made, st).build(g, c.cfg.Progress, func(*role) bool { return true }, nil, "control plane", "agents"); err != nil {
 		return err
 	}
-	begun, tell := time.Now(), c.log.With(deeds.Key, deeds.Cluster)
-	tell.Info("started", "version", KubernetesVersion, "revision", Revision(), "dir", c.dir, "api", c.URL(), "pid", os.Getpid())
-	defer tell.Info("stopped")
+	begun, logger := time.Now(), c.log.With(deeds.Key, deeds.Cluster)
+	logger.Info("started", "version", KubernetesVersion, "revision", Revision(), "dir", c.dir, "api", c.URL(), "pid", os.Getpid())
+	defer logger.Info("stopped")
 	return g.Run(ctx, func() {
-		tell.Info("ready", "took", time.Since(begun).Round(time.Millisecond))
+		logger.Info("ready", "took", time.Since(begun).Round(time.Millisecond))
 		ready()
 	})
 }
 
-// site is where the roles of this process are built, around an API server.
+// site collects what the roles of this process share, around its API server.
 func (c *Cluster) site(made assembled, st store.Store) *site {
 	own := map[string]net.Addr{}
 	if c.listener != nil {
@@ -281,21 +281,21 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 	return &site{
 		cfg: c.cfg, dir: c.dir, marks: made.marks, log: c.log,
 		connect: func(u *auth.User, agent string) *client.Client { return inProcess(made.server, u, agent) },
-		// Others may run on the same etcd.
-		election: ElectionOptions{Off: len(c.cfg.Etcd.Servers) == 0}, patient: true,
-		signers: signers{tokens: c.keys.tokens, authorities: certificates.All(c.keys.ca).Authorities, rootCA: c.keys.ca.CertPEM()},
+		// Other instances may run on the same etcd.
+		election: ElectionOptions{Off: len(c.cfg.Etcd.Servers) == 0}, waitAgain: true,
+		signers: signers{tokens: c.keys.tokenSigner, authorities: certificates.All(c.keys.ca).Authorities, rootCA: c.keys.ca.CertPEM()},
 		server:  &serverSite{assembled: made, c: c, store: st},
-		node:    nodeSite{nodePlace: nodePlace{own: own, lease: heartbeat}, serving: c.keys.kubeletServing(), podGroup: network.GroupOf(c.dir.ID())},
+		node:    nodeSite{nodeEnv: nodeEnv{reserved: own, renew: heartbeat}, serving: c.keys.kubeletServing(), podGroup: network.GroupOf(c.dir.ID())},
 	}
 }
 
-// agentsHere are the agents that run in this process for sure: where copies elect one that works it may be another's.
+// agentsHere are the agents that certainly run in this process. With leader election another instance may be the leader.
 func (c *Cluster) agentsHere() map[string]bool {
 	alone := c.cfg.agents() && len(c.cfg.Etcd.Servers) == 0
 	return map[string]bool{controllersLease: alone, schedulerLease: alone && !slices.Contains(c.cfg.Without, schedulerChoice)}
 }
 
-// assembled is an API server with what belongs to it.
+// assembled is an API server with the objects built for it.
 type assembled struct {
 	server *apiserver.Server
 	files  *configreload.Files
@@ -307,7 +307,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	tl := timeline.New(timeline.Config{DecisionBytes: c.cfg.DecisionMemory << 20, Log: c.log.With(deeds.Key, deeds.Timeline)})
 	marks := mark.NewRecorder(append([]mark.Listener{tl.Listen, deeds.New(c.log).Listen}, c.listeners...)...)
 	rbac := &authz.RBAC{}
-	var server *apiserver.Server // what is told of it looks when the server runs
+	var server *apiserver.Server // set below; the closures that use it run after the start
 	files := configreload.New(c.log.With(deeds.Key, deeds.Cluster))
 	toldClientCAs := func(ctx context.Context) error { return server.Ensure(ctx, c.keys.authenticationInfo()) }
 	if err := c.keys.serving.Watch(files); err != nil {
@@ -325,13 +325,13 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	services, err := c.cfg.settle(c.listener)
+	services, err := c.cfg.serviceSettings(c.listener)
 	if err != nil {
 		return assembled{}, err
 	}
 	cfg := c.apiServerConfig()
 	cfg.Store = served
-	cfg.Parts = c.keys.requestParts(rbac, &c.cfg.API, c.cfg.broughtRanges(), files, toldClientCAs)
+	cfg.Parts = c.keys.requestParts(rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files, toldClientCAs)
 	cfg.Follow = followRBAC(rbac)
 	cfg.Audit, cfg.Tracing = auditor, tracing
 	cfg.ServiceCIDRs, cfg.NodePorts, cfg.Advertise = services.ranges, services.nodePorts, services.advertise
@@ -344,7 +344,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	return assembled{server, files, marks}, nil
 }
 
-// apiServerConfig is what is known of the API server before its parts are made.
+// apiServerConfig is the part of the API server's configuration that needs no other component.
 func (c *Cluster) apiServerConfig() apiserver.Config {
 	return apiserver.Config{
 		Listener:    c.listener,
@@ -358,10 +358,10 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 		Gates:      c.cfg.Gates,
 		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), scheduler.Collectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
 		Bootstrap:  slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
-		Withdrawn:  nodesReadAll(table()),
+		Withdrawn:  oldNodeBindings(table()),
 		Kubelet:    c.keys.kubeletClient(),
 		Outbound:   outbound.Config{Listeners: c.otherListeners()},
-		FrontProxy: &c.keys.toOthers,
+		FrontProxy: &c.keys.frontProxyCert,
 		Here:       c.agentsHere(),
 		Shared:     len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
 		Version:    versionInfo(),
@@ -370,7 +370,7 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 	}
 }
 
-// otherListeners are where this process serves beside the API.
+// otherListeners are the addresses on which this process listens beside the API.
 func (c *Cluster) otherListeners() []netip.AddrPort {
 	if c.etcd == nil {
 		return nil
@@ -386,7 +386,7 @@ func user(name string, groups ...string) *auth.User {
 	return &auth.User{Name: name, Groups: append(groups, auth.Authenticated), How: auth.InProcess}
 }
 
-// inProcess connects an agent to the server in this process. Only a programming error can make it fail.
+// inProcess returns an agent's client of the server in this process. An error would be a programming error.
 func inProcess(server *apiserver.Server, u *auth.User, agent string) *client.Client {
 	cl, err := client.InProcess(server.As(u), server.Source(u), agent)
 	if err != nil {
@@ -404,7 +404,7 @@ func bootstrapObjects(on gates.On) []runtime.Object {
 	return append(append(append(out, flowcontrol.Bootstrap()...), grants(table())...), tokenTracking())
 }
 
-// writeIfChanged writes a private file unless it holds just that already (P7: a restart writes nothing).
+// writeIfChanged writes a private file unless it has this content already (P7: a restart writes nothing).
 func writeIfChanged(path string, b []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
 		return nil

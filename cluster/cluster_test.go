@@ -88,7 +88,7 @@ func TestRefusedKubelet(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c.role.DataDir, c.role.LogTo = DataDir(dir), io.Discard
+			c.role.DataDir, c.role.LogOutput = DataDir(dir), io.Discard
 			if err := RunRole(t.Context(), "kubelet", c.role); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %v; want one sentence with %q", c.name, err, c.want)
 			}

@@ -18,18 +18,18 @@ import (
 	"keelson/runtime"
 )
 
-// CNIOptions say whether CNI plugins attach pods in place of the built-in network. Zero: they do not.
+// CNIOptions configure CNI plugins in place of the built-in pod network. The zero value disables them.
 type CNIOptions struct {
 	On bool
-	// ConfDir has the configuration; "": defaultConfDir. Naming one switches plugins on.
+	// ConfDir holds the CNI configuration; "": defaultConfDir. Setting it enables the plugins.
 	ConfDir string
-	// BinDirs have the plugins; none: defaultBinDirs.
+	// BinDirs hold the plugins; none: defaultBinDirs.
 	BinDirs []string
 }
 
 const defaultConfDir = "/etc/cni/net.d"
 
-// defaultBinDirs are where Kubernetes' distributions put plugins, and where Debian does.
+// defaultBinDirs are where Kubernetes distributions and Debian install plugins.
 var defaultBinDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
 
 func (o *CNIOptions) flags(fl *pflag.FlagSet) {
@@ -56,7 +56,7 @@ func (o CNIOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// open makes the network of plugins. It is there also when they are switched off, for pods that they attached before.
+// alwaysAllowed returns the CNI network. It exists even when plugins are disabled, to detach pods of an earlier run.
 func (o CNIOptions) open(dir DataDir, ranges []netip.Prefix, log *slog.Logger) (*cni.Network, error) {
 	cfg := cni.Config{ID: dir.ID(), Dir: dir.Sub("cni"), ConfDir: o.ConfDir, BinDirs: o.BinDirs, IPRanges: ranges, Log: log}
 	if cfg.ConfDir == "" {
@@ -68,15 +68,15 @@ func (o CNIOptions) open(dir DataDir, ranges []netip.Prefix, log *slog.Logger) (
 	return cni.New(cfg)
 }
 
-// network is what the runtime attaches pods to. The other one may have pods of an earlier run.
+// network returns the network to which new pods are attached. The other network may still have pods of an earlier run.
 func (o CNIOptions) network(pods *network.Network, plugins *cni.Network) runtime.Network {
 	if o.on() {
-		return either{pluginNetwork{plugins}, pods}
+		return bothNetworks{pluginNetwork{plugins}, pods}
 	}
-	return either{podNetwork{pods}, plugins}
+	return bothNetworks{podNetwork{pods}, plugins}
 }
 
-// podRanges are the ranges that pods of this node are known to be from; none where plugins choose them.
+// podRanges are the pod CIDRs of this node; none when CNI plugins choose the addresses.
 func (c Config) podRanges() []netip.Prefix {
 	if c.CNI.on() {
 		return nil
@@ -84,8 +84,8 @@ func (c Config) podRanges() []netip.Prefix {
 	return c.PodCIDRs
 }
 
-// knowsPod tells which addresses pods of this node have, where plugins choose them; nil: its ranges tell.
-func (s *site) knowsPod() (func(netip.Addr) bool, error) {
+// podAddressCheck returns a function that reports whether an address is that of a pod on this node; nil when podRanges tell.
+func (s *site) podAddressCheck() (func(netip.Addr) bool, error) {
 	if !s.cfg.CNI.on() || !s.cfg.realNode() {
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
@@ -96,8 +96,8 @@ func (s *site) knowsPod() (func(netip.Addr) bool, error) {
 	return rt.plugins.Has, nil
 }
 
-// either attaches pods to one network and detaches them from the one that has them.
-type either struct {
+// bothNetworks attaches pods to one network and detaches them from both.
+type bothNetworks struct {
 	runtime.Network
 	before interface {
 		Detach(ctx context.Context, id string) error
@@ -105,18 +105,20 @@ type either struct {
 	}
 }
 
-// Detach detaches a pod from both networks, of which one at most has it.
-func (e either) Detach(ctx context.Context, id string) error {
+// Detach detaches a pod from both networks. At most one of them has it.
+func (e bothNetworks) Detach(ctx context.Context, id string) error {
 	return errors.Join(e.Network.Detach(ctx, id), e.before.Detach(ctx, id))
 }
 
-// Attached are the pods of both.
-func (e either) Attached() []string { return append(e.Network.Attached(), e.before.Attached()...) }
+// Attached lists the pods of both networks.
+func (e bothNetworks) Attached() []string {
+	return append(e.Network.Attached(), e.before.Attached()...)
+}
 
-// podNetwork lets the runtime call the built-in network in its own words.
+// podNetwork adapts the built-in network to runtime.Network.
 type podNetwork struct{ *network.Network }
 
-// Attach gives a pod its link and address.
+// Attach creates a pod's link and address.
 func (n podNetwork) Attach(ctx context.Context, pod runtime.Pod) (runtime.Attachment, error) {
 	list := make([]network.PortMapping, len(pod.Ports))
 	for i, p := range pod.Ports {
@@ -126,17 +128,17 @@ func (n podNetwork) Attach(ctx context.Context, pod runtime.Pod) (runtime.Attach
 	return runtime.Attachment{Addrs: addrs}, err
 }
 
-// Watch has nothing to report: pods that come early wait.
+// Watch reports nothing: the built-in network is always ready.
 func (podNetwork) Watch(ctx context.Context, report func(error)) error {
 	report(nil)
 	<-ctx.Done()
 	return nil
 }
 
-// pluginNetwork lets the runtime call the plugins in its own words.
+// pluginNetwork adapts the CNI plugins to runtime.Network.
 type pluginNetwork struct{ *cni.Network }
 
-// Attach has the plugins connect a pod.
+// Attach runs the plugins to connect a pod.
 func (n pluginNetwork) Attach(ctx context.Context, pod runtime.Pod) (runtime.Attachment, error) {
 	in := cni.Pod{
 		ID: pod.ID, Netns: pod.Netns, Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pod.Annotations, CgroupParent: pod.CgroupParent,
@@ -153,10 +155,10 @@ func (n pluginNetwork) Attach(ctx context.Context, pod runtime.Pod) (runtime.Att
 	return out, err
 }
 
-// detaching is a network for the end: nothing is attached any more.
-type detaching struct{ *cni.Network }
+// detachOnly is the network during `keelson down`: it detaches pods and attaches none.
+type detachOnly struct{ *cni.Network }
 
 // Attach is never called.
-func (detaching) Attach(context.Context, runtime.Pod) (runtime.Attachment, error) {
+func (detachOnly) Attach(context.Context, runtime.Pod) (runtime.Attachment, error) {
 	return runtime.Attachment{}, errors.New("the node goes down")
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster assembles the rooms into a running cluster: a Config goes in,
-// New prepares it, Run starts every part in order and stops them in reverse. cli
-// and the tests call it. It decides how the parts are wired and nothing else.
+// Package cluster assembles the rooms into a running cluster: New takes a Config and acquires locks, port and keys, Run starts every role
+// in order and stops them in reverse. cli and tests call it. It only connects the parts; no part's own logic is here.
 package cluster
 
 import (
@@ -17,53 +16,53 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// KubernetesRelease is the Kubernetes release whose API this is; KubernetesVersion is what /version and kubelets say.
+// KubernetesRelease is the Kubernetes release whose API is served; KubernetesVersion is what /version and nodes report.
 const (
 	KubernetesRelease = "v1.37.2"
 	KubernetesVersion = KubernetesRelease + "+keelson"
 )
 
-// Config is everything that can be chosen. It is frozen once New has it.
+// Config holds all settings. It does not change after New.
 type Config struct {
 	DataDir DataDir
-	// Port of the API; 0 picks a free one.
+	// Port of the API; 0: a free one.
 	Port int
-	// NodeName is this machine's node (default: its host name).
+	// NodeName is the name of this machine's node (default: its host name).
 	NodeName string
-	// FakeNodes are added nodes whose pods become Running by themselves.
+	// FakeNodes is the number of simulated nodes.
 	FakeNodes int
-	// FakeNames are those of further ones.
+	// FakeNames are the names of further simulated nodes.
 	FakeNames []string
-	// FakeHeartbeat is how often each of them renews its lease; 0 is simulate's default.
+	// FakeHeartbeat is how often a fake node renews its lease; 0: the default of package simulate.
 	FakeHeartbeat time.Duration
-	// Rootless clusters have no real node, one fake node in its place.
+	// Rootless replaces the real node by one fake node.
 	Rootless bool
-	// NoNode leaves out this machine's node: an API server with controllers and scheduler alone.
+	// NoNode leaves out this machine's node: only API server, controllers and scheduler run.
 	NoNode bool
-	// NoAgents leaves out controllers and scheduler too.
+	// NoAgents also leaves out controllers and scheduler.
 	NoAgents bool
-	// PodsBeside tells, with NoNode, that a kubelet of its own process may run this machine's node on the same data directory.
+	// PodsBeside says, with NoNode, that a kubelet in another process may run this machine's node on the same data directory.
 	PodsBeside bool
-	// Mirrors maps a registry host to the URL its images are pulled from.
+	// Mirrors maps a registry host to the URL of its mirror.
 	Mirrors map[string]string
 	// RuntimeEndpoint is a CRI socket (unix://...); empty: the built-in runtime.
 	RuntimeEndpoint string
-	// Etcd holds the objects when it names servers.
+	// Etcd holds the objects when it has servers; else the embedded store does.
 	Etcd EtcdConfig
-	// AcceptDataLoss starts with an embedded store that lacks acknowledged writes.
+	// AcceptDataLoss allows a start when the embedded store lacks acknowledged writes.
 	AcceptDataLoss bool
-	// EtcdListen is where the store speaks etcd's API to who shows a certificate of system:masters; empty: nowhere.
+	// EtcdListen is where the etcd API is served, to client certificates of system:masters only; empty: nowhere.
 	EtcdListen string
-	// keptServices are the ranges that Services had at the first start; none: as Services says.
+	// keptServices are the service CIDRs of the first start; none: Services applies.
 	keptServices []netip.Prefix
-	// PodCIDRs are this node's ranges of pod addresses, at most one of each IP family; none: a part of the cluster's that the machine
-	// does not use, kept for the directory's life.
+	// PodCIDRs are this node's pod CIDRs, at most one per IP family; none: unused parts of the cluster CIDRs, kept as long as the data
+	// directory.
 	PodCIDRs []netip.Prefix
 	Options
-	// serverAt is the API server's address where that is another machine's.
+	// serverAt is the API server's address if it runs on another machine.
 	serverAt netip.Addr
 	Verbose  bool
-	// Progress is told of each part that became ready; may be nil.
+	// Progress is called for each part that became ready; may be nil.
 	Progress func(name string, took time.Duration)
 }
 
@@ -89,7 +88,7 @@ func defaultNodeName() string {
 	return name
 }
 
-// Validate returns one sentence per thing that is wrong.
+// Validate returns one sentence for each error.
 func (c Config) Validate() error {
 	var errs []error
 	if c.DataDir == "" {

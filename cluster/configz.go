@@ -17,10 +17,10 @@ import (
 	schedulerconfig "keelson/scheduler/config"
 )
 
-// settings are those of a component's configuration, by Kubernetes' names. What is not here has no effect in Keelson.
+// settings are a component's configuration under Kubernetes' field names. Fields without effect in Keelson are left out.
 type settings = map[string]any
 
-// configz answers at /configz with what a component was started with, under the name by which Kubernetes' component has it there.
+// configz serves a component's configuration at /configz, under the name that Kubernetes' component uses.
 func configz(name string, of settings) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		b, err := json.Marshal(settings{name: of})
@@ -30,7 +30,7 @@ func configz(name string, of settings) http.HandlerFunc {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(b) // who asked may be gone
+		_, _ = w.Write(b) // the client may be gone
 	}
 }
 
@@ -42,11 +42,11 @@ func (o ElectionOptions) configz(lease string) settings {
 	}
 }
 
-// schedulerConfigz is a KubeSchedulerConfiguration.
+// schedulerConfigz returns a KubeSchedulerConfiguration.
 func schedulerConfigz(r RoleConfig) (string, settings) {
 	_, c, err := r.Scheduler.read()
 	if err != nil {
-		c = schedulerconfig.Default() // alone has told what is wrong
+		c = schedulerconfig.Default() // alone has reported the error
 	}
 	var profiles []settings
 	for _, p := range c.Profiles {
@@ -62,7 +62,7 @@ func schedulerConfigz(r RoleConfig) (string, settings) {
 	}
 }
 
-// controllersConfigz is a KubeControllerManagerConfiguration.
+// controllersConfigz returns a KubeControllerManagerConfiguration.
 func controllersConfigz(r RoleConfig) (string, settings) {
 	o := r.Controllers.Default()
 	out := settings{
@@ -91,7 +91,7 @@ func controllersConfigz(r RoleConfig) (string, settings) {
 		"PodGCController": settings{"TerminatedPodGCThreshold": max(0, o.TerminatedPods)},
 		"HPAController":   autoscalingConfigz(o.Autoscaling),
 	}
-	workersConfigz(out, o)
+	concurrencyConfigz(out, o)
 	return "kubecontrollermanager.config.k8s.io", out
 }
 
@@ -107,8 +107,8 @@ func autoscalingConfigz(a *podautoscaler.Config) settings {
 	}
 }
 
-// workersConfigz adds how many objects each controller works on at once, by what follows --concurrent- in the flag's name.
-func workersConfigz(out settings, o ControllerOptions) {
+// concurrencyConfigz adds the number of workers of each controller, keyed by what follows --concurrent- in the flag's name.
+func concurrencyConfigz(out settings, o ControllerOptions) {
 	for _, c := range KnownControllers() {
 		at, ok := map[string][2]string{
 			"cron-job": {"CronJobController", "ConcurrentCronJobSyncs"}, "daemonset": {"DaemonSetController", "ConcurrentDaemonSetSyncs"},

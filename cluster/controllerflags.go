@@ -17,8 +17,7 @@ import (
 	"keelson/lib/flaggroup"
 )
 
-// controllerFlags are the flags about controllers that `up` and `controller-manager` share; they are kube-controller-manager's, by name
-// and meaning.
+// controllerFlags are the controllers' flags, for `up` and `controller-manager`. Names and meaning are kube-controller-manager's.
 func controllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	in := func(group string, add func(*pflag.FlagSet, *ControllerOptions)) {
 		flaggroup.Add(fl, group, func(fl *pflag.FlagSet) { add(fl, o) })
@@ -31,7 +30,7 @@ func controllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	in("Nodeipam controller", podRangeFlags)
 }
 
-// workerFlags say how many objects controllers work on at once.
+// workerFlags set how many objects a controller syncs at once.
 func workerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	seen := map[string]bool{}
 	for _, c := range KnownControllers() {
@@ -43,7 +42,7 @@ func workerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	}
 }
 
-// podRangeFlags say where nodes have their ranges of pod addresses from.
+// podRangeFlags configure the allocation of pod CIDRs to nodes.
 func podRangeFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.Var((*allocate)(&o.PodRanges.Allocate), "allocate-node-cidrs", "give nodes that bring no range of pod addresses one out of --cluster-cidr, which must be given then (default: if it is given)")
 	fl.Lookup("allocate-node-cidrs").NoOptDefVal = "true"
@@ -52,7 +51,7 @@ func podRangeFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.IntVar(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "the same, of IPv6")
 }
 
-// someControllerFlags are those about all controllers, and of those that have one flag only.
+// someControllerFlags are the flags for all controllers, and of controllers that have one flag only.
 func someControllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.StringSliceVar(&o.Controllers, "controllers", []string{"*"}, controllersUsage(KnownControllers()))
 	o.TerminatedPods = 12500
@@ -85,7 +84,7 @@ func controllersUsage(all []ControllerInfo) string {
 	return usage
 }
 
-// autoscalingFlags say how often and how soon is scaled.
+// autoscalingFlags configure the HorizontalPodAutoscaler controller.
 func autoscalingFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	a := podautoscaler.Defaults()
 	o.Autoscaling = &a
@@ -96,10 +95,10 @@ func autoscalingFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.DurationVar(&a.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", a.CPUInitialization, "for how long after its start a pod's use of cpu may be left out")
 }
 
-// allocate is yes, no, or not said.
+// allocate is a flag of three states: true, false or unset.
 type allocate nodeipam.Allocation
 
-// String is the flag's value.
+// String formats the flag's value.
 func (a *allocate) String() string {
 	switch nodeipam.Allocation(*a) {
 	case nodeipam.Allocate:
@@ -110,7 +109,7 @@ func (a *allocate) String() string {
 	return ""
 }
 
-// Set reads the flag's value.
+// Set parses the flag's value.
 func (a *allocate) Set(text string) error {
 	yes, err := strconv.ParseBool(text)
 	if err != nil {
@@ -123,13 +122,13 @@ func (a *allocate) Set(text string) error {
 	return nil
 }
 
-// Type is how the usage text names it.
+// Type names the value in the usage text.
 func (*allocate) Type() string { return "bool" }
 
-// prefixes are CIDRs, separated by commas.
+// prefixes is a flag of CIDRs, separated by commas.
 type prefixes []netip.Prefix
 
-// String is the flag's value.
+// String formats the flag's value.
 func (p *prefixes) String() string {
 	var texts []string
 	for _, x := range *p {
@@ -138,7 +137,7 @@ func (p *prefixes) String() string {
 	return strings.Join(texts, ",")
 }
 
-// Set reads the flag's value.
+// Set parses the flag's value.
 func (p *prefixes) Set(text string) error {
 	*p = nil
 	for one := range strings.SplitSeq(text, ",") {
@@ -151,16 +150,16 @@ func (p *prefixes) Set(text string) error {
 	return nil
 }
 
-// Type is how the usage text names it.
+// Type names the value in the usage text.
 func (*prefixes) Type() string { return "strings" }
 
-// threshold is a number of which 0 means the same as -1.
+// threshold is an integer flag whose value 0 is stored as -1, because 0 in the options means the default.
 type threshold int
 
-// String is the flag's value.
+// String formats the flag's value.
 func (t *threshold) String() string { return strconv.Itoa(int(*t)) }
 
-// Set reads the flag's value.
+// Set parses the flag's value.
 func (t *threshold) Set(text string) error {
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -173,10 +172,10 @@ func (t *threshold) Set(text string) error {
 	return nil
 }
 
-// Type is how the usage text names it.
+// Type names the value in the usage text.
 func (*threshold) Type() string { return "int32" }
 
-// lifecycleFlags say when nodes are given up, and how fast they are evicted from.
+// lifecycleFlags configure when nodes are unhealthy and how fast their pods are evicted.
 func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	n := &o.Nodes
 	fl.DurationVar(&n.Grace, "node-monitor-grace-period", 50*time.Second, "how long a node may be silent before it is Unknown")
@@ -188,7 +187,7 @@ func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.Var((*threshold)(&n.Large), "large-cluster-size-threshold", "a zone of up to `N` nodes is small: when most of it is lost, nothing is evicted there")
 }
 
-// attachFlags say how volumes are attached to nodes and leave them.
+// attachFlags configure the attach/detach controller.
 func attachFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.BoolVar(&o.Attach.NoForceDetach, "disable-force-detach-on-timeout", false,
 		"leave volumes attached to lost nodes that may still use them, until the node is tainted as out of service")
@@ -196,13 +195,13 @@ func attachFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.Duration("attach-detach-reconcile-sync-period", time.Minute, "without effect")
 }
 
-// perSecond is a rate of which 0 means the same as -1: never.
+// perSecond is a rate flag whose value 0 is stored as -1: never.
 type perSecond float64
 
-// String is the flag's value.
+// String formats the flag's value.
 func (r *perSecond) String() string { return strconv.FormatFloat(max(0, float64(*r)), 'g', -1, 64) }
 
-// Set reads the flag's value.
+// Set parses the flag's value.
 func (r *perSecond) Set(text string) error {
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(f >= 0) {
@@ -215,17 +214,17 @@ func (r *perSecond) Set(text string) error {
 	return nil
 }
 
-// Type is how the usage text names it.
+// Type names the value in the usage text.
 func (*perSecond) Type() string { return "float32" }
 
-// workersFlag is a number of workers.
+// workersFlag is a --concurrent-X-syncs flag.
 type workersFlag struct {
 	o     *ControllerOptions
 	syncs string
 	usual int
 }
 
-// String is the flag's value.
+// String formats the flag's value.
 func (w workersFlag) String() string {
 	if w.o == nil {
 		return "0"
@@ -236,7 +235,7 @@ func (w workersFlag) String() string {
 	return strconv.Itoa(w.usual)
 }
 
-// Set reads the flag's value.
+// Set parses the flag's value.
 func (w workersFlag) Set(text string) error {
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -249,5 +248,5 @@ func (w workersFlag) Set(text string) error {
 	return nil
 }
 
-// Type is how the usage text names it.
+// Type names the value in the usage text.
 func (workersFlag) Type() string { return "int32" }

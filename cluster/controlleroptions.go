@@ -13,30 +13,30 @@ import (
 	"keelson/controllers"
 )
 
-// ControllerOptions say which controllers run, and how.
+// ControllerOptions select and configure the controllers.
 type ControllerOptions = controllers.Options
 
 // ControllerInfo describes one controller.
 type ControllerInfo = controllers.Info
 
-// KnownControllers are all there are.
+// KnownControllers lists all controllers.
 func KnownControllers() []ControllerInfo { return controllers.Known() }
 
-// ElectionOptions say how copies of a role agree on one that works.
+// ElectionOptions configure leader election among the instances of a role.
 type ElectionOptions struct {
-	// Off: no election, this copy works.
+	// Off disables leader election: this instance always works.
 	Off bool
-	// LeaseDuration is for how long a leader that went silent is believed to live (default 15 s), RenewDeadline how long a leader tries
-	// to renew its lease before it gives up (default 10 s), RetryPeriod how often all try (default 2 s).
+	// LeaseDuration is how long a silent leader keeps its lease (default 15 s), RenewDeadline how long it tries to renew it before it gives
+	// up (default 10 s), RetryPeriod the time between tries (default 2 s).
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// Namespace and Name are the lease's; default kube-system and the role's Kubernetes name.
+	// Namespace and Name are the lease's; default: kube-system and the role's name in Kubernetes.
 	Namespace, Name string
-	// Lock is what the copies agree by: "leases", the default, is the only kind.
-	Lock string
-	dog  *leaderelection.HealthzAdaptor // nil: nobody watches
+	// Lock is the resource lock; "leases", the default, is the only kind.
+	Lock     string
+	watchdog *leaderelection.HealthzAdaptor // health check of the election; nil: none
 }
 
-// validate returns one sentence per thing that is wrong.
+// validate returns one sentence for each error.
 func (o ElectionOptions) validate() error {
 	e := o.election("x")
 	if o.Off {
@@ -46,7 +46,7 @@ func (o ElectionOptions) validate() error {
 	if e.Lease <= e.Deadline {
 		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration %s must be longer than --leader-elect-renew-deadline %s", e.Lease, e.Deadline))
 	}
-	if e.Deadline <= e.Retry+e.Retry/5 { // waits vary by a fifth
+	if e.Deadline <= e.Retry+e.Retry/5 { // waits have a jitter of one fifth
 		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline %s must be longer than 1.2 times --leader-elect-retry-period %s", e.Deadline, e.Retry))
 	}
 	if e.Lease < time.Second || e.Retry <= 0 {
@@ -58,18 +58,18 @@ func (o ElectionOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// election is that of the role whose lease is called name by default.
+// election returns the client's settings, with name as the default lease name.
 func (o ElectionOptions) election(name string) client.Election {
 	if o.Name != "" {
 		name = o.Name
 	}
-	return client.Election{Namespace: o.Namespace, Name: name, Lease: o.LeaseDuration, Deadline: o.RenewDeadline, Retry: o.RetryPeriod, WatchDog: o.dog}.Default()
+	return client.Election{Namespace: o.Namespace, Name: name, Lease: o.LeaseDuration, Deadline: o.RenewDeadline, Retry: o.RetryPeriod, WatchDog: o.watchdog}.Default()
 }
 
-// watch has the election watched by somebody who knows whether the lease that this copy holds is still renewed; nil without an election.
+// watch creates the health check of the election, which fails when this leader's lease is no longer renewed; nil without an election.
 func (o *ElectionOptions) watch() *leaderelection.HealthzAdaptor {
 	if !o.Off {
-		o.dog = leaderelection.NewLeaderHealthzAdaptor(watchDogTolerance)
+		o.watchdog = leaderelection.NewLeaderHealthzAdaptor(watchdogTolerance)
 	}
-	return o.dog
+	return o.watchdog
 }

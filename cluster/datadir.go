@@ -23,40 +23,40 @@ import (
 
 // DataDir is the directory that holds everything of one cluster. Its layout:
 //
-//	kubeconfig        the administrator's way in, 0600
+//	kubeconfig        the administrator's kubeconfig, 0600
 //	keelson.pid       locked by the running instance; node.pid by what runs the node
 //	keelson.log       the running instance's log
 //	pki/ store/       keys and certificates; the objects
-//	store-created     there was a store here
+//	store-created     marks that a store was created here
 //	runtime/ network/ images, containers, addresses
 //	kubelet/          the pods' volumes
 //	wireguard.key     the node's private key of WireGuard, 0600
 //	manifests/        static pods
-//	volumes/          the local volumes of claims
+//	volumes/          local volumes of PersistentVolumeClaims
 type DataDir string
 
-// Kubeconfig and the other methods name the parts.
+// Kubeconfig and the other methods return the paths of the entries.
 func (d DataDir) Kubeconfig() string { return filepath.Join(string(d), "kubeconfig") }
 
-// PidFile is locked for as long as an instance runs on this directory.
+// PidFile is locked while an instance runs on this directory.
 func (d DataDir) PidFile() string { return filepath.Join(string(d), "keelson.pid") }
 
-// NodePidFile is locked for as long as a process runs this directory's node: `keelson up`, or the kubelet alone.
+// NodePidFile is locked while a process runs this directory's node: `keelson up` or `keelson kubelet`.
 func (d DataDir) NodePidFile() string { return filepath.Join(string(d), "node.pid") }
 
-// Log is where a running instance writes its log.
+// Log is the log file of the running instance.
 func (d DataDir) Log() string { return filepath.Join(string(d), "keelson.log") }
 
-// Sub is a directory below.
+// Sub returns the path of an entry.
 func (d DataDir) Sub(name string) string { return filepath.Join(string(d), name) }
 
-// ID is a short name for this cluster's kernel objects (bridge, cgroup, nftables table), so that several clusters can share a machine.
+// ID is a short name for this cluster's kernel objects (bridge, cgroup, nftables table). Several clusters can share a machine.
 func (d DataDir) ID() string {
 	sum := sha256.Sum256([]byte(d))
 	return hex.EncodeToString(sum[:4])
 }
 
-// Prepare makes the directory (0700) and returns its absolute, link-free path. What it makes stays there after power loss.
+// Prepare creates the directory (0700) and returns its absolute path without symbolic links. The new directories are synced to disk.
 func (d DataDir) Prepare() (DataDir, error) {
 	made := ""
 	for p := filepath.Clean(string(d)); !exists(p) && p != filepath.Dir(p); p = filepath.Dir(p) {
@@ -78,13 +78,13 @@ func (d DataDir) Prepare() (DataDir, error) {
 	return d.resolve()
 }
 
-// migrating is where `keelson migrate` puts a store together. What is found there was interrupted.
+// migrating is where `keelson migrate` builds a store. A leftover there is of an interrupted migration.
 const migrating = "store.migrating"
 
-// contents are the entries that Keelson makes in a data directory, and alone removes; logs that were rotated have dates in their names.
+// contents are the entries that Keelson creates in a data directory, and the only ones it deletes. Rotated logs have dates in their names.
 func (d DataDir) contents() []string {
 	names := slices.Clone(contents)
-	older, _ := logrotate.List(d.Log()) // a directory that cannot be read has none
+	older, _ := logrotate.List(d.Log()) // an unreadable directory has none
 	for _, f := range older {
 		names = append(names, filepath.Base(f.Path()))
 	}
@@ -92,31 +92,31 @@ func (d DataDir) contents() []string {
 }
 
 var contents = []string{
-	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", serviceRangeFile, wireGuardKeyFile, wireGuardKeyFile + ".new", "pki", "store", storeNote, migrating, "runtime", "network", "kubelet", "logs", "manifests", "volumes",
+	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", serviceRangeFile, wireGuardKeyFile, wireGuardKeyFile + ".new", "pki", "store", storeCreatedFile, migrating, "runtime", "network", "kubelet", "logs", "manifests", "volumes",
 	"node.pid", "keelson.pid", endpointFile,
 }
 
-// Fresh tells that no cluster, and no node, has run here yet.
+// Fresh reports whether neither a cluster nor a node has run here yet.
 func (d DataDir) Fresh() bool {
 	return !exists(d.Sub("store")) && !exists(d.Sub("runtime")) && !exists(d.Sub(endpointFile))
 }
 
-// unstarted tells that objects were restored here, and nothing has run on them yet: all there is are a store, which was closed, and keys.
-func (d DataDir) unstarted() bool {
+// restoredOnly reports whether a restore filled the directory and nothing has run on it yet: it holds only a closed store and keys.
+func (d DataDir) restoredOnly() bool {
 	all, err := os.ReadDir(string(d))
 	other := slices.ContainsFunc(all, func(e os.DirEntry) bool { return e.Name() != "store" && e.Name() != "pki" })
 	return err == nil && !other && embed.Closed(d.Sub("store"))
 }
 
-// served tells that an API server has run here, or that its objects are here: then its keys were made too.
+// served reports whether an API server has run here or its objects are here. Its keys were made then, too.
 func (d DataDir) served() bool { return exists(d.Sub("store")) || exists(d.Kubeconfig()) }
 
-// bare tells that nothing of a cluster is here.
-func (d DataDir) bare() bool {
+// empty reports whether the directory has no entry of a cluster.
+func (d DataDir) empty() bool {
 	return len(d.entries()) == 0
 }
 
-// undoNode deletes what a kubelet that could not start has made where nothing was before, unless a server uses it by now.
+// undoNode deletes what a failed kubelet start has created in an empty directory, unless a server uses it by now.
 func (d DataDir) undoNode() error {
 	lock, err := d.Lock()
 	if busy := (*BusyError)(nil); errors.As(err, &busy) {
@@ -132,12 +132,12 @@ func (d DataDir) undoNode() error {
 	return d.erase()
 }
 
-// entries are those of contents that are there.
+// entries are the members of contents that exist.
 func (d DataDir) entries() []string {
 	return slices.DeleteFunc(d.contents(), func(name string) bool { return !exists(d.Sub(name)) })
 }
 
-// erase deletes everything of the cluster but what is named in keep, and the directory unless it holds something else.
+// erase deletes all entries of the cluster except keep, then the directory if it is empty.
 func (d DataDir) erase(keep ...string) error {
 	var errs []error
 	for _, name := range d.contents() {
@@ -168,7 +168,7 @@ func (d DataDir) resolve() (DataDir, error) {
 	return DataDir(abs), nil
 }
 
-// named is the directory as names in the kernel are made from it, which are the same wherever a command is given. It need not be there.
+// named resolves the directory for names of kernel objects, which must not depend on the working directory. The directory need not exist.
 func (d DataDir) named() DataDir {
 	if found, err := d.resolve(); err == nil {
 		return found
@@ -189,8 +189,8 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s belongs to a running instance (pid %d): use it, stop it with `keelson down --data-dir %s`, or choose another --data-dir", e.Dir, e.Pid, e.Dir)
 }
 
-// Lock takes the directory for this process and writes its pid. The lock ends with the process, or when the returned closer is closed.
-// *BusyError when another instance has it.
+// Lock locks the directory for this process and writes its pid. The lock ends with the process, or with the returned closer. The error is a
+// *BusyError when another instance holds it.
 func (d DataDir) Lock() (io.Closer, error) { return d.lock(d.PidFile()) }
 
 // LockNode does the same for the directory's node.
@@ -220,10 +220,10 @@ func (d DataDir) lock(path string) (io.Closer, error) {
 	return f, nil
 }
 
-// Running returns the pid of the instance that has the directory locked; 0 when none has.
+// Running returns the pid of the instance that holds the lock; 0: none.
 func (d DataDir) Running() (int, error) { return holder(d.PidFile()) }
 
-// holder is the pid that has a file locked, 0 when none has.
+// holder returns the pid that holds the lock of a file; 0: none.
 func holder(path string) (int, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -243,13 +243,13 @@ func holder(path string) (int, error) {
 	return 0, nil
 }
 
-// dyingFor bounds how long a lock of a process that is no more is waited for.
-const dyingFor = 10 * time.Second
+// lockWait is how long tryLock waits for the lock of a process that was killed.
+const lockWait = 10 * time.Second
 
-// tryLock takes a lock on a pid file, EWOULDBLOCK when a running process has it. A process that was killed keeps its locks until the
-// last of its threads is gone, and somebody who looks whose the lock is has one while he looks: these are waited for.
+// tryLock locks a pid file, EWOULDBLOCK if a running process holds it. A killed process holds its locks until its last thread ends, and a
+// reader of the file holds one for a moment: tryLock waits for both.
 func tryLock(f *os.File, how int) error {
-	for end := time.Now().Add(dyingFor); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
 		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) || alive(readPid(f)) || time.Now().After(end) {
 			return err
@@ -257,7 +257,7 @@ func tryLock(f *os.File, how int) error {
 	}
 }
 
-// alive reports whether a process runs: one that has been killed does not, although it is still there.
+// alive reports whether a process runs. A killed process that still exits does not.
 func alive(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -274,7 +274,7 @@ func readPid(f *os.File) int {
 	return pid
 }
 
-// waitGone waits until nobody has the file locked. It asks the kernel again and again; only `keelson down` uses it.
+// waitGone polls until nobody holds the lock. Only `keelson down` uses it.
 func waitGone(path string, limit time.Duration) error {
 	end := time.Now().Add(limit)
 	for {

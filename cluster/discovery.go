@@ -29,20 +29,20 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Bounds of discovery: of an answer's size, of the wait for a signature, and of how far clocks may be apart.
+// Limits of discovery: the size of a response, the wait for a signature, and the difference of the clocks.
 const (
-	infoLimit  = 1 << 20
-	signedIn   = 10 * time.Second
-	clocksDiff = 5 * time.Minute
+	maxClusterInfo   = 1 << 20
+	signatureTimeout = 10 * time.Second
+	maxClockSkew     = 5 * time.Minute
 )
 
 var tokenForm = regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})$`)
 
-// JoinRequest is how a machine finds a cluster and knows that it is the right one.
+// JoinRequest says how a machine finds a cluster and verifies its identity.
 type JoinRequest struct {
 	// Server is https://HOST:PORT, Token a bootstrap token.
 	Server, Token string
-	// CAHashes are of public keys, one of which the cluster's authority must have: "sha256:HEX".
+	// CAHashes pin public keys, "sha256:HEX". The cluster's CA must have one of them.
 	CAHashes []string
 }
 
@@ -66,17 +66,16 @@ func (q JoinRequest) validate() (id, secret string, err error) {
 	return m[1], m[2], nil
 }
 
-// discover finds the cluster as kubeadm does: what strangers may read is believed if the token has signed it and the authority in it is
-// one of the pinned ones, and if the server then shows a certificate of that authority. It returns a way to the server as the token's
-// bearer.
+// discover verifies the cluster as kubeadm does: the public ConfigMap cluster-info must be signed with the token, its CA must be pinned,
+// and the server must then present a certificate of that CA. It returns a client configuration with the token.
 func (q JoinRequest) discover(ctx context.Context) (*rest.Config, error) {
 	id, secret, err := q.validate()
 	if err != nil {
 		return nil, err
 	}
-	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // nothing is believed before the signature and the hash are right
+	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // nothing is trusted before the signature and the hash are verified
 	var text string
-	for end := time.Now().Add(signedIn); ; time.Sleep(200 * time.Millisecond) { // a token that was just made is signed with in a moment
+	for end := time.Now().Add(signatureTimeout); ; time.Sleep(200 * time.Millisecond) { // a new token's signature appears after a moment
 		info, err := q.clusterInfo(ctx, insecure)
 		if err != nil {
 			return nil, err
@@ -119,7 +118,7 @@ func (q JoinRequest) discover(ctx context.Context) (*rest.Config, error) {
 	return &rest.Config{Host: q.Server, BearerToken: q.Token, TLSClientConfig: rest.TLSClientConfig{CAData: of.CertificateAuthorityData}}, nil
 }
 
-// clusterInfo reads the config map as a stranger.
+// clusterInfo reads the ConfigMap cluster-info without credentials.
 func (q JoinRequest) clusterInfo(ctx context.Context, secret *tls.Config) (*corev1.ConfigMap, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -139,7 +138,7 @@ func (q JoinRequest) clusterInfo(ctx context.Context, secret *tls.Config) (*core
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if said, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		if off := time.Since(said).Round(time.Second); off.Abs() > clocksDiff {
+		if off := time.Since(said).Round(time.Second); off.Abs() > maxClockSkew {
 			return nil, fmt.Errorf("this machine's clock says %s, the server's %s: they are %s apart; set the clock and try again", time.Now().UTC().Format(time.RFC3339), said.UTC().Format(time.RFC3339), off.Abs())
 		}
 	}
@@ -151,13 +150,13 @@ func (q JoinRequest) clusterInfo(ctx context.Context, secret *tls.Config) (*core
 		return nil, fmt.Errorf("the server at %s answers %s", q.Server, resp.Status)
 	}
 	cm := &corev1.ConfigMap{}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, infoLimit)).Decode(cm); err != nil {
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxClusterInfo)).Decode(cm); err != nil {
 		return nil, fmt.Errorf("read %s of %s: %w", clusterInfo, q.Server, err)
 	}
 	return cm, nil
 }
 
-// signedBy checks a detached JSON web signature (HS256, RFC 7515 appendix F) of content.
+// signedBy verifies a detached JSON web signature (HS256, RFC 7515 appendix F) of content.
 func signedBy(content, signature, secret string) bool {
 	parts := strings.Split(signature, ".")
 	if len(parts) != 3 || parts[1] != "" {
@@ -178,15 +177,15 @@ func signedBy(content, signature, secret string) bool {
 		return false
 	}
 	mac := hmac.New(sha256.New, []byte(secret))
-	_, _ = mac.Write([]byte(parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(content)))) // a hash takes everything
+	_, _ = mac.Write([]byte(parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(content)))) // Write of a hash never fails
 	return hmac.Equal(got, mac.Sum(nil))
 }
 
-// joinFile is the bootstrap kubeconfig of a node that has joined.
-const joinFile = "pki/bootstrap.kubeconfig"
+// joinKubeconfig is the bootstrap kubeconfig of a node that has joined.
+const joinKubeconfig = "pki/bootstrap.kubeconfig"
 
-// Join makes the data directory that of a node of the cluster that q leads to; the kubelet's role then runs it. A machine that has begun to
-// join begins again where it was.
+// Join fills the data directory of a new node of the cluster in q; the kubelet role then runs it. An interrupted join continues when it is
+// repeated.
 func Join(ctx context.Context, q JoinRequest, r *RoleConfig) error {
 	cfg, err := r.config()
 	if err != nil {
@@ -224,12 +223,12 @@ func Join(ctx context.Context, q JoinRequest, r *RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	r.DataDir, r.Bootstrap = dir, dir.Sub(joinFile)
+	r.DataDir, r.Bootstrap = dir, dir.Sub(joinKubeconfig)
 	return writeIfChanged(r.Bootstrap, b)
 }
 
-// nameIsFree refuses the name of a node that is at work, and a token that is not good any more. A token that may not read nodes cannot
-// tell.
+// nameIsFree returns an error if a Ready node has the name, or if the token is no longer valid. A token without the right to read nodes
+// cannot tell.
 func nameIsFree(ctx context.Context, to *rest.Config, name string) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"keelson/lib/run"
 )
 
-// elected makes a part of which only one copy works at a time: the others wait, ready to take over. A copy that loses its lease
-// begins again to wait when patient, else it ends with client.ErrNotLeader. work is called once per term.
+// elected returns a part that works only while this instance is the leader. An instance that loses its lease waits again if patient; else
+// it ends with client.ErrNotLeader. work is called once per term.
 func elected(cl *client.Client, e client.Election, patient bool, log *slog.Logger, work func(context.Context) error) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		host, err := os.Hostname()
@@ -27,16 +27,16 @@ func elected(cl *client.Client, e client.Election, patient bool, log *slog.Logge
 		ready()
 		for {
 			err := cl.Lead(ctx, e, func(ctx context.Context) error {
-				log.Info("is the leader now", "lease", e.Name)
+				log.Info("became the leader", "lease", e.Name)
 				return work(ctx)
 			})
 			switch {
 			case ctx.Err() != nil:
-				return nil //nolint:nilerr // being stopped is no failure
+				return nil //nolint:nilerr // a stop is no error
 			case !patient || !errors.Is(err, client.ErrNotLeader):
 				return err
 			}
-			log.Warn("is not the leader any more, waits for its turn", "lease", e.Name)
+			log.Warn("lost the leadership, waits to become the leader again", "lease", e.Name)
 		}
 	}
 }

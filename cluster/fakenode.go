@@ -22,7 +22,7 @@ import (
 	"keelson/simulate"
 )
 
-// SilenceNode makes a fake node behave as one whose power fails: its last lease lasts for last more. With last 0 the node comes back.
+// SilenceNode makes a fake node behave as after a power failure: its last lease is valid for last. With last 0 the node recovers.
 func SilenceNode(ctx context.Context, to *rest.Config, name string, last time.Duration) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
@@ -41,7 +41,7 @@ func silenceNode(ctx context.Context, cl kubernetes.Interface, name string, last
 	case !metrics.Fake(n):
 		return fmt.Errorf("node %s is a machine and not simulated: stop or start its kubelet there (`keelson down`, `keelson up` or `keelson kubelet`)", name)
 	}
-	var value any // null takes the annotation away
+	var value any // null removes the annotation
 	if last > 0 {
 		value = last.String()
 	}
@@ -55,7 +55,7 @@ func silenceNode(ctx context.Context, cl kubernetes.Interface, name string, last
 	return nil
 }
 
-// ParseFakeNodes reads a number of fake nodes, names of them, or both: "3", "node01,node02", "node01,100".
+// ParseFakeNodes parses a number of fake nodes, names, or both: "3", "node01,node02", "node01,100".
 func ParseFakeNodes(text string) (count int, names []string, err error) {
 	counted := false
 	for part := range strings.SplitSeq(text, ",") {

@@ -19,17 +19,17 @@ func gatesFlag(fl *pflag.FlagSet, on *gates.On) {
 	fl.Var(on, "feature-gates", "turn Kubernetes' feature gates: `NAME=BOOL`,... (GenericWorkload; the others stay as the release has them)")
 }
 
-// runtimeConfig is a flag of kube-apiserver by which versions are switched on that are off there by default. Here a version is served if it
-// is there, or once its gate is on: the flag is checked and has no other effect.
+// runtimeConfig is kube-apiserver's --runtime-config. The flag is checked and has no effect: Keelson serves every version it has, some of
+// them only with their feature gate.
 type runtimeConfig struct{}
 
-// String is the flag's value.
+// String formats the flag's value.
 func (runtimeConfig) String() string { return "" }
 
-// Type is how the usage text names it.
+// Type names the value in the usage text.
 func (runtimeConfig) Type() string { return "string" }
 
-// Set takes the flag's value.
+// Set checks the flag's value.
 func (runtimeConfig) Set(text string) error {
 	var errs []error
 	for part := range strings.SplitSeq(text, ",") {

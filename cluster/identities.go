@@ -16,26 +16,26 @@ import (
 	"keelson/pki"
 )
 
-// identities are the keys that clients know the cluster by: its certificate authorities and the key of service-account tokens. A new
-// one in the place of one that is gone would lock every client out, so each is made once. fingerprintsFile remembers which were
-// made, and their public keys; whatever is listed there must be there and be the same.
+// identities are the keys by which clients know the cluster: its certificate authorities and the key of service-account tokens. Replacing a
+// lost one silently would lock every client out, so each is created once. fingerprintsFile lists the public keys; what it lists must exist
+// and be the same.
 //
-// A directory without that file is new, or of a version that did not write it: then alwaysMade must be there if an API server has run.
+// A directory without that file is new, or of a version that did not write it. In the second case alwaysMade must exist.
 type identities struct {
 	dir   string // pki/
 	known map[string]string
 	found map[string]string
-	older bool // an API server has run here, but fingerprintsFile is not there
+	older bool // an API server has run here, but fingerprintsFile does not exist
 }
 
-// fingerprintsFile holds a line "NAME sha256:HEX" for each identity, which is kubeadm's way to name a public key; noneYet where the
-// objects came from elsewhere and the keys are still to be made. It is never empty.
+// fingerprintsFile holds a line "NAME sha256:HEX" for each identity, as kubeadm names a public key. It holds noFingerprints after a restore
+// without keys. It is never empty.
 const (
 	fingerprintsFile = "fingerprints"
-	noneYet          = "none yet\n"
+	noFingerprints   = "none yet\n"
 )
 
-// alwaysMade are the identities that every version has made.
+// alwaysMade are the identities that every version has created.
 var alwaysMade = []string{"ca", tokenIdentity}
 
 const tokenIdentity = "sa"
@@ -64,7 +64,7 @@ func (i *identities) path(file string) string { return filepath.Join(i.dir, file
 // parseFingerprints is the inverse of formatFingerprints.
 func parseFingerprints(b []byte) (map[string]string, error) {
 	out := map[string]string{}
-	if string(b) == noneYet {
+	if string(b) == noFingerprints {
 		return out, nil
 	}
 	if len(b) == 0 {
@@ -82,7 +82,7 @@ func parseFingerprints(b []byte) (map[string]string, error) {
 
 func formatFingerprints(m map[string]string) []byte {
 	if len(m) == 0 {
-		return []byte(noneYet)
+		return []byte(noFingerprints)
 	}
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -91,7 +91,7 @@ func formatFingerprints(m map[string]string) []byte {
 	return []byte(b.String())
 }
 
-// mustExist reports whether name was made before, so that making it now would replace it.
+// mustExist reports whether name was created before, so that it must not be created again.
 func (i *identities) mustExist(name string) bool {
 	if i.older {
 		return slices.Contains(alwaysMade, name)
@@ -99,7 +99,7 @@ func (i *identities) mustExist(name string) bool {
 	return i.known[name] != ""
 }
 
-// authority opens the certificate authority called name; it is made if it never was.
+// authority opens the certificate authority name; the first time it creates it.
 func (i *identities) authority(name string) (*pki.Authority, error) {
 	files := []string{name + ".crt", name + ".key"}
 	if err := i.present(name, files); err != nil {
@@ -107,13 +107,13 @@ func (i *identities) authority(name string) (*pki.Authority, error) {
 	}
 	a, err := pki.Open(i.dir, name)
 	if err != nil {
-		return nil, i.lost(files, "unusable ("+err.Error()+")")
+		return nil, i.missingError(files, "unusable ("+err.Error()+")")
 	}
 	cert, _ := a.Signer()
 	return a, i.same(name, files, cert.PublicKey)
 }
 
-// tokenKey opens the key that signs service-account tokens; it is made if it never was.
+// tokenKey opens the key that signs service-account tokens; the first time it creates it.
 func (i *identities) tokenKey() (crypto.Signer, error) {
 	files := []string{tokenIdentity + ".key"}
 	if err := i.present(tokenIdentity, files); err != nil {
@@ -121,12 +121,12 @@ func (i *identities) tokenKey() (crypto.Signer, error) {
 	}
 	key, err := pki.ServiceAccountKey(i.dir)
 	if err != nil {
-		return nil, i.lost(files, "unusable ("+err.Error()+")")
+		return nil, i.missingError(files, "unusable ("+err.Error()+")")
 	}
 	return key, i.same(tokenIdentity, files, key.Public())
 }
 
-// present refuses an identity that was made before and is not there any more.
+// present returns an error if an identity was created before and its files are missing.
 func (i *identities) present(name string, files []string) error {
 	if !i.mustExist(name) {
 		return nil
@@ -138,26 +138,26 @@ func (i *identities) present(name string, files []string) error {
 		}
 	}
 	if len(missing) > 0 {
-		return i.lost(missing, "missing")
+		return i.missingError(missing, "missing")
 	}
 	return nil
 }
 
-// same refuses an identity that is not the one that was made, and remembers it otherwise.
+// same returns an error if an identity is not the one that was created. Otherwise it records it.
 func (i *identities) same(name string, files []string, key crypto.PublicKey) error {
 	sum, err := pki.Fingerprint(key)
 	if err != nil {
 		return err
 	}
 	if want := i.known[name]; want != "" && want != sum {
-		return i.lost(files, fmt.Sprintf("of another cluster (the public key is %s, %s says %s)", sum, i.path(fingerprintsFile), want))
+		return i.missingError(files, fmt.Sprintf("of another cluster (the public key is %s, %s says %s)", sum, i.path(fingerprintsFile), want))
 	}
 	i.found[name] = sum
 	return nil
 }
 
-// lost says in one sentence what is wrong with files and how to put them back.
-func (i *identities) lost(files []string, what string) error {
+// missingError is the error for missing or wrong files. It says how to restore them.
+func (i *identities) missingError(files []string, what string) error {
 	paths, they := i.path(files[0]), "it"
 	if len(files) > 1 {
 		paths, they = paths+" and "+i.path(files[1]), "them"
@@ -166,7 +166,7 @@ func (i *identities) lost(files []string, what string) error {
 		"lock out every client; docs/store.md, \"Keys\", says what to do without a backup", paths, what, they, files[0])
 }
 
-// authorityIfAny is authority; nil where there never was one, as beside a server on another machine.
+// authorityIfAny is authority, but nil where none was ever created, as on a machine without an API server.
 func (i *identities) authorityIfAny(name string) (*pki.Authority, error) {
 	if i.known[name] == "" && !exists(i.path(name+".key")) {
 		return nil, nil //nolint:nilnil // absence is an answer here
@@ -174,7 +174,7 @@ func (i *identities) authorityIfAny(name string) (*pki.Authority, error) {
 	return i.authority(name)
 }
 
-// tokenKeyIfAny is tokenKey; nil where there never was one.
+// tokenKeyIfAny is tokenKey, but nil where none was ever created.
 func (i *identities) tokenKeyIfAny() (crypto.Signer, error) {
 	if i.known[tokenIdentity] == "" && !exists(i.path(tokenIdentity+".key")) {
 		return nil, nil //nolint:nilnil // absence is an answer here
@@ -182,14 +182,14 @@ func (i *identities) tokenKeyIfAny() (crypto.Signer, error) {
 	return i.tokenKey()
 }
 
-// remember writes down what was found or made, if that is not what is written already. The files that it speaks of are on disk then.
-func (i *identities) remember() error {
+// save writes fingerprintsFile if it changed. The key files are synced to disk before.
+func (i *identities) save() error {
 	all := maps.Clone(i.known)
 	if all == nil {
 		all = map[string]string{}
 	}
 	maps.Copy(all, i.found)
-	for name := range all { // also one that this version does not know
+	for name := range all { // including names that this version does not know
 		if !exists(i.path(name + ".key")) {
 			return fmt.Errorf("%s names %q, but there is no %s: put the list or the key back from a backup", i.path(fingerprintsFile), name, i.path(name+".key"))
 		}
@@ -206,9 +206,8 @@ func (i *identities) remember() error {
 	return syncDir(i.dir)
 }
 
-// noIdentitiesYet lets the next start make the keys of a cluster whose objects came from elsewhere without them. Keys that are there
-// stay.
-func noIdentitiesYet(dir string) error {
+// markWithoutIdentities lets the next start create keys for restored objects whose backup had none. Existing keys stay.
+func markWithoutIdentities(dir string) error {
 	sub := filepath.Join(dir, "pki")
 	if left, err := os.ReadDir(sub); err != nil && !errors.Is(err, fs.ErrNotExist) || len(left) > 0 {
 		return err
@@ -219,8 +218,7 @@ func noIdentitiesYet(dir string) error {
 	return pki.WriteFile(filepath.Join(sub, fingerprintsFile), formatFingerprints(nil), 0o600)
 }
 
-// keepSecret makes files that hold private keys readable by their owner only, and tells which were not. What others have read
-// meanwhile stays read.
+// keepSecret makes files with private keys readable by their owner only. opened are those that others could read.
 func keepSecret(files ...string) (opened []string, err error) {
 	for _, path := range files {
 		st, err := os.Stat(path)
@@ -241,13 +239,13 @@ func keepSecret(files ...string) (opened []string, err error) {
 	return opened, nil
 }
 
-// secretFiles are the files of dir that hold private keys, and the directory that most of them are in.
+// secretFiles are the files of dir with private keys, and the directory that holds most of them.
 func secretFiles(dir DataDir) []string {
 	out := []string{dir.Kubeconfig(), dir.Sub("pki")}
 	for _, pattern := range []string{"*.key", "*.kubeconfig", "*.pem"} {
 		found, err := filepath.Glob(dir.Sub("pki/" + pattern))
 		if err != nil {
-			continue // the patterns are good
+			continue // the patterns are valid
 		}
 		out = append(out, found...)
 	}

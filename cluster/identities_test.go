@@ -309,7 +309,7 @@ func TestRefusedStartKeepsWhatWasThere(t *testing.T) {
 func FuzzParseFingerprints(f *testing.F) {
 	sum := "sha256:" + strings.Repeat("0a", 32)
 	f.Add([]byte("ca " + sum + "\nsa " + sum + "\n"))
-	f.Add([]byte(noneYet))
+	f.Add([]byte(noFingerprints))
 	f.Add([]byte("ca " + sum))
 	f.Add([]byte("../ca " + sum + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {

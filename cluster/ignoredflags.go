@@ -6,19 +6,19 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ignored is a flag of a component of Kubernetes that is accepted, so that its manifests and units work as they are, and has no effect; why
-// is what users read.
+// ignored is a flag of a Kubernetes component that is accepted without effect, so that existing manifests and units work. why is shown to
+// users.
 type ignored struct {
 	name, why string
-	// yesNo flags need no value.
-	yesNo bool
+	// boolean marks a boolean flag.
+	boolean bool
 }
 
-// ignoredFlags adds flags that may have any value.
+// ignoredFlags adds flags that accept any value.
 func ignoredFlags(fl *pflag.FlagSet, list []ignored) {
 	for _, f := range list {
-		fl.Var(anything{}, f.name, "without effect: "+f.why)
-		if f.yesNo {
+		fl.Var(discardedValue{}, f.name, "without effect: "+f.why)
+		if f.boolean {
 			fl.Lookup(f.name).NoOptDefVal = "true"
 		}
 	}
@@ -30,7 +30,7 @@ const (
 	noPolling = "objects are watched, not looked at from time to time"
 )
 
-// agentIgnored are flags of kube-controller-manager and kube-scheduler both.
+// agentIgnored are flags of both kube-controller-manager and kube-scheduler.
 var agentIgnored = []ignored{
 	{"requestheader-client-ca-file", noProxies, false},
 	{"requestheader-allowed-names", noProxies, false},
@@ -47,7 +47,7 @@ var agentIgnored = []ignored{
 	{"logging-format", "it is logfmt", false},
 }
 
-// controllersIgnored are those of kube-controller-manager alone.
+// controllersIgnored are flags of kube-controller-manager only.
 var controllersIgnored = []ignored{
 	{"cluster-name", "only cloud providers need it", false},
 	{"cloud-provider", "there are none in the process", false},
@@ -62,14 +62,14 @@ var controllersIgnored = []ignored{
 	{"route-reconciliation-period", noPolling, false},
 }
 
-// anything is a value that nobody reads.
-type anything struct{}
+// discardedValue is a flag value that is discarded.
+type discardedValue struct{}
 
-// String is the flag's value.
-func (anything) String() string { return "" }
+// String formats the flag's value.
+func (discardedValue) String() string { return "" }
 
-// Set takes the flag's value.
-func (anything) Set(string) error { return nil }
+// Set discards the value.
+func (discardedValue) Set(string) error { return nil }
 
-// Type is how the usage text names it.
-func (anything) Type() string { return "string" }
+// Type names the value in the usage text.
+func (discardedValue) Type() string { return "string" }

@@ -31,21 +31,21 @@ import (
 	"keelson/store/embed"
 )
 
-// InMemoryConfig is what can be chosen about a cluster without files.
+// InMemoryConfig configures a cluster without files.
 type InMemoryConfig struct {
-	// Store holds the objects. Who gave it closes it, after Run.
+	// Store holds the objects. The caller closes it after Run.
 	Store store.Store
-	// Listener serves the API over HTTPS beside the in-memory transport; nil: nobody outside the process reaches it. The cluster closes it.
+	// Listener serves the API over HTTPS beside the in-memory transport; nil: only this process reaches the API. The cluster closes it.
 	Listener net.Listener
 	API      options.Options
 	Services options.Services
-	// Listeners hear of every mark.
+	// Listeners receive every mark.
 	Listeners []mark.Listener
 	Log       *slog.Logger // nil: discarded
 }
 
-// InMemory is an API server without files, with the agents that somebody wants beside it: what clustertest makes its clusters of. It
-// touches nothing outside itself: no file, no network but its Listener, no setting of the process.
+// InMemory is an API server without files, with optional agents; package clustertest builds its clusters from it. It has no side effects:
+// no file, no network except its Listener, no process-wide setting.
 type InMemory struct {
 	c    *Cluster
 	made atomic.Pointer[assembled]
@@ -70,8 +70,8 @@ func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
 	return m, m.Reopen(cfg.Store)
 }
 
-// Reopen assembles the API server anew, over st. The one before must have ended. Clients go on with the new one. With a Listener it cannot
-// be done.
+// Reopen assembles a new API server over st, after the previous one has ended. Existing clients then use the new one. It is not possible
+// with a Listener.
 func (m *InMemory) Reopen(st store.Store) error {
 	if st == nil {
 		return errors.New("cluster in memory: no store given")
@@ -84,33 +84,33 @@ func (m *InMemory) Reopen(st store.Store) error {
 	return nil
 }
 
-// Run is the life of the API server that was assembled last.
+// Run runs the API server that was assembled last.
 func (m *InMemory) Run(ctx context.Context, ready func()) error {
 	return m.made.Load().server.Run(ctx, ready)
 }
 
-// Door is the API server as a user sees it.
+// Door returns the HTTP handler and the list/watch source of the API server for a user.
 func (m *InMemory) Door(u *auth.User) (http.Handler, client.Source) {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.made.Load().server.As(u).ServeHTTP(w, r) }), latest{m, u}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.made.Load().server.As(u).ServeHTTP(w, r) }), currentSource{m, u}
 }
 
-// latest is the source of the server that was assembled last.
-type latest struct {
+// currentSource is the source of the API server that was assembled last.
+type currentSource struct {
 	m *InMemory
 	u *auth.User
 }
 
-// List is client.Source's.
-func (l latest) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, string, error) {
+// List implements client.Source.
+func (l currentSource) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, string, error) {
 	return l.m.made.Load().server.Source(l.u).List(ctx, gvr, namespace, opts)
 }
 
-// Watch is client.Source's.
-func (l latest) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
+// Watch implements client.Source.
+func (l currentSource) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
 	return l.m.made.Load().server.Source(l.u).Watch(ctx, gvr, namespace, opts)
 }
 
-// AdminConfig reaches the Listener as an administrator.
+// AdminConfig is an administrator's client configuration for the Listener.
 func (m *InMemory) AdminConfig() *rest.Config {
 	pair := m.c.keys.adminPair
 	return &rest.Config{
@@ -119,20 +119,20 @@ func (m *InMemory) AdminConfig() *rest.Config {
 	}
 }
 
-// AdminKubeconfig is the same as a file's content.
+// AdminKubeconfig is the same as the content of a kubeconfig file.
 func (m *InMemory) AdminKubeconfig() ([]byte, error) {
 	return pki.Kubeconfig("clustertest", m.c.URL(), "", m.c.keys.ca.CertPEM(), m.c.keys.adminPair)
 }
 
-// OpenStore opens a store with all that it promises below a directory, which it makes, for a cluster that has no other files.
+// OpenStore opens or creates a durable store below a directory, for a cluster that has no other files.
 func OpenStore(dir string) (store.Store, error) { return embed.Open(embed.Options{Dir: dir}) }
 
-// Direct is a Connect with nothing between an agent and the server.
+// Direct connects an agent to the server without anything between them. It is a Connect.
 func (m *InMemory) Direct(u *auth.User, agent string) *client.Client {
 	h, s := m.Door(u)
 	cl, err := client.InProcess(h, s, agent)
 	if err != nil {
-		panic(err) // its arguments are always the same
+		panic(err) // cannot happen: the arguments are constant
 	}
 	return cl
 }
@@ -142,10 +142,10 @@ func (m *InMemory) Admin(agent string) *client.Client {
 	return m.Direct(&auth.User{Name: "admin", Groups: []string{auth.Masters, auth.Authenticated}, How: auth.InProcess}, agent)
 }
 
-// Connect makes an agent's client: as a user, by a name for the server's log.
+// Connect creates the client of an agent: its user, and its name for the server's log.
 type Connect func(u *auth.User, agent string) *client.Client
 
-// Controllers is the life of a set of controllers.
+// Controllers returns the part that runs controllers.
 func (m *InMemory) Controllers(o ControllerOptions, connect Connect) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		cfg := m.site(connect).controllerConfig()
@@ -154,15 +154,15 @@ func (m *InMemory) Controllers(o ControllerOptions, connect Connect) run.Func {
 	}
 }
 
-// site is where agents beside the server that was assembled last are built.
+// site is where agents of the server that was assembled last are built.
 func (m *InMemory) site(connect Connect) *site {
 	return &site{
 		cfg: m.c.cfg, marks: m.made.Load().marks, log: m.c.log, connect: connect, election: ElectionOptions{Off: true},
-		signers: signers{tokens: m.c.keys.tokens, authorities: certificates.All(m.c.keys.ca).Authorities, rootCA: m.c.keys.ca.CertPEM()},
+		signers: signers{tokens: m.c.keys.tokenSigner, authorities: certificates.All(m.c.keys.ca).Authorities, rootCA: m.c.keys.ca.CertPEM()},
 	}
 }
 
-// Scheduler is the life of a scheduler.
+// Scheduler returns the part that runs a scheduler.
 func (m *InMemory) Scheduler(connect Connect) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		f, err := m.site(connect).scheduler()
@@ -173,7 +173,7 @@ func (m *InMemory) Scheduler(connect Connect) run.Func {
 	}
 }
 
-// Nodes plays the kubelets of nodes that run nothing. cfg's client and marks are filled in.
+// Nodes returns a simulator of nodes. It sets the client and the marks of cfg.
 func (m *InMemory) Nodes(cfg simulate.Config, connect Connect) (*simulate.Simulator, error) {
 	cfg.Client = connect(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion)
 	cfg.Marks, cfg.Log = m.made.Load().marks, m.c.log.With(deeds.Key, deeds.FakeNodes)

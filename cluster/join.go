@@ -23,29 +23,28 @@ import (
 	"keelson/pki"
 )
 
-// kubeletServing is what a kubelet's server needs: its certificate, and who vouches for its callers.
+// kubeletServing is what a kubelet's server needs: its certificate and the CAs of its clients.
 type kubeletServing struct {
-	tls     *tls.Config
-	clients *clientAuthorities
+	tls       *tls.Config
+	clientCAs *kubeletClientCAs
 }
 
 func (k *keys) kubeletServing() kubeletServing {
-	return kubeletServing{&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.kubelet}}, newClientAuthorities(k.kubeletClientCA.Pool())}
+	return kubeletServing{&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.kubelet}}, newKubeletClientCAs(k.kubeletClientCA.Pool())}
 }
 
-// kubeletCertificates are how a kubelet of its own process reaches the server, and how it serves. run, which may be nil, renews them.
+// kubeletCertificates are the client and serving certificates of a kubelet in a process of its own. run renews them; it may be nil.
 type kubeletCertificates struct {
 	rest *rest.Config
-	// anonymous reaches the same server without them. ca is the authority that it is known by: rest, whose transport knows it, need not
-	// tell.
-	anonymous *rest.Config
-	ca        []byte
-	serving   kubeletServing
-	run       run.Func
-	learn     run.Func // finds out who may call; nil: it is known
+	// anonymous reaches the same server without credentials. ca is the server's CA; rest may hold it in its transport only.
+	anonymous      *rest.Config
+	ca             []byte
+	serving        kubeletServing
+	run            run.Func
+	learnClientCAs run.Func // reads the client CAs from the API server; nil: they are known
 }
 
-// kubeletCertificates are those that the API server left in the data directory or, with a bootstrap kubeconfig, requested ones.
+// kubeletCertificates returns those that the API server wrote to the data directory or, with a bootstrap kubeconfig, requests new ones.
 func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertificates, error) {
 	if r.Bootstrap != "" {
 		return r.requestedCertificates(cfg, dir)
@@ -64,18 +63,18 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 	}
 	serving := k.kubeletServing()
 	if r.ClientCA != "" {
-		if serving.clients, err = r.clientAuthorities(); err != nil {
+		if serving.clientCAs, err = r.clientCAs(); err != nil {
 			return kubeletCertificates{}, err
 		}
 	}
 	return kubeletCertificates{rest: to, anonymous: rest.AnonymousClientConfig(to), ca: ca, serving: serving}, nil
 }
 
-// requestedCertificates asks for them as the bootstrap kubeconfig's user, once: afterwards the kubeconfig of the data directory leads to
-// the server, and the bootstrap file, whose token ends, need not be there any more.
+// requestedCertificates requests certificates as the bootstrap kubeconfig's user, once. Afterwards the kubeconfig in the data directory is
+// used; the bootstrap file, whose token expires, may be deleted.
 func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCertificates, error) {
 	var none kubeletCertificates
-	klog.SetSlogLogger(slog.New(log.Demote(r.log().Handler())).With(deeds.Key, deeds.Certificates)) // who renews them logs there
+	klog.SetSlogLogger(slog.New(log.Demote(r.log().Handler())).With(deeds.Key, deeds.Certificates)) // the library that renews them logs there
 	if err := os.MkdirAll(dir.Sub("pki"), 0o700); err != nil {
 		return none, fmt.Errorf("make directory for certificates: %w", err)
 	}
@@ -102,9 +101,9 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 	if !x509.NewCertPool().AppendCertsFromPEM(ca) {
 		return none, errors.New("--bootstrap-kubeconfig names no certificate authority, by which the kubelet knows the API server")
 	}
-	clients := newClientAuthorities(x509.NewCertPool())
+	clients := newKubeletClientCAs(x509.NewCertPool())
 	if r.ClientCA != "" {
-		if clients, err = r.clientAuthorities(); err != nil {
+		if clients, err = r.clientCAs(); err != nil {
 			return none, err
 		}
 	}
@@ -122,22 +121,22 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 	}
 	out := kubeletCertificates{rest: id.REST(), anonymous: rest.AnonymousClientConfig(to), ca: ca, serving: kubeletServing{id.ServerTLS(), clients}, run: id.Run}
 	if r.ClientCA == "" {
-		out.learn = clients.learn(id.REST(), dir.Sub("pki/"+kubeletClientAuthority+".crt"), ca, r.log().With(deeds.Key, deeds.Certificates))
+		out.learnClientCAs = clients.learn(id.REST(), dir.Sub("pki/"+kubeletClientAuthority+".crt"), ca, r.log().With(deeds.Key, deeds.Certificates))
 	}
 	return out, nil
 }
 
-// clientAuthorities are those of --client-ca-file.
-func (r RoleConfig) clientAuthorities() (*clientAuthorities, error) {
+// clientCAs reads --client-ca-file.
+func (r RoleConfig) clientCAs() (*kubeletClientCAs, error) {
 	pem, err := pki.ReadAuthorities(r.ClientCA, "--client-ca-file")
 	if err != nil {
 		return nil, fmt.Errorf("--client-ca-file: %w", err)
 	}
-	a := &clientAuthorities{}
+	a := &kubeletClientCAs{}
 	return a, a.set(pem)
 }
 
-// loadIfThere reads a kubeconfig; nil where there is no such file.
+// loadIfThere reads a kubeconfig; nil if the file does not exist.
 func loadIfThere(path string) (*rest.Config, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // absence is an answer here
@@ -149,7 +148,8 @@ func loadIfThere(path string) (*rest.Config, error) {
 	return c, nil
 }
 
-// writeNodeKubeconfig writes a kubeconfig that names the file with the present certificate, so that it stays true when that is renewed.
+// writeNodeKubeconfig writes a kubeconfig that refers to the file with the current certificate. It stays valid when the certificate is
+// renewed.
 func writeNodeKubeconfig(path, server string, ca []byte, pair string) error {
 	const name = "kubelet"
 	c := clientcmdapi.NewConfig()

@@ -27,17 +27,17 @@ import (
 	"keelson/network"
 )
 
-// How long a node of its own process waits for its ranges, at its first start: one that joins waits for the server's node IPAM controller,
-// another may belong to a cluster that has none.
+// How long a node in a process of its own waits for its pod CIDRs at its first start: after a join for the server's node IPAM controller,
+// else shorter, because the cluster may have no such controller.
 const (
 	joinRangeWait = 30 * time.Second
 	ownRangeWait  = 3 * time.Second
 )
 
-// askPodCIDRs are the ranges of a node in a process of its own: those it was told, or had before, or those that the cluster gives the
-// node, or one of its own. From then on the directory has them: the next start needs no server.
+// askPodCIDRs returns the pod CIDRs of a node in a process of its own: configured, stored, allocated by the cluster, or chosen by the node.
+// They are stored, so that the next start needs no server.
 func askPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client, wait time.Duration) ([]netip.Prefix, io.Closer, error) {
-	have, err := rememberedPodCIDRs(dir)
+	have, err := storedPodCIDRs(dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,11 +48,11 @@ func askPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client
 	}
 	if len(cfg.PodCIDRs) == 0 && len(have) == 0 {
 		given, err := givenPodCIDRs(ctx, cfg, cl, wait)
-		if err != nil && (wait != ownRangeWait || ctx.Err() != nil) { // where the server is away, a node that does not join brings its own
+		if err != nil && (wait != ownRangeWait || ctx.Err() != nil) { // without a server, a node that does not join chooses its own
 			return nil, nil, err
 		}
 		if len(given) > 0 {
-			if err := rememberPodCIDRs(dir, given); err != nil {
+			if err := storePodCIDRs(dir, given); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -60,11 +60,11 @@ func askPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client
 	return choosePodCIDRs(cfg.PodCIDRs, dir, cfg.Controllers.PodRanges)
 }
 
-// settledPodCIDRs are the ranges that a node had before, or those that the cluster gives it in their place while none of its pods has an
-// address: because another node has them too, or its Node has others. None: it has to ask as if it were new.
+// settledPodCIDRs returns the stored pod CIDRs. If another node has the same ones, or the Node object has others, it returns new ones from
+// the cluster, provided that no pod has an address yet. None: the node must ask as if it were new.
 func settledPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client, have []netip.Prefix) ([]netip.Prefix, error) {
 	if cfg.RuntimeEndpoint != "" || cfg.CNI.on() {
-		return have, nil // others know its pods
+		return have, nil // pods use them
 	}
 	pods, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: have})
 	if err != nil || len(pods.Attached()) > 0 {
@@ -74,7 +74,7 @@ func settledPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Cl
 	n, err := cl.CoreV1().Nodes().Get(brief, cfg.NodeName, metav1.GetOptions{})
 	cancel()
 	if apierrors.IsNotFound(err) {
-		return nil, nil // somebody else may have the range by now
+		return nil, nil // another node may have the range by now
 	}
 	if err != nil {
 		return have, ctx.Err() // the start needs no server
@@ -91,10 +91,10 @@ func settledPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Cl
 	if len(now) == 0 || slices.Equal(now, have) {
 		return have, nil
 	}
-	return now, rememberPodCIDRs(dir, now)
+	return now, storePodCIDRs(dir, now)
 }
 
-// otherPodCIDRs gives up the ranges of a node and waits for others; none: there were none in time.
+// otherPodCIDRs releases a node's pod CIDRs and waits for others; none: there were none in time.
 func otherPodCIDRs(ctx context.Context, n *corev1.Node, cl *client.Client) ([]netip.Prefix, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinRangeWait)
 	defer cancel()
@@ -111,7 +111,7 @@ func otherPodCIDRs(ctx context.Context, n *corev1.Node, cl *client.Client) ([]ne
 	})
 }
 
-// givenPodCIDRs registers the node, if it is not there, and waits until the cluster has given it its ranges; none if it does not in time.
+// givenPodCIDRs registers the node if necessary and waits for its pod CIDRs; none: there were none in time.
 func givenPodCIDRs(ctx context.Context, cfg Config, cl *client.Client, wait time.Duration) ([]netip.Prefix, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -129,7 +129,7 @@ func givenPodCIDRs(ctx context.Context, cfg Config, cl *client.Client, wait time
 	return waitPodCIDRs(ctx, cl, n, func(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) > 0 })
 }
 
-// waitPodCIDRs are the ranges of the node once they are as wanted; none if that is not so in time.
+// waitPodCIDRs waits until the node's pod CIDRs satisfy wanted; none: they did not in time.
 func waitPodCIDRs(ctx context.Context, cl *client.Client, n *corev1.Node, wanted func(*corev1.Node) bool) ([]netip.Prefix, error) {
 	w, err := cl.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", n.Name).String(), ResourceVersion: n.ResourceVersion,
@@ -153,7 +153,7 @@ func waitPodCIDRs(ctx context.Context, cl *client.Client, n *corev1.Node, wanted
 	}
 }
 
-// newNode is a node before its kubelet runs, with what only a new node gets.
+// newNode is the Node object before the kubelet runs, with what is set only at registration.
 func newNode(cfg Config) *corev1.Node {
 	var kc kubelet.Config
 	cfg.Node.apply(&kc)

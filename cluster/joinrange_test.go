@@ -70,7 +70,7 @@ func TestSettledPodCIDRs(t *testing.T) {
 			if err != nil || fmt.Sprint(got) != tc.want {
 				t.Errorf("ranges %v, %v, want %s", got, err, tc.want)
 			}
-			if kept, err := rememberedPodCIDRs(dir); err != nil || strings.Join(texts(kept), "\n") != strings.TrimSpace(tc.file) {
+			if kept, err := storedPodCIDRs(dir); err != nil || strings.Join(prefixStrings(kept), "\n") != strings.TrimSpace(tc.file) {
 				t.Errorf("remembered: %v, %v, want %s", kept, err, tc.file)
 			}
 		})

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mayRunContainers says in a sentence what this process or machine lacks to be a real node; nil: nothing that is known beforehand.
-// What shows only when it is used (a file system without overlay mounts, say) is told by the part that needs it.
-func mayRunContainers() error {
+// missingForNode explains in a sentence what this process or machine lacks for a real node; nil: nothing is known to be missing. The part
+// that needs a feature reports what shows only in use, such as missing overlay mounts.
+func missingForNode() error {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return fmt.Errorf("a real node needs /proc: %w", err)
@@ -29,7 +29,7 @@ func mayRunContainers() error {
 	return nil
 }
 
-// missingCapabilities reads /proc/PID/status. A form that is not understood misses nothing.
+// missingCapabilities reads the content of /proc/PID/status. If it cannot be parsed, none is missing.
 func missingCapabilities(status string) []string {
 	_, rest, _ := strings.Cut(status, "\nCapEff:")
 	line, _, _ := strings.Cut(rest, "\n")

@@ -18,28 +18,28 @@ import (
 	"keelson/pki"
 )
 
-// keys are the certificates and keys of a cluster, all in the data directory's pki/.
+// keys are the certificates and keys of a cluster, all in pki/ of the data directory.
 type keys struct {
-	ca        *pki.Authority
-	server    tls.Certificate // the API server's
-	kubelet   tls.Certificate // this node's kubelet as a server
-	toKubelet tls.Certificate // the API server as a client of kubelets
-	// kubeletClientCA vouches for toKubelet, before kubelets alone.
+	ca                *pki.Authority
+	server            tls.Certificate // the API server's serving certificate
+	kubelet           tls.Certificate // this node's kubelet's serving certificate
+	kubeletClientCert tls.Certificate // the API server's client certificate for kubelets
+	// kubeletClientCA signs kubeletClientCert. Only kubelets trust it.
 	kubeletClientCA *pki.Authority
-	proxyCA         *pki.Authority  // vouches for the API server when it passes requests on
-	toOthers        tls.Certificate // the API server as a client of aggregated servers
-	tokens          crypto.Signer
-	clients         *x509.CertPool // vouches for clients
-	clientCA        []byte         // what --client-ca-file holds
+	proxyCA         *pki.Authority  // the front-proxy CA; signs frontProxyCert
+	frontProxyCert  tls.Certificate // the API server's client certificate for aggregated servers
+	tokenSigner     crypto.Signer
+	clientPool      *x509.CertPool // CAs of the API's clients
+	clientCA        []byte         // the content of --client-ca-file
 	serving         *options.Certificates
 	adminPair       pki.Pair
-	agentPairs      map[string]pki.Pair // by file name, for roles run as processes of their own
+	agentPairs      map[string]pki.Pair // by file name, for roles that run as processes of their own
 }
 
-// ownName is a name of the API server that nobody else has.
-const ownName = "keelson"
+// serverOwnName is a DNS name of the API server that no other server has.
+const serverOwnName = "keelson"
 
-// openKeys makes what is missing of what can be made again, and of a new cluster everything.
+// openKeys opens the keys. It creates missing ones that can be replaced, and in a new cluster all of them.
 func openKeys(cfg Config, dir DataDir) (*keys, error) {
 	ids, err := openIdentities(dir)
 	if err != nil {
@@ -49,10 +49,10 @@ func openKeys(cfg Config, dir DataDir) (*keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k, ids.remember()
+	return k, ids.save()
 }
 
-// open opens the identities and the certificates that rest on them.
+// alwaysAllowed opens the identities and the certificates that they sign.
 func (i *identities) open(cfg Config) (*keys, error) {
 	ca, err := i.authority("ca")
 	if err != nil {
@@ -66,7 +66,7 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	if k.server, err = serverCert(ca, "apiserver", pki.Subject{
 		Name: "kube-apiserver",
 		DNS: []string{
-			"localhost", ownName, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"localhost", serverOwnName, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 			"kubernetes.default.svc.cluster.local", cfg.NodeName,
 		},
 		IPs: servingAddresses(cfg, union(cfg.keptServices, ranges)),
@@ -88,20 +88,20 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	if err := k.openProxy(i); err != nil {
 		return nil, err
 	}
-	if i.dir != "" { // without files nothing runs as a process of its own
+	if i.dir != "" { // without files no role runs as a process of its own
 		if err := k.openAgents(cfg); err != nil {
 			return nil, err
 		}
 	}
-	if k.tokens, err = cfg.API.Tokens.Signer(i.tokenKey); err != nil {
+	if k.tokenSigner, err = cfg.API.Tokens.Signer(i.tokenKey); err != nil {
 		return nil, err
 	}
-	k.clients = ca.Pool()
+	k.clientPool = ca.Pool()
 	if file := cfg.API.Authentication.ClientCAFile; file != "" {
 		if k.clientCA, err = pki.ReadAuthorities(file, "--client-ca-file"); err != nil {
 			return nil, err
 		}
-		k.clients.AppendCertsFromPEM(k.clientCA)
+		k.clientPool.AppendCertsFromPEM(k.clientCA)
 	}
 	if k.serving, err = options.NewCertificates(k.server, cfg.API.Serving); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	return k, nil
 }
 
-// openAgents makes the client certificates of roles that may run as processes of their own.
+// openAgents creates the client certificates of roles that may run as processes of their own.
 func (k *keys) openAgents(cfg Config) (err error) {
 	for _, r := range table() {
 		if r.file == "" {
@@ -127,8 +127,8 @@ func (k *keys) openAgents(cfg Config) (err error) {
 
 const frontProxyUser = "front-proxy-client"
 
-// openProxy makes the authority and the certificate by which aggregated servers know that a request comes from this one. They are
-// apart from the cluster's own: who holds such a certificate may name any user.
+// openProxy creates the front-proxy CA and client certificate, by which aggregated servers authenticate this one. The CA is separate: a
+// holder of such a certificate may name any user.
 func (k *keys) openProxy(ids *identities) error {
 	var err error
 	if k.proxyCA, err = ids.authority("front-proxy-ca"); err != nil {
@@ -138,16 +138,16 @@ func (k *keys) openProxy(ids *identities) error {
 	if err != nil {
 		return err
 	}
-	if k.toOthers, err = pair.TLS(); err != nil {
+	if k.frontProxyCert, err = pair.TLS(); err != nil {
 		return fmt.Errorf("certificate for aggregated servers: %w", err)
 	}
 	return nil
 }
 
-// authenticationInfoName is the ConfigMap in kube-system by which servers that belong to the cluster know their callers.
+// authenticationInfoName is the ConfigMap in kube-system with the CAs by which extension servers authenticate requests.
 const authenticationInfoName = "extension-apiserver-authentication"
 
-// authenticationInfo tells aggregated servers how to know their callers, where Kubernetes has told them.
+// authenticationInfo is the ConfigMap of that name.
 func (k *keys) authenticationInfo() *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{}
 	cm.Namespace, cm.Name = "kube-system", authenticationInfoName
@@ -175,15 +175,15 @@ func serverCert(ca *pki.Authority, name string, s pki.Subject) (tls.Certificate,
 	return c, nil
 }
 
-// firstOf is the first usable address of a range: the service "kubernetes", the bridge.
+// firstOf is the first usable address of a range: of the Service "kubernetes", or of the bridge.
 func firstOf(p netip.Prefix) net.IP { return p.Masked().Addr().Next().AsSlice() }
 
-// writeKubeconfigs writes the administrator's kubeconfig, and one for each agent below pki/.
+// writeKubeconfigs writes the administrator's kubeconfig, and one per agent below pki/.
 func (k *keys) writeKubeconfigs(dir DataDir, url string) error {
 	write := func(path, user string, p pki.Pair, save func(string, []byte) error) error {
 		name := ""
 		if !k.serving.Own() {
-			name = ownName // so that the server shows its own certificate
+			name = serverOwnName // the server then presents its own certificate
 		}
 		b, err := pki.Kubeconfig(user, url, name, k.ca.CertPEM(), p)
 		if err != nil {

@@ -28,16 +28,16 @@ import (
 	"keelson/pki"
 )
 
-// The API server as a client of kubelets: an authority of its own, which the API server does not believe, and a user in no group. Whoever
-// has the server call itself with this certificate is nobody there. docs/decisions/0062 tells why.
+// The API server as a client of kubelets has a CA of its own, which the API server does not trust, and a user in no group. Someone who
+// makes the server call itself with this certificate gets no rights (docs/decisions/0062).
 const (
 	kubeletClientAuthority = "kubelet-client-ca"
 	kubeletClientPair      = "apiserver-kubelet-client"
 	kubeletClientUser      = authz.KubeletClient
 )
 
-// openKubeletClient makes the authority and the certificate. A certificate of an earlier version, which the cluster's authority had
-// signed for system:masters, is replaced.
+// openKubeletClient creates the CA and the certificate. It replaces a certificate of an earlier version, which the cluster's CA had signed
+// for system:masters.
 func (k *keys) openKubeletClient(ids *identities) error {
 	ca, err := ids.authority(kubeletClientAuthority)
 	if err != nil {
@@ -48,18 +48,18 @@ func (k *keys) openKubeletClient(ids *identities) error {
 		return err
 	}
 	k.kubeletClientCA = ca
-	if k.toKubelet, err = pair.TLS(); err != nil {
+	if k.kubeletClientCert, err = pair.TLS(); err != nil {
 		return fmt.Errorf("certificate for kubelets: %w", err)
 	}
 	return nil
 }
 
-// kubeletClient is how the API server reaches kubelets.
+// kubeletClient is the TLS configuration for calls to kubelets.
 func (k *keys) kubeletClient() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.toKubelet}, RootCAs: k.ca.Pool()}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.kubeletClientCert}, RootCAs: k.ca.Pool()}
 }
 
-// kubeletClientInfo lets nodes read which authority signs the API server's certificate for kubelets.
+// kubeletClientInfo is the ConfigMap in which nodes read the CA of the API server's client certificate.
 func (k *keys) kubeletClientInfo() []runtime.Object {
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: kubeletClientAuthority}
 	return []runtime.Object{
@@ -76,28 +76,28 @@ func (k *keys) kubeletClientInfo() []runtime.Object {
 
 const clientCAKey = "client-ca-file"
 
-// clientAuthorities vouch for who calls a kubelet. They may become known, or change, after the kubelet has reached the API server.
-type clientAuthorities struct {
-	pool   atomic.Pointer[x509.CertPool]
-	wanted chan struct{} // has an item when somebody has called since the API server was asked last; nil: nobody asks
+// kubeletClientCAs are the client CAs of a kubelet. They may become known, or change, after the kubelet has started.
+type kubeletClientCAs struct {
+	pool      atomic.Pointer[x509.CertPool]
+	connected chan struct{} // holds an item when a client has connected since the last refresh; nil: no refresh
 }
 
-func newClientAuthorities(p *x509.CertPool) *clientAuthorities {
-	a := &clientAuthorities{wanted: make(chan struct{}, 1)}
+func newKubeletClientCAs(p *x509.CertPool) *kubeletClientCAs {
+	a := &kubeletClientCAs{connected: make(chan struct{}, 1)}
 	a.pool.Store(p)
 	return a
 }
 
-// Pool is never nil: without a pool Go would believe the machine's authorities.
-func (a *clientAuthorities) Pool() *x509.CertPool {
+// Pool returns the CAs. It is never nil: with nil, Go would trust the system's CAs.
+func (a *kubeletClientCAs) Pool() *x509.CertPool {
 	select {
-	case a.wanted <- struct{}{}:
+	case a.connected <- struct{}{}:
 	default:
 	}
 	return a.pool.Load()
 }
 
-func (a *clientAuthorities) set(pem []byte) error {
+func (a *kubeletClientCAs) set(pem []byte) error {
 	p := x509.NewCertPool()
 	if !p.AppendCertsFromPEM(pem) {
 		return errors.New("it holds no certificate")
@@ -106,17 +106,16 @@ func (a *clientAuthorities) set(pem []byte) error {
 	return nil
 }
 
-// The API server is asked again when somebody calls the kubelet, but no sooner after the last answer than this: an answer without an
-// authority may be that of a server which is not of this version yet.
+// How long after the last response the API server is asked again, when a client connects. A response without a CA may come from a server
+// that has yet to be upgraded.
 const (
 	askAgainUnknown = 10 * time.Second
 	askAgainKnown   = 10 * time.Minute
 )
 
-// learn asks the API server which authority signs its certificate for kubelets, and keeps the answer in file for the next start. A server
-// that never said is not Keelson's, or an older one: the authority of its own certificate, otherwise, vouches then, as in clusters that
-// kubeadm makes, until the server says.
-func (a *clientAuthorities) learn(to *rest.Config, file string, otherwise []byte, log *slog.Logger) run.Func {
+// learnClientCAs reads the CA of the API server's client certificate from the API server, and stores it in file for the next start. A server that
+// has no such ConfigMap is not Keelson or is older: until it has one, the CA otherwise applies, as in clusters of kubeadm.
+func (a *kubeletClientCAs) learn(to *rest.Config, file string, otherwise []byte, log *slog.Logger) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		known, err := a.read(file)
 		if err != nil {
@@ -141,9 +140,9 @@ func (a *clientAuthorities) learn(to *rest.Config, file string, otherwise []byte
 	}
 }
 
-// follow asks until ctx ends: until there is an answer, and again when somebody calls. ask tells whether the server names an authority,
-// which it has kept then.
-func (a *clientAuthorities) follow(ctx context.Context, known bool, ask func(context.Context) (bool, error), otherwise []byte, log *slog.Logger) {
+// follow calls ask until it succeeds, and again when clients connect, until ctx ends. ask reports whether the server names a CA, which it
+// has stored then.
+func (a *kubeletClientCAs) follow(ctx context.Context, known bool, ask func(context.Context) (bool, error), otherwise []byte, log *slog.Logger) {
 	for wait := time.Second; ctx.Err() == nil; {
 		found, err := ask(ctx)
 		if err == nil && !found && !known {
@@ -153,13 +152,13 @@ func (a *clientAuthorities) follow(ctx context.Context, known bool, ask func(con
 		switch {
 		case err != nil:
 			if ctx.Err() == nil {
-				log.Warn("the authority of the API server's client certificate is asked for again", "err", err)
+				log.Warn("read the CA of the API server's client certificate, will retry", "err", err)
 			}
 			wait = min(2*wait, time.Minute)
 		case found:
-			known, wait, pause, called = true, time.Second, askAgainKnown, a.wanted
+			known, wait, pause, called = true, time.Second, askAgainKnown, a.connected
 		default:
-			wait, pause, called = time.Second, askAgainUnknown, a.wanted
+			wait, pause, called = time.Second, askAgainUnknown, a.connected
 		}
 		select {
 		case <-ctx.Done():
@@ -174,8 +173,8 @@ func (a *clientAuthorities) follow(ctx context.Context, known bool, ask func(con
 	}
 }
 
-// read believes what an earlier life has learned; known is false when there is nothing.
-func (a *clientAuthorities) read(file string) (known bool, err error) {
+// read loads the CA stored by an earlier run; known is false if there is none.
+func (a *kubeletClientCAs) read(file string) (known bool, err error) {
 	pem, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -186,7 +185,7 @@ func (a *clientAuthorities) read(file string) (known bool, err error) {
 	return true, a.set(pem)
 }
 
-func (a *clientAuthorities) keep(file string, pem []byte) error {
+func (a *kubeletClientCAs) keep(file string, pem []byte) error {
 	if err := a.set(pem); err != nil {
 		return fmt.Errorf("config map %s/%s: %w", metav1.NamespaceSystem, kubeletClientAuthority, err)
 	}

@@ -29,7 +29,7 @@ func TestClientAuthorityIsLearnedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		a := newClientAuthorities(x509.NewCertPool())
+		a := newKubeletClientCAs(x509.NewCertPool())
 		var asked atomic.Int64
 		var broken, upgraded atomic.Bool
 		broken.Store(true)

@@ -19,8 +19,8 @@ import (
 
 // ListenOptions say where the API is served.
 type ListenOptions struct {
-	// Bind is the address that the API listens on, 0.0.0.0 or :: for all of the machine's; empty: 127.0.0.1 and, where this machine is a
-	// node with the built-in network, the address that its pods know the machine by.
+	// Bind is the address that the API listens on; 0.0.0.0 or :: are all addresses. Empty: 127.0.0.1 and, on a node with the built-in
+	// network, the node's address in its pod network.
 	Bind string
 }
 
@@ -38,7 +38,7 @@ func (o ListenOptions) validate() error {
 	return nil
 }
 
-// bind is where the API listens first.
+// bind is the first listen address.
 func (o ListenOptions) bind() netip.Addr {
 	if ip, err := netip.ParseAddr(o.Bind); err == nil {
 		return ip
@@ -46,7 +46,7 @@ func (o ListenOptions) bind() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
-// Opens says in one line what an address other than loopback opens; "": nothing.
+// Opens is a notice about what a listen address other than loopback exposes; "": nothing.
 func (o ListenOptions) Opens() string {
 	switch ip := o.bind(); {
 	case ip.IsLoopback():
@@ -58,7 +58,7 @@ func (o ListenOptions) Opens() string {
 	}
 }
 
-// podGateway is this machine's address in its own pod network, where the API listens too, so that pods reach it while nobody else does.
+// podGateway is this machine's address in its own pod network. The API listens there too: pods reach it, other machines do not.
 func (c Config) podGateway() (netip.Addr, bool) {
 	if c.Listen.Bind != "" || c.Rootless || c.RuntimeEndpoint != "" || c.NoNode && !c.PodsBeside || len(c.PodCIDRs) == 0 {
 		return netip.Addr{}, false
@@ -66,7 +66,7 @@ func (c Config) podGateway() (netip.Addr, bool) {
 	return c.PodCIDRs[0].Masked().Addr().Next(), true
 }
 
-// endpoint is the address at which the service "kubernetes" leads to the server; invalid: there is none.
+// endpoint is the endpoint address of the Service "kubernetes"; invalid: there is none.
 func (c Config) endpoint() netip.Addr {
 	if ip, err := netip.ParseAddr(c.Services.Advertise); err == nil {
 		return ip
@@ -85,7 +85,7 @@ func (c Config) endpoint() netip.Addr {
 	return gateway
 }
 
-// openListeners takes the API's port on all addresses that it is served at.
+// openListeners listens on the API's port on all its addresses.
 func openListeners(cfg Config) (*listeners, error) {
 	first, err := listen(cfg.Listen.bind(), cfg.Port)
 	if err != nil {
@@ -108,7 +108,7 @@ func openListeners(cfg Config) (*listeners, error) {
 	return l, nil
 }
 
-// listen takes a port on an address, which this machine need not have yet.
+// listen listens on an address that this machine may not have yet.
 func listen(ip netip.Addr, port int) (net.Listener, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
@@ -132,7 +132,7 @@ func listen(ip netip.Addr, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// listeners are several that look like one. Its address is that of the first.
+// listeners combines several listeners into one. Its address is that of the first.
 type listeners struct {
 	all    []net.Listener
 	begin  sync.Once
@@ -146,7 +146,7 @@ type accepted struct {
 	err  error
 }
 
-// Accept takes the next connection of any of them.
+// Accept returns the next connection of any of them.
 func (l *listeners) Accept() (net.Conn, error) {
 	l.begin.Do(func() {
 		for _, one := range l.all {
@@ -175,7 +175,7 @@ func (l *listeners) accept(one net.Listener) {
 	}
 }
 
-// Close closes all of them. Safe to call twice.
+// Close closes all of them. It may be called twice.
 func (l *listeners) Close() error {
 	var errs []error
 	l.end.Do(func() {
@@ -187,10 +187,10 @@ func (l *listeners) Close() error {
 	return errors.Join(errs...)
 }
 
-// Addr is the first one's.
+// Addr is the first listener's address.
 func (l *listeners) Addr() net.Addr { return l.all[0].Addr() }
 
-// localURL is where a client on this machine finds what listens at a.
+// localURL is the URL by which a client on this machine reaches the listener at a.
 func localURL(a net.Addr) string {
 	at, ok := a.(*net.TCPAddr)
 	if !ok || !at.IP.IsUnspecified() {
@@ -203,7 +203,7 @@ func localURL(a net.Addr) string {
 	return "https://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
 }
 
-// union are the ranges of both, once each.
+// union returns the ranges of both without duplicates.
 func union(a, b []netip.Prefix) []netip.Prefix {
 	out := slices.Clone(a)
 	for _, r := range b {
@@ -214,7 +214,7 @@ func union(a, b []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// servingAddresses are those that the API server's certificate is for.
+// servingAddresses are the IP addresses in the API server's certificate.
 func servingAddresses(cfg Config, ranges []netip.Prefix) []net.IP {
 	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	for _, p := range cfg.PodCIDRs {

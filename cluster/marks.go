@@ -15,8 +15,7 @@ import (
 	"keelson/timeline"
 )
 
-// markSender says who sends marks: each agent tells of its own steps, and a node of its own pods. Whoever else may send some, an
-// administrator, may tell everything.
+// markSender returns who may send which marks: an agent those of its own steps, a node those of its own pods, and an administrator all.
 func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Sender {
 	steps := map[string][]mark.Step{}
 	for _, r := range table() {
@@ -37,7 +36,7 @@ func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Se
 			return s
 		}
 		s.Steps = steps[u.Name]
-		if node, ok := admission.RoleNode(u, accounts); ok { // a role beside a kubelet: of that node's pods
+		if node, ok := admission.RoleNode(u, accounts); ok { // a role on a node: marks of that node's pods
 			s.Node, s.Bound = node, func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
 			if s.Steps == nil {
 				s.Steps = []mark.Step{}
@@ -47,7 +46,7 @@ func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Se
 	}
 }
 
-// podsByUID names pods by their UID; a mirror pod by that of its static pod too, by which its kubelet knows it.
+// podsByUID maps UIDs to pods. A mirror pod is also found by the UID of its static pod, which its kubelet uses.
 func podsByUID(pods []*corev1.Pod) map[string]timeline.Pod {
 	out := make(map[string]timeline.Pod, len(pods))
 	for _, p := range pods {

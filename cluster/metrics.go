@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/metrics"
 )
 
-// clientMetrics count what the agents of this process ask of API servers, by Kubernetes' names. There is one set for the process, as
-// client-go has one place for it.
+// clientMetrics are client-go's rest_client_* metrics for the requests of this process. There is one set, because client-go has one global
+// registry.
 var clientMetrics = sync.OnceValue(func() []prometheus.Collector {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rest_client_requests_total", Help: "Number of HTTP requests, partitioned by status code, method, and host.",
@@ -27,8 +27,7 @@ var clientMetrics = sync.OnceValue(func() []prometheus.Collector {
 	return []prometheus.Collector{requests, took}
 })
 
-// electionMetrics tell which leases this process holds, by Kubernetes' names. As above, there is one set for the process, which must be
-// made before the first election begins.
+// electionMetrics are client-go's leader_election_* metrics. There is one set, created before the first election begins.
 var electionMetrics = sync.OnceValue(func() []prometheus.Collector {
 	m := electionMetric{
 		leads: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -49,19 +48,19 @@ type electionMetric struct {
 	slow  *prometheus.CounterVec
 }
 
-// NewLeaderMetric is for one election; all share the counts.
+// NewLeaderMetric returns m itself: all elections share the metrics.
 func (m electionMetric) NewLeaderMetric() leaderelection.LeaderMetric { return m }
 
-// On notes that this copy leads.
+// On records that this instance is the leader.
 func (m electionMetric) On(name string) { m.leads.WithLabelValues(name).Set(1) }
 
-// Off notes that it does not.
+// Off records that it is not.
 func (m electionMetric) Off(name string) { m.leads.WithLabelValues(name).Set(0) }
 
-// SlowpathExercised notes a renewal that had to read the lease first.
+// SlowpathExercised counts a renewal that had to read the lease first.
 func (m electionMetric) SlowpathExercised(name string) { m.slow.WithLabelValues(name).Inc() }
 
-// buildInfo tells which program this is.
+// buildInfo is the metric kubernetes_build_info.
 func buildInfo() prometheus.Collector {
 	v := versionInfo()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -77,7 +76,7 @@ func buildInfo() prometheus.Collector {
 
 type clientLatency struct{ took *prometheus.HistogramVec }
 
-// Observe notes how long a request took.
+// Observe records how long a request took.
 func (l clientLatency) Observe(_ context.Context, verb string, u url.URL, took time.Duration) {
 	l.took.WithLabelValues(verb, u.Host).Observe(took.Seconds())
 }

@@ -18,9 +18,8 @@ import (
 	"keelson/store/embed"
 )
 
-// MigrateToEtcd copies the objects of the embedded store in dir, which no instance may use, to an etcd that holds none yet, or
-// a part of just these: an interrupted copy can be done again. Keys and values stay the same, revisions do not. acceptLoss is
-// Config.AcceptDataLoss.
+// MigrateToEtcd copies the objects of the embedded store in dir to etcd. No instance may use dir. etcd must be empty or hold a part of the
+// same objects: an interrupted copy can be repeated. Keys and values are kept, revisions are not. acceptLoss is Config.AcceptDataLoss.
 func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool) (int64, error) {
 	from, to, end, err := openBoth(ctx, dir, e, acceptLoss)
 	if err != nil {
@@ -50,7 +49,7 @@ func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bo
 	return n, compare(ctx, from, to)
 }
 
-// openBoth opens both ends and locks the directory.
+// openBoth locks the directory and opens both stores.
 func openBoth(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool) (embedded, remote store.Store, end func(), err error) {
 	if _, err := os.Stat(dir.Sub("store")); err != nil {
 		return nil, nil, nil, fmt.Errorf("no embedded store in %s: %w", dir, err)
@@ -75,7 +74,7 @@ func openBoth(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool) (
 	return embedded, remote, func() { _, _, _ = remote.Close(), embedded.Close(), lock.Close() }, nil
 }
 
-// onlyCopies refuses a target that holds anything but copies of what the source holds.
+// onlyCopies returns an error if the target holds anything that the source does not.
 func onlyCopies(ctx context.Context, from, to store.Store) error {
 	_, err := backup.Walk(ctx, to, objects.Root, func(kv store.KV) error {
 		got, _, err := from.Get(ctx, kv.Key, 0)
@@ -90,7 +89,7 @@ func onlyCopies(ctx context.Context, from, to store.Store) error {
 	return err
 }
 
-// compare makes sure that both stores hold the same keys and values.
+// compare returns an error unless both stores hold the same keys and values.
 func compare(ctx context.Context, from, to store.Store) error {
 	var missing error
 	n := 0
@@ -114,8 +113,8 @@ func compare(ctx context.Context, from, to store.Store) error {
 	return nil
 }
 
-// MigrateFromEtcd makes the embedded store in dir, which must hold none, of what etcd holds at one revision. Revisions stay as
-// they are. All or nothing.
+// MigrateFromEtcd creates the embedded store in dir from the objects in etcd at one revision. Revisions are kept. It is all or nothing; a
+// store must not exist yet.
 func MigrateFromEtcd(ctx context.Context, dir DataDir, e EtcdConfig) (n int64, err error) {
 	if err := e.validate(); err != nil {
 		return 0, err
@@ -137,11 +136,11 @@ func MigrateFromEtcd(ctx context.Context, dir DataDir, e EtcdConfig) (n int64, e
 	}
 	defer func() { _ = from.Close() }()
 	if !dir.served() {
-		if err := noIdentitiesYet(string(dir)); err != nil {
+		if err := markWithoutIdentities(string(dir)); err != nil {
 			return 0, err
 		}
 	}
-	tmp := dir.Sub(migrating) // the lock makes it ours; what is there was interrupted
+	tmp := dir.Sub(migrating) // the data directory's lock protects it; its content is of an interrupted migration
 	if err := os.RemoveAll(tmp); err != nil {
 		return 0, err
 	}

@@ -19,7 +19,7 @@ import (
 // networkPolicyRole enforces NetworkPolicies on this node.
 const networkPolicyRole = "networkpolicy"
 
-// networkPolicyIdentity may read what policies speak of: a policy's peers are pods of any node, by their labels.
+// networkPolicyIdentity has the right to read what policies refer to: pods of any node, by their labels.
 func networkPolicyIdentity() roleIdentity {
 	read := func(group string, resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"get", "list", "watch"}}
@@ -35,12 +35,12 @@ func networkPolicyIdentity() roleIdentity {
 	}
 }
 
-// policyTable is the nftables table of a cluster's policies.
+// policyTable is the name of the nftables table of a cluster's network policies.
 func policyTable(dir DataDir) string { return "keelson-" + dir.ID() + "-pol" }
 
 func (s *site) networkPolicy() (run.Func, error) { return s.policies().Run, nil }
 
-// policies makes the agent once: the container runtime tells it of its pods.
+// policies creates the agent once. The container runtime calls it for each new pod.
 func (s *site) policies() *policy.Agent {
 	if s.node.policies == nil {
 		s.node.policies = policy.New(policy.Config{
@@ -50,11 +50,11 @@ func (s *site) policies() *policy.Agent {
 	return s.node.policies
 }
 
-// connected is runtime.Config.Connected.
-type connected = func(context.Context, *runtimeapi.PodSandboxConfig, []netip.Addr) error
+// podConnected is runtime.Config.Connected.
+type podConnected = func(context.Context, *runtimeapi.PodSandboxConfig, []netip.Addr) error
 
-// connected tells who enforces policies of a pod's addresses; nil: nobody here does.
-func (s *site) connected() connected {
+// connected returns the function that passes a new pod's addresses to the policy agent; nil: this process enforces no policies.
+func (s *site) connected() podConnected {
 	for _, r := range table() {
 		if r.name == networkPolicyRole && r.on(s.cfg) {
 			a := s.policies()
@@ -63,16 +63,16 @@ func (s *site) connected() connected {
 			}
 		}
 	}
-	if err := purgePolicies(context.Background(), s.dir); err != nil { // of a run that had them
+	if err := purgePolicies(context.Background(), s.dir); err != nil { // of an earlier run that enforced them
 		s.logOf(deeds.NetworkPolicy).Error("remove the rules of network policies", "err", err)
 	}
 	return nil
 }
 
-// purgePolicies takes the rules out of the kernel.
+// purgePolicies removes the nftables rules.
 func purgePolicies(_ context.Context, dir DataDir) error {
 	if os.Getuid() != 0 {
-		return nil // it had none
+		return nil // there are none
 	}
 	return policy.Purge(policyTable(dir))
 }

@@ -28,10 +28,10 @@ import (
 	"keelson/client"
 )
 
-// nodeRolesName is the Role by which nodes may request tokens for the roles beside their kubelets.
+// nodeRolesName is the Role by which nodes may request tokens for the roles that run beside their kubelets.
 const nodeRolesName = "keelson:node-roles"
 
-// accountUser is the user that a service account of kube-system is.
+// accountUser is the user name of a service account of kube-system.
 func accountUser(name string) string { return account(name)(Config{}).Name }
 
 // nodeAccountNames are the service accounts of the roles beside a kubelet.
@@ -46,9 +46,9 @@ func nodeAccountNames(rows []role) []string {
 	return out
 }
 
-// nodeAccountObjects are the accounts of the roles beside kubelets, and the right of nodes to request tokens for them. NodeRestriction
-// gives a node none but those that are bound to its own Node object. Deleting a name from the Role, with autoupdate "false", denies nodes
-// that role.
+// nodeAccountObjects are the service accounts of the roles beside kubelets, and the RBAC that lets nodes request tokens for them.
+// NodeRestriction allows a node only tokens bound to its own Node object. To deny nodes a role, delete its name from the Role and set
+// autoupdate "false".
 func nodeAccountObjects(rows []role) []runtime.Object {
 	names := nodeAccountNames(rows)
 	if len(names) == 0 {
@@ -74,7 +74,7 @@ func nodeAccountObjects(rows []role) []runtime.Object {
 		})
 }
 
-// WriteNodeRBAC writes, as YAML, what the roles of a node that works as itself need: on an API server that is not Keelson's.
+// WriteNodeRBAC writes, as YAML, the RBAC objects for the roles of a node that works as itself, on an API server that is not Keelson's.
 func WriteNodeRBAC(w io.Writer, node string) error {
 	if errs := validation.IsDNS1123Subdomain(node); len(errs) > 0 {
 		return fmt.Errorf("%q is no name of a node: %s", node, strings.Join(errs, "; "))
@@ -111,8 +111,9 @@ func WriteNodeRBAC(w io.Writer, node string) error {
 	return nil
 }
 
-// nodesReadAll are the grants of versions before 0115, by which every node read what the roles beside its kubelet read.
-func nodesReadAll(rows []role) []*rbacv1.ClusterRoleBinding {
+// oldNodeBindings are the ClusterRoleBindings of versions before decision 0115, which let every node read what the roles beside its kubelet
+// read.
+func oldNodeBindings(rows []role) []*rbacv1.ClusterRoleBinding {
 	var out []*rbacv1.ClusterRoleBinding
 	for i := range rows {
 		if r := &rows[i]; r.node && (r.bound != "" || len(r.rules) > 0) {
@@ -125,18 +126,19 @@ func nodesReadAll(rows []role) []*rbacv1.ClusterRoleBinding {
 	return out
 }
 
-// nodeAccounts connects the roles beside a kubelet of its own process: the kubelet as the node, each other role as its service account, by
-// tokens that the node requests and that are bound to the Node object. They end with it, and within an hour. A server that gives nodes no
-// such tokens, Kubernetes' or an older one of Keelson, has the roles as the node: what they may do there its administrator decides.
+// nodeAccounts creates the clients of the roles beside a kubelet in its own process: the kubelet works as the node, each other role as its
+// service account. The node requests the accounts' tokens, bound to its Node object; they expire within an hour or with that object. On a
+// server that gives nodes no such tokens (Kubernetes, an older Keelson) the roles work as the node, with the rights that its administrator
+// grants.
 type nodeAccounts struct {
 	node *client.Client
-	// anonymous is how to reach the same server without credentials.
+	// anonymous reaches the same server without credentials.
 	anonymous *rest.Config
 	name      string // the node's
 	log       *slog.Logger
 }
 
-// connect is the site's.
+// connect is the site's Connect.
 func (n nodeAccounts) connect(u *auth.User, agent string) *client.Client {
 	rows := table()
 	i := slices.IndexFunc(rows, func(r role) bool { return r.account != "" && r.user(Config{}).Name == u.Name })
@@ -146,7 +148,7 @@ func (n nodeAccounts) connect(u *auth.User, agent string) *client.Client {
 	as := rows[i].account
 	asNode, err := rest.TransportFor(n.node.Config)
 	if err != nil {
-		return n.node // it was made of the same a moment ago
+		return n.node // cannot happen: n.node has the same configuration
 	}
 	cfg := rest.AnonymousClientConfig(n.anonymous)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -162,10 +164,10 @@ func (n nodeAccounts) connect(u *auth.User, agent string) *client.Client {
 	return cl
 }
 
-// errNoToken is a server's answer that nodes get no token for a role.
+// errNoToken means that the server gives the node no token for a role.
 var errNoToken = errors.New("the API server gives the node no token")
 
-// token requests one for an account, bound to the Node object as it is now.
+// token requests a token of an account, bound to the current Node object.
 func (n nodeAccounts) token(ctx context.Context, account string) (*authenticationv1.TokenRequestStatus, error) {
 	own, err := n.node.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
 	if err != nil {
@@ -184,40 +186,40 @@ func (n nodeAccounts) token(ctx context.Context, account string) (*authenticatio
 	return &got.Status, nil
 }
 
-// nodeAccountTransport speaks as a service account, or as the node where there is no token for it.
+// nodeAccountTransport sends requests as a service account, or as the node where the server gives no token for it.
 type nodeAccountTransport struct {
 	account *accountTransport
 	asNode  http.RoundTripper
 	node    string
 	log     *slog.Logger
 
-	mu     sync.Mutex
-	again  time.Time // until then no token is asked for: there was none
-	logged time.Time
+	mu      sync.Mutex
+	retryAt time.Time // no token is requested before this time: the last request was refused
+	logged  time.Time
 }
 
 const (
-	// askTokenAgain is how long a server's refusal of a token is believed: it may be replaced by a newer one.
-	askTokenAgain = 30 * time.Second
-	// logRefusedEvery is how often the log tells of a server that refuses the role.
-	logRefusedEvery = 10 * time.Minute
+	// tokenRetry is the wait after the server refused a token. It may be upgraded meanwhile.
+	tokenRetry = 30 * time.Second
+	// refusedLogInterval is the interval at which the log repeats that the server refuses the role.
+	refusedLogInterval = 10 * time.Minute
 )
 
-// RoundTrip sends r.
+// RoundTrip implements http.RoundTripper.
 func (t *nodeAccountTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if t.mayAsk() {
-		token, err := t.account.valid(r.Context())
+	if t.mayRequest() {
+		token, err := t.account.currentToken(r.Context())
 		switch {
 		case err == nil:
 			return t.account.send(r, token)
 		case !errors.Is(err, errNoToken):
 			if r.Body != nil {
-				_ = r.Body.Close() // as a RoundTripper must
+				_ = r.Body.Close() // the contract of RoundTripper
 			}
 			return nil, err
 		}
 		t.mu.Lock()
-		t.again = time.Now().Add(askTokenAgain)
+		t.retryAt = time.Now().Add(tokenRetry)
 		t.mu.Unlock()
 	}
 	resp, err := t.asNode.RoundTrip(r)
@@ -227,17 +229,17 @@ func (t *nodeAccountTransport) RoundTrip(r *http.Request) (*http.Response, error
 	return resp, err
 }
 
-func (t *nodeAccountTransport) mayAsk() bool {
+func (t *nodeAccountTransport) mayRequest() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !time.Now().Before(t.again)
+	return !time.Now().Before(t.retryAt)
 }
 
-// logRefused says what gives the node the rights that its role has not.
+// logRefused logs how to grant the node the rights that its role lacks.
 func (t *nodeAccountTransport) logRefused(r *http.Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if now := time.Now(); now.Sub(t.logged) > logRefusedEvery {
+	if now := time.Now(); now.Sub(t.logged) > refusedLogInterval {
 		t.logged = now
 		t.log.Error("this API server gives nodes no tokens for their roles, and refuses the role as the node: bind what it needs, by hand, or switch it off",
 			"account", t.account.name, "request", r.Method+" "+r.URL.Path, "administrator", "keelson node rbac "+t.node+" | kubectl apply -f -")

@@ -232,7 +232,7 @@ func TestNodeAccounts(t *testing.T) {
 		if n := strings.Count(log.String(), "keelson node rbac one"); n != 1 {
 			t.Errorf("told %d times: %s", n, &log)
 		}
-		time.Sleep(askTokenAgain)
+		time.Sleep(tokenRetry)
 		gives = true
 		want("a newer server", "Bearer t", 2)
 		time.Sleep(47 * time.Minute)

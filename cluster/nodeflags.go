@@ -10,7 +10,7 @@ import (
 	"keelson/lib/flaggroup"
 )
 
-// flags are the kubelet's, by name and meaning.
+// flags adds the kubelet's flags. Names and meaning are the kubelet's.
 func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 	fl.IntVar(&o.KubeletPort, "kubelet-port", 0, "`PORT` of the kubelet's server (default 10250, or a free one where that is taken)")
 	fl.StringSliceVar(&o.ClusterDNS, "cluster-dns", nil, "write the DNS servers `ADDRESSES` into pods, of which the first is the service kube-dns (default: the tenth address of the services' range)")
@@ -27,7 +27,7 @@ func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 	flaggroup.Add(fl, "Kubelet eviction", o.evictionFlags)
 }
 
-// evictionFlags say when pods are evicted to protect the node.
+// evictionFlags configure node-pressure eviction.
 func (o *NodeOptions) evictionFlags(fl *pflag.FlagSet) {
 	e := &o.Eviction
 	fl.StringVar(&e.Hard, "eviction-hard", DefaultEvictionHard, "evict pods at once while less is available than `SIGNAL<VALUE,...`")

@@ -10,11 +10,10 @@ import (
 	"strings"
 )
 
-// nodeIPs are the addresses this node is known by, in the pod network's families (both while that is not known): for each the one the
-// default route would use. A machine without such a route is known by the first address of its links, one without links by the pods'
-// gateway.
+// nodeIPs are this node's addresses, one per family of the pod network (both families while that is unknown): the source address of the
+// default route, else the first address of a link, else the pods' gateway.
 func nodeIPs(cfg Config) []netip.Addr {
-	families := []bool{true, false} // IPv4?
+	families := []bool{true, false} // true: IPv4
 	if len(cfg.PodCIDRs) > 0 {
 		families = families[:0]
 		for _, p := range cfg.PodCIDRs {
@@ -23,7 +22,7 @@ func nodeIPs(cfg Config) []netip.Addr {
 	}
 	towards := cfg.serverAt
 	if bind := cfg.Listen.bind(); !towards.IsValid() && !bind.IsLoopback() && !bind.IsUnspecified() {
-		towards = bind // other machines know this one by it
+		towards = bind // other machines reach this node by it
 	}
 	var out []netip.Addr
 	for _, four := range families {
@@ -45,8 +44,7 @@ func nodeIPs(cfg Config) []netip.Addr {
 	return out
 }
 
-// sourceAddr is the address from which this machine would send to the API server on another machine, if that is of the family, else to the
-// world.
+// sourceAddr is the local address for connections to the API server on another machine, if it has that family, else to the Internet.
 func sourceAddr(four bool, server netip.Addr) netip.Addr {
 	network, to := "udp4", "192.0.2.1:9"
 	if !four {
@@ -55,21 +53,21 @@ func sourceAddr(four bool, server netip.Addr) netip.Addr {
 	if server.IsValid() && server.Is4() == four {
 		to = netip.AddrPortFrom(server, 9).String()
 	}
-	// Connecting a UDP socket sends nothing; it asks the kernel which source address it would use.
+	// Connecting a UDP socket sends nothing: the kernel only chooses the source address.
 	conn, err := (&net.Dialer{}).DialContext(context.Background(), network, to)
 	if err != nil {
 		return netip.Addr{}
 	}
 	defer func() { _ = conn.Close() }()
 	if a, ok := conn.LocalAddr().(*net.UDPAddr); ok {
-		if ip := a.AddrPort().Addr().Unmap(); mayBeNodes(ip) {
+		if ip := a.AddrPort().Addr().Unmap(); usableNodeIP(ip) {
 			return ip
 		}
 	}
 	return netip.Addr{}
 }
 
-// linkAddr is the first address of the machine's links, but for those of pod networks.
+// linkAddr is the first address on the machine's links, without those of pod networks.
 func linkAddr(four bool) netip.Addr {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -84,7 +82,7 @@ func linkAddr(four bool) netip.Addr {
 			continue
 		}
 		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() == four && mayBeNodes(p.Addr()) {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() == four && usableNodeIP(p.Addr()) {
 				return p.Addr()
 			}
 		}
@@ -92,12 +90,12 @@ func linkAddr(four bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// mayBeNodes: a link-local one is no node's, and the API server calls none.
-func mayBeNodes(ip netip.Addr) bool {
+// usableNodeIP reports whether ip can be a node's address. A link-local one cannot: the API server never calls it.
+func usableNodeIP(ip netip.Addr) bool {
 	return ip.IsValid() && !ip.IsLoopback() && !ip.IsUnspecified() && !ip.IsLinkLocalUnicast()
 }
 
-// netIPs are the addresses in net's words.
+// netIPs converts addresses to net.IP.
 func netIPs(addrs []netip.Addr) []net.IP {
 	var out []net.IP
 	for _, a := range addrs {

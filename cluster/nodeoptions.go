@@ -21,40 +21,40 @@ import (
 // DefaultEvictionHard is Kubernetes' default of --eviction-hard.
 const DefaultEvictionHard = eviction.DefaultHard
 
-// NodeOptions are what this machine's node does beside running pods: flags of the kubelet, by name and meaning. Zero is the default.
+// NodeOptions are kubelet flags, with the kubelet's names and meaning. The zero value is the default.
 type NodeOptions struct {
-	// KubeletPort is where the kubelet listens; 0: at kubeletPort, or where that is taken at a free one. The node object tells which.
+	// KubeletPort is the kubelet's port; 0: kubeletPort, or a free one when that is in use. The Node object shows it.
 	KubeletPort int
-	// ClusterDNS are the addresses of the cluster's DNS servers (the tenth of the services' range), ClusterDomain is its domain
+	// ClusterDNS are the addresses of the cluster's DNS servers (default: the tenth of the service CIDR), ClusterDomain is its domain
 	// (cluster.local).
 	ClusterDNS    []string
 	ClusterDomain string
-	// ResolvConf is the file with the node's resolvers; empty: /etc/resolv.conf, or where that names systemd-resolved's stub, the servers
-	// behind it.
+	// ResolvConf is the node's resolver configuration; empty: /etc/resolv.conf or, if that names systemd-resolved's stub, the file with its
+	// upstream servers.
 	ResolvConf string
-	// ContainerLogMaxSize is a quantity: the size at which a container's log is rotated (10Mi); negative: never.
+	// ContainerLogMaxSize is the size at which a container's log is rotated, a quantity (10Mi); negative: never.
 	ContainerLogMaxSize string
-	// Eviction are the flags --eviction-...
+	// Eviction are the flags --eviction-*.
 	Eviction eviction.Config
-	// ContainerLogMaxFiles is how many files a container's log may have (5).
+	// ContainerLogMaxFiles is the maximum number of a container's log files (5).
 	ContainerLogMaxFiles int
-	// AllowedUnsafeSysctls are kernel parameters, or prefixes that end with *, that pods may set beside the safe ones.
+	// AllowedUnsafeSysctls are unsafe sysctls that pods may set; a trailing * matches any suffix.
 	AllowedUnsafeSysctls []string
-	// ImageVerificationPolicy is imagePullCredentialsVerificationPolicy: for which images on the node a pod needs credentials that can
-	// pull them; empty: NeverVerifyPreloadedImages. ImageVerificationAllowlist is preloadedImagesVerificationAllowlist.
+	// ImageVerificationPolicy is imagePullCredentialsVerificationPolicy: for which present images a pod needs pull credentials; empty:
+	// NeverVerifyPreloadedImages. ImageVerificationAllowlist is preloadedImagesVerificationAllowlist.
 	ImageVerificationPolicy    string
 	ImageVerificationAllowlist []string
-	// NoTunnel keeps a kubelet of its own process from opening a connection by which the server reaches it.
+	// NoTunnel stops a kubelet in its own process from opening a connection by which the server reaches it.
 	NoTunnel bool
-	// Labels and Taints are those with which the node registers; a taint is KEY[=VALUE]:EFFECT.
+	// Labels and Taints are set when the node registers; a taint is KEY[=VALUE]:EFFECT.
 	Labels map[string]string
 	Taints []string
 }
 
-// kubeletPort is where Kubernetes' kubelets listen, and where tools look for them.
+// kubeletPort is the kubelet's default port in Kubernetes, where tools expect it.
 const kubeletPort = 10250
 
-// taints reads Taints.
+// taints parses Taints.
 func (o NodeOptions) taints() ([]corev1.Taint, error) {
 	var out []corev1.Taint
 	for _, text := range o.Taints {
@@ -69,16 +69,16 @@ func (o NodeOptions) taints() ([]corev1.Taint, error) {
 	return out, nil
 }
 
-// apply gives the options to a kubelet.
+// apply sets the options in a kubelet's configuration.
 func (o NodeOptions) apply(c *kubelet.Config) {
 	c.Labels, c.ResolvConf = o.Labels, o.ResolvConf
-	c.Taints, _ = o.taints() // validate has seen to them
+	c.Taints, _ = o.taints() // checked by validate
 	c.AllowedUnsafeSysctls = o.AllowedUnsafeSysctls
 	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy
 	c.PreloadedImagesVerificationAllowlist = o.ImageVerificationAllowlist
 }
 
-// containerLogs is the policy that the options say. Call it after validate.
+// containerLogs is the log rotation policy. Call it after validate.
 func (o NodeOptions) containerLogs() logrotate.Policy {
 	p, err := o.logPolicy()
 	if err != nil {
@@ -109,7 +109,7 @@ func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
 	return p, nil
 }
 
-// domain is the cluster's.
+// domain is the cluster's DNS domain.
 func (o NodeOptions) domain() string {
 	if o.ClusterDomain == "" {
 		return defaultDomain
@@ -117,8 +117,8 @@ func (o NodeOptions) domain() string {
 	return strings.ToLower(strings.Trim(o.ClusterDomain, "."))
 }
 
-// names checks what pods are told of names.
-func (o NodeOptions) names() error {
+// validateDNS validates the DNS options.
+func (o NodeOptions) validateDNS() error {
 	var errs []error
 	for _, a := range o.ClusterDNS {
 		if _, err := netip.ParseAddr(a); err != nil {
@@ -138,5 +138,5 @@ func (o NodeOptions) validate() error {
 	_, err := o.logPolicy()
 	_, thresholds := o.Eviction.Thresholds()
 	_, taints := o.taints()
-	return errors.Join(err, thresholds, taints, o.names(), kubelet.ValidateSysctls(o.AllowedUnsafeSysctls), image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
+	return errors.Join(err, thresholds, taints, o.validateDNS(), kubelet.ValidateSysctls(o.AllowedUnsafeSysctls), image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
 }

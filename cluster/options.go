@@ -16,44 +16,44 @@ import (
 	"keelson/timeline"
 )
 
-// Options are what roles can be told, whether they run together or apart. A role's row in table has its flags.
+// Options configure the roles, whether they share a process or not. A role's row in table adds its flags.
 type Options struct {
-	// Gates are those of Kubernetes' feature gates that are on.
+	// Gates are the enabled feature gates.
 	Gates gates.On
-	// API is what the API server does beside serving.
+	// API configures the API server.
 	API options.Options
 	// Listen says where the API is served.
 	Listen ListenOptions
-	// Services says where addresses and node ports of services come from.
+	// Services are the service CIDRs and the node port range.
 	Services options.Services
-	// Node says how this machine's node bounds its pods.
+	// Node configures this machine's kubelet.
 	Node NodeOptions
-	// CNI says whether plugins attach pods.
+	// CNI says whether CNI plugins attach pods.
 	CNI CNIOptions
-	// PodRoutes says how other machines' pods are reached.
+	// PodRoutes says how pods of other machines are reached.
 	PodRoutes PodRouteOptions
-	// Controllers says which controllers run, and how.
+	// Controllers selects and configures the controllers.
 	Controllers ControllerOptions
-	// Scheduler says how pods get their nodes.
+	// Scheduler configures the scheduler.
 	Scheduler SchedulerOptions
-	// DNS is what the node's DNS server is told.
+	// DNS configures the node's DNS server.
 	DNS dns.Options
-	// Proxy says which addresses serve Services.
+	// Proxy configures the service proxy.
 	Proxy proxy.Options
-	// DecisionMemory bounds, in MiB, what the API server remembers of the scheduler's last decisions; 0: the timeline's default.
+	// DecisionMemory limits, in MiB, the scheduler decisions that the API server keeps; 0: the timeline's default.
 	DecisionMemory int
-	// Without names roles that are switched off, by their choice in table.
+	// Without names roles that are disabled, by their choice in table.
 	Without []string
 }
 
-// FlagGroups are the groups of flags in the order in which help shows them: kube-apiserver's, then those of the other components.
+// FlagGroups are the groups of flags in the order of the help text: kube-apiserver's, then those of the other components.
 var FlagGroups = []string{
 	"Generic", "Etcd", "Secure serving", "Auditing", "Authentication", "Authorization", "Admission", "Traces", "Leader election",
 	"Built-in components", "Pod network", "Proxy", "DNS", "Kubelet", "Kubelet eviction", "Controllers", "Concurrent syncs",
 	"Scheduler", "Node lifecycle controller", "Attachdetach controller", "Horizontalpodautoscaling controller", "Nodeipam controller",
 }
 
-// AddFlags adds the flags of all roles, each of which sets its part of o.
+// AddFlags adds the flags of all roles. Each sets its part of o.
 func (o *Options) AddFlags(fl *pflag.FlagSet) {
 	for _, r := range table() {
 		r.addOptions(fl, o)
@@ -83,13 +83,13 @@ func (r *role) addOptions(fl *pflag.FlagSet, o *Options) {
 	}
 }
 
-// choice is the flag by which a role is switched off.
+// choice is the flag that disables a role: builtin or none.
 type choice struct {
 	name string
 	o    *Options
 }
 
-// String is the flag's value.
+// String formats the flag's value.
 func (c *choice) String() string {
 	if c.o != nil && slices.Contains(c.o.Without, c.name) {
 		return "none"
@@ -97,7 +97,7 @@ func (c *choice) String() string {
 	return "builtin"
 }
 
-// Set reads the flag's value.
+// Set parses the flag's value.
 func (c *choice) Set(text string) error {
 	c.o.Without = slices.DeleteFunc(c.o.Without, func(n string) bool { return n == c.name })
 	switch text {
@@ -110,5 +110,5 @@ func (c *choice) Set(text string) error {
 	return nil
 }
 
-// Type is how the usage text names it.
+// Type names the value in the usage text.
 func (*choice) Type() string { return "string" }

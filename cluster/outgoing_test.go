@@ -157,7 +157,7 @@ func onThisMachine(t *testing.T, address string) bool {
 // TestOutgoingIdentitiesHaveNoRightsAtHome: who makes the server call itself is nobody there, whatever headers come along.
 func TestOutgoingIdentitiesHaveNoRightsAtHome(t *testing.T) {
 	c, _ := serve(t, func(*Config) {})
-	for what, cert := range map[string]tls.Certificate{"for kubelets": c.keys.toKubelet, "for aggregated servers": c.keys.toOthers} {
+	for what, cert := range map[string]tls.Certificate{"for kubelets": c.keys.kubeletClientCert, "for aggregated servers": c.keys.frontProxyCert} {
 		leaf, err := x509.ParseCertificate(cert.Certificate[0])
 		if err != nil {
 			t.Fatal(err)
@@ -240,14 +240,14 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 	if !bytes.Equal(k.ca.CertPEM(), ca.CertPEM()) {
 		t.Error("the cluster's authority was replaced")
 	}
-	leaf, err := x509.ParseCertificate(k.toKubelet.Certificate[0])
+	leaf, err := x509.ParseCertificate(k.kubeletClientCert.Certificate[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, tt := range map[string]struct {
 		pool *x509.CertPool
 		want bool
-	}{"kubelets": {k.kubeletServing().clients.Pool(), true}, "the API server": {k.clients, false}} {
+	}{"kubelets": {k.kubeletServing().clientCAs.Pool(), true}, "the API server": {k.clientPool, false}} {
 		_, err := leaf.Verify(x509.VerifyOptions{Roots: tt.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		if (err == nil) != tt.want {
 			t.Errorf("%s: %v, want it believed: %v", what, err, tt.want)
@@ -261,7 +261,7 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := oldLeaf.Leaf.Verify(x509.VerifyOptions{Roots: k.kubeletServing().clients.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
+	if _, err := oldLeaf.Leaf.Verify(x509.VerifyOptions{Roots: k.kubeletServing().clientCAs.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
 		t.Error("kubelets still believe clients of the cluster's own authority")
 	}
 }

@@ -28,20 +28,20 @@ import (
 	"keelson/podroutes"
 )
 
-// podRoutesRole keeps the ways to the pods of other machines.
+// podRoutesRole maintains the routes to pods of other machines.
 const podRoutesRole = "pod routes"
 
-// PodRouteOptions say how other machines' pods are reached.
+// PodRouteOptions say how pods of other machines are reached.
 type PodRouteOptions struct {
-	// Mode says for whom there is a tunnel; empty: for machines that are no neighbours.
+	// Mode says which machines are reached by a tunnel; empty: those in another layer-2 network.
 	Mode mesh.Mode
-	// Port is the tunnel's; 0: the usual one. VXLAN's is the same on all machines.
+	// Port is the tunnel's UDP port; 0: the default. For VXLAN it must be the same on all machines.
 	Port int
-	// KeepAlive is how often WireGuard gives a sign of life; 0: never.
+	// KeepAlive is WireGuard's persistent keepalive interval; 0: off.
 	KeepAlive time.Duration
 }
 
-// wireGuardKeyFile has the node's private key of WireGuard, in the words of `wg genkey`.
+// wireGuardKeyFile holds the node's WireGuard private key, in the format of `wg genkey`.
 const wireGuardKeyFile = "wireguard.key"
 
 func (o *PodRouteOptions) flags(fl *pflag.FlagSet) {
@@ -51,7 +51,7 @@ func (o *PodRouteOptions) flags(fl *pflag.FlagSet) {
 	fl.DurationVar(&o.KeepAlive, "tunnel-keepalive", 0, "with --tunnel=wireguard, give the other nodes a sign of life that often: 25s where a router translates this node's address (default never)")
 }
 
-// validate checks what the flags cannot.
+// validate checks what flag parsing cannot.
 func (o PodRouteOptions) validate(c Config) error {
 	if o.Port < 0 || o.Port > 65535 {
 		return fmt.Errorf("--tunnel-port %d is no port: 1 to 65535", o.Port)
@@ -67,10 +67,10 @@ func (o PodRouteOptions) validate(c Config) error {
 
 type tunnelMode mesh.Mode
 
-// String is the flag's value.
+// String formats the flag's value.
 func (m *tunnelMode) String() string { return string(*m) }
 
-// Set reads the flag's value.
+// Set parses the flag's value.
 func (m *tunnelMode) Set(text string) error {
 	if !slices.Contains(mesh.Modes, mesh.Mode(text)) {
 		return fmt.Errorf("%q is none of %v", text, mesh.Modes)
@@ -79,16 +79,17 @@ func (m *tunnelMode) Set(text string) error {
 	return nil
 }
 
-// Type is how the usage text names it.
+// Type names the value in the usage text.
 func (*tunnelMode) Type() string { return "string" }
 
-// networkIdentity is the same on all machines of a cluster, and another for each cluster: it follows from the cluster's authority.
+// networkIdentity identifies the cluster to other machines: it is derived from the cluster's CA, so all machines of a cluster have the
+// same.
 func (s *site) networkIdentity() string {
 	sum := sha256.Sum256(s.signers.rootCA)
 	return hex.EncodeToString(sum[:16])
 }
 
-// tunnelAnnotations are what the node says about its end of the tunnel. An empty one is taken away.
+// tunnelAnnotations are the annotations of the node about its end of the tunnel. An empty value removes one.
 func (s *site) tunnelAnnotations() (map[string]string, error) {
 	out := map[string]string{podroutes.AnnotationVTEP: "", wireguard.AnnotationKey: "", wireguard.AnnotationPort: ""}
 	mode := s.cfg.PodRoutes.Mode
@@ -107,7 +108,7 @@ func (s *site) tunnelAnnotations() (map[string]string, error) {
 	return out, nil
 }
 
-// wireGuardKey is the node's private key, which is made at the first time and never leaves the directory.
+// wireGuardKey returns the node's private key. It is created once and never leaves the directory.
 func wireGuardKey(dir DataDir) (mesh.Key, error) {
 	path := dir.Sub(wireGuardKeyFile)
 	b, err := os.ReadFile(path)
@@ -124,7 +125,7 @@ func wireGuardKey(dir DataDir) (mesh.Key, error) {
 	return key, nil
 }
 
-// newWireGuardKey writes a key down, unless one has come meanwhile: that counts then.
+// newWireGuardKey stores a new key. If another process has stored one meanwhile, that one is returned.
 func newWireGuardKey(path string) ([]byte, error) {
 	key, err := wgtypes.GeneratePrivateKey()
 	if err != nil {
@@ -143,7 +144,7 @@ func newWireGuardKey(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// clusterRanges are where pods of the cluster have their addresses, as far as this node knows.
+// clusterRanges are the pod CIDRs of the cluster as far as this node knows them.
 func (s *site) clusterRanges() []netip.Prefix {
 	if known := s.cfg.Controllers.PodRanges.Cluster; len(known) > 0 {
 		return known
@@ -157,9 +158,9 @@ func (s *site) clusterRanges() []netip.Prefix {
 func (s *site) podRoutes() (run.Func, error) {
 	rt, err := s.openRuntime()
 	if err != nil || rt.pods == nil {
-		return nil, err // the network is not ours
+		return nil, err // the network is not Keelson's
 	}
-	if s.cfg.CNI.on() { // the plugins' affair; what an earlier run had goes
+	if s.cfg.CNI.on() { // plugins are responsible; remove the routes of an earlier run
 		return nil, purgePodRoutes(context.Background(), s.dir)
 	}
 	var key mesh.Key

@@ -117,7 +117,7 @@ func TestStatusOfWireGuard(t *testing.T) {
 		"WireGuard, 1 of 1 nodes": {keyed},
 		"WireGuard, 1 of 2 nodes; without a key, and not reached by those: b": {plain, keyed},
 	} {
-		if got := wireGuardWords(nodes); got != want {
+		if got := wireGuardText(nodes); got != want {
 			t.Errorf("status says %q, want %q", got, want)
 		}
 	}

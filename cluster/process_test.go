@@ -60,7 +60,7 @@ func TestProcess(t *testing.T) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	j.RoleConfig.Etcd.Servers = j.Etcd
-	j.LogTo = os.Stderr
+	j.LogOutput = os.Stderr
 	j.Ready = func() { fmt.Println("ready") }
 	var err error
 	switch j.Role {

@@ -17,13 +17,13 @@ import (
 	"keelson/proxy"
 )
 
-// proxyRole serves Services on this node.
+// proxyRole is the name of the service proxy's role.
 const proxyRole = "proxy"
 
-// serviceTable is the nftables table of Services.
+// serviceTable is the name of the nftables table of Services.
 func serviceTable(dir DataDir) string { return "keelson-" + dir.ID() + "-svc" }
 
-// proxy serves Services on this node.
+// proxy returns the part that runs the service proxy of this node.
 func (s *site) proxy() (run.Func, error) {
 	p, err := s.serviceProxy()
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *site) proxy() (run.Func, error) {
 	return p.Run, nil
 }
 
-// serviceProxy makes it once: the kubelet tells what it has written.
+// serviceProxy creates the proxy once. The kubelet asks it which rules are written.
 func (s *site) serviceProxy() (*proxy.Proxy, error) {
 	if s.node.services != nil {
 		return s.node.services, nil
@@ -46,7 +46,7 @@ func (s *site) serviceProxy() (*proxy.Proxy, error) {
 	return s.node.services, err
 }
 
-// serviceRules tells which rules of a Service are in the kernel; nil: another proxy than this process's serves them.
+// serviceRules reports which rules of a Service are in the kernel; nil: this process runs no service proxy.
 func (s *site) serviceRules() (reach.Rules, error) {
 	for _, r := range table() {
 		if r.choice == "proxy" && r.on(s.cfg) {
@@ -60,10 +60,10 @@ func (s *site) serviceRules() (reach.Rules, error) {
 	return nil, nil //nolint:nilnil // absence is an answer here
 }
 
-// paths asks this machine's kernel where packets go.
+// paths asks this machine's kernel for routes and NAT.
 type paths struct{}
 
-// Endpoint is where a connection is sent.
+// Endpoint is the endpoint to which the kernel translates a connection.
 func (paths) Endpoint(protocol corev1.Protocol, local, remote netip.AddrPort) (netip.AddrPort, bool) {
 	number := uint8(unix.IPPROTO_TCP)
 	if protocol == corev1.ProtocolUDP {
@@ -72,7 +72,7 @@ func (paths) Endpoint(protocol corev1.Protocol, local, remote netip.AddrPort) (n
 	return whereto.Endpoint(number, local, remote)
 }
 
-// Route is by which way packets leave.
+// Route is the route that packets to an address take.
 func (paths) Route(to netip.Addr) string { return whereto.Route(to) }
 
 func purgeProxy(_ context.Context, dir DataDir) error {

@@ -23,16 +23,16 @@ import (
 	"keelson/pki"
 )
 
-// removedNodes is the ConfigMap in kube-system that remembers which nodes were removed, and when: a line for each, for as long as a
-// certificate lives.
+// removedNodes is the ConfigMap in kube-system with the names of removed nodes and the times of removal. An entry is kept for the lifetime
+// of a certificate.
 const (
 	removedNodes     = "keelson-removed-nodes"
-	removedRemember  = 366 * 24 * time.Hour
-	removedEndOfPods = 5 * time.Minute
+	removedNodeTTL   = 366 * 24 * time.Hour
+	removedNodeGrace = 5 * time.Minute
 )
 
-// noteRemoved remembers that a node is removed now: certificates that it was given before are worth nothing from then on.
-func noteRemoved(ctx context.Context, cl kubernetes.Interface, name string, now time.Time) error {
+// recordRemoved records that a node is removed now. Its earlier certificates are invalid from then on.
+func recordRemoved(ctx context.Context, cl kubernetes.Interface, name string, now time.Time) error {
 	maps := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	data := map[string]any{name: now.UTC().Format(time.RFC3339)}
 	had, err := maps.Get(ctx, removedNodes, metav1.GetOptions{})
@@ -46,8 +46,8 @@ func noteRemoved(ctx context.Context, cl kubernetes.Interface, name string, now 
 		return fmt.Errorf("remember that node %s is removed: %w", name, err)
 	default:
 		for other, text := range had.Data {
-			if at, err := time.Parse(time.RFC3339, text); other != name && (err != nil || now.Sub(at) > removedRemember) {
-				data[other] = nil // its certificates have ended
+			if at, err := time.Parse(time.RFC3339, text); other != name && (err != nil || now.Sub(at) > removedNodeTTL) {
+				data[other] = nil // its certificates have expired
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func noteRemoved(ctx context.Context, cl kubernetes.Interface, name string, now 
 	return nil
 }
 
-// removedAt tells when a node was removed.
+// removedAt returns a function that tells when a node was removed.
 func removedAt(r *apiserver.Reader) func(context.Context, string) (time.Time, bool) {
 	return func(ctx context.Context, node string) (time.Time, bool) {
 		obj, err := r.Get(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), metav1.NamespaceSystem, removedNodes)
@@ -74,16 +74,17 @@ func removedAt(r *apiserver.Reader) func(context.Context, string) (time.Time, bo
 	}
 }
 
-// unlessRemoved authenticates by certificate, but not nodes that have been removed since theirs was issued. For a while they may still hear
-// that their pods are to end; they are marked, and NodeRestriction lets them neither register nor have other certificates.
-type unlessRemoved struct {
+// removedNodeCheck authenticates by certificate, but rejects a node whose certificate was issued before the node was removed. For
+// removedNodeGrace such a node may still watch that its pods end; it is marked, and NodeRestriction lets it neither register nor get
+// certificates.
+type removedNodeCheck struct {
 	next    auth.Authenticator
 	removed func(ctx context.Context, node string) (time.Time, bool)
 	now     func() time.Time
 }
 
-// Authenticate is an auth.Authenticator's.
-func (a unlessRemoved) Authenticate(r *http.Request) (*auth.User, bool, error) {
+// Authenticate implements auth.Authenticator.
+func (a removedNodeCheck) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	u, ok, err := a.next.Authenticate(r)
 	if !ok || err != nil {
 		return u, ok, err
@@ -96,7 +97,7 @@ func (a unlessRemoved) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	switch {
 	case !gone || !pki.Issued(r.TLS.PeerCertificates[0]).Before(at):
 		return u, true, nil
-	case a.now().Sub(at) > removedEndOfPods:
+	case a.now().Sub(at) > removedNodeGrace:
 		return nil, false, fmt.Errorf("%w: node %s was removed from the cluster at %s, after its certificate was issued", authn.ErrUnauthorized, node, at.Format(time.RFC3339))
 	}
 	u.Annotations = map[string]string{admission.RemovedNode: at.Format(time.RFC3339)}

@@ -45,7 +45,7 @@ func TestCertificatesOfRemovedNodes(t *testing.T) {
 		{"another node", auth.User{Name: "system:node:two", Groups: nodes}, -time.Hour, time.Hour, false, true},
 		{"no node", auth.User{Name: "system:node:one"}, -time.Hour, time.Hour, false, true},
 	} {
-		a := unlessRemoved{
+		a := removedNodeCheck{
 			next: knows{c.user}, now: func() time.Time { return removed.Add(c.now) },
 			removed: func(_ context.Context, node string) (time.Time, bool) { return removed, node == "one" },
 		}
@@ -69,12 +69,12 @@ func TestCertificatesOfRemovedNodes(t *testing.T) {
 func TestNoteRemoved(t *testing.T) {
 	cl, now := clienttest.New(), time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for name, at := range map[string]time.Time{"old": now.Add(-400 * 24 * time.Hour), "new": now.Add(-time.Hour)} {
-		if err := noteRemoved(t.Context(), cl, name, at); err != nil {
+		if err := recordRemoved(t.Context(), cl, name, at); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 2 {
-		if err := noteRemoved(t.Context(), cl, "one", now); err != nil {
+		if err := recordRemoved(t.Context(), cl, "one", now); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -33,14 +33,14 @@ import (
 	"keelson/pki"
 )
 
-// toIssuers reaches the issuers of tokens by the server's door.
+// toIssuers calls token issuers through the server's outbound door.
 func toIssuers(door *outbound.Door) authn.Via {
 	return func(conf *tls.Config) http.RoundTripper {
 		return door.Observe("token issuer", door.Transport(outbound.Options{Target: outbound.Configured, TLS: conf, HTTP2: true}))
 	}
 }
 
-// throughDoor reaches webhooks by the server's door, which is asked for at each request: it may be made later.
+// throughDoor calls webhooks through the server's outbound door. door is called at each request, because the door is created later.
 func throughDoor(door func() *outbound.Door) remote.Via {
 	return remote.Via{
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -56,12 +56,11 @@ type requests func(*http.Request) (*http.Response, error)
 
 func (f requests) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// requestParts builds what authenticates, authorizes and admits requests, over the server's own objects. told is called when the authorities
-// of clients are others.
-func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files, told func(context.Context) error) func(*apiserver.Reader) (apiserver.Parts, error) {
+// requestParts builds authentication, authorization and admission over the server's own objects. told is called when the client CAs change.
+func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files, onCAChange func(context.Context) error) func(*apiserver.Reader) (apiserver.Parts, error) {
 	return func(r *apiserver.Reader) (apiserver.Parts, error) {
 		webhooks := throughDoor(r.Outbound)
-		believed, err := opts.Tokens.Config(k.tokens)
+		believed, err := opts.Tokens.Config(k.tokenSigner)
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
@@ -74,7 +73,7 @@ func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admi
 			return apiserver.Parts{}, err
 		}
 		authenticators, err := opts.Authentication.New(files, options.Own{
-			Authenticators: []auth.Authenticator{unlessRemoved{k.clientCertificates(opts, files, told), removedAt(r), time.Now}, tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)}},
+			Authenticators: []auth.Authenticator{removedNodeCheck{k.clientCertificates(opts, files, onCAChange), removedAt(r), time.Now}, tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)}},
 			Tokens:         tokens, Certificates: k.serving, Webhooks: webhooks, Issuers: toIssuers(r.Outbound()),
 		})
 		if err != nil {
@@ -106,9 +105,9 @@ func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admi
 	}
 }
 
-// clientCertificates accept the clients of the cluster's own authority and of those in the client CA file.
-func (k *keys) clientCertificates(o *options.Options, files *configreload.Files, told func(context.Context) error) *authn.Certificates {
-	c := authn.NewCertificates(k.clients)
+// clientCertificates accepts client certificates of the cluster's CA and of --client-ca-file.
+func (k *keys) clientCertificates(o *options.Options, files *configreload.Files, onCAChange func(context.Context) error) *authn.Certificates {
+	c := authn.NewCertificates(k.clientPool)
 	if o.Authentication.ClientCAFile == "" {
 		return c
 	}
@@ -124,12 +123,12 @@ func (k *keys) clientCertificates(o *options.Options, files *configreload.Files,
 		c.SetRoots(roots)
 		k.serving.SetClientCAs("clients", both)
 		k.clientCA = pem
-		return told(ctx)
+		return onCAChange(ctx)
 	})
 	return c
 }
 
-// reviewer answers TokenReviews with whatever all of them know.
+// reviewer answers TokenReviews with all authenticators.
 func reviewer(tokens *authn.Tokens, all []auth.Authenticator) authn.Reviewer {
 	var others []auth.Authenticator
 	for _, a := range all {
@@ -141,8 +140,8 @@ func reviewer(tokens *authn.Tokens, all []auth.Authenticator) authn.Reviewer {
 	return authn.Reviewer{Tokens: tokens, Others: others}
 }
 
-// issuerDocuments let others check service-account tokens: they are what OpenID Connect discovery asks for. Inside the cluster the
-// issuer's name leads here.
+// issuerDocuments serves OpenID Connect discovery, so that others can verify service-account tokens. Inside the cluster the issuer's host
+// name resolves to this server.
 func issuerDocuments(tokens *authn.Tokens) (map[string]http.Handler, error) {
 	configuration, keys := tokens.Discovery()
 	out := map[string]http.Handler{}
@@ -159,13 +158,13 @@ func issuerDocuments(tokens *authn.Tokens) (map[string]http.Handler, error) {
 		out[d.path] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", d.media)
 			w.Header().Set("Cache-Control", "public, max-age=3600")
-			_, _ = w.Write(b) // a client that left is nobody's error
+			_, _ = w.Write(b) // the client may be gone
 		})
 	}
 	return out, nil
 }
 
-// rbacGuards keep users from granting what they do not hold.
+// rbacGuards prevent privilege escalation: a user grants only rights that the user has.
 func rbacGuards(e authz.Escalation) map[schema.GroupResource]apiserver.Guard {
 	out := map[schema.GroupResource]apiserver.Guard{}
 	for _, resource := range rbacResources {
@@ -176,7 +175,7 @@ func rbacGuards(e authz.Escalation) map[schema.GroupResource]apiserver.Guard {
 
 var rbacResources = []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"}
 
-// followRBAC keeps the authorizer's rules in step with the stored ones.
+// followRBAC updates the authorizer's rules from the stored objects.
 func followRBAC(rbac *authz.RBAC) []apiserver.Follower {
 	var out []apiserver.Follower
 	for _, resource := range rbacResources {

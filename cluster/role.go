@@ -19,63 +19,64 @@ import (
 	"keelson/lib/run"
 )
 
-// role is one part of a cluster: a row of table. What is not filled in it does not have.
+// role is one part of a cluster: a row of table. An unset field means that the role does not have it.
 type role struct {
-	// name is how progress, errors and needs call it.
+	// name identifies the role in progress output, errors and needs.
 	name string
-	// needs are the roles that must be ready before it starts, where they are in the same process.
+	// needs are the roles in the same process that must be ready first.
 	needs []string
-	// node roles belong to a real node: they run beside its kubelet, in `keelson up` and in `keelson kubelet`.
+	// node roles run on a real node beside its kubelet, in `keelson up` and in `keelson kubelet`.
 	node bool
-	// in tells whether a cluster of that configuration has it; nil: each has. Node roles need not ask for a real node.
+	// in reports whether a cluster with that configuration has the role; nil: always. Node roles need not check for a real node.
 	in func(Config) bool
-	// choice makes the role one that users can switch off, by the flag --CHOICE=none.
+	// choice is the flag that disables the role: --CHOICE=none.
 	choice string
 	roleIdentity
-	// make builds it. A nil Func: there is nothing to do.
+	// make builds the role. A nil Func: there is nothing to run.
 	make func(*site) (run.Func, error)
-	// purge removes what it had in the kernel, after its process has ended: `keelson down` calls it. Nothing there is no error.
+	// purge removes the role's kernel objects after its process has ended; `keelson down` calls it. If nothing is there, that is no error.
 	purge func(ctx context.Context, dir DataDir) error
-	// options are its flags wherever it runs.
+	// options adds the flags that the role has in every process.
 	options func(fl *pflag.FlagSet, o *Options)
 	roleCommand
 }
 
-// roleIdentity is the user as whom a role works.
+// roleIdentity is the user as which a role works, with its rights.
 type roleIdentity struct {
 	user func(Config) *auth.User
-	// agent names it in the server's log.
+	// agent is the client's name in the server's log.
 	agent string
-	// file.kubeconfig below pki/ is its way to the server from a process of its own.
+	// file.kubeconfig below pki/ is the kubeconfig of the role in a process of its own.
 	file string
-	// account is the service account of kube-system as which it works beside a kubelet of its own process (nodeAccounts).
+	// account is the service account in kube-system as which the role works beside a kubelet in another process than the server
+	// (nodeAccounts).
 	account string
-	// bound is a cluster role of Kubernetes that the user and the account get; rules are what they may do otherwise, as the
-	// cluster role keelson:NAME. Neither: Kubernetes has bound the user already.
+	// bound is a ClusterRole of Kubernetes that is bound to the user and the account. rules are further rights, as the ClusterRole
+	// keelson:NAME. Neither: Kubernetes' bootstrap policy binds the user.
 	bound string
 	rules []rbacv1.PolicyRule
-	// steps are the marks that it may send.
+	// steps are the marks that the role may send.
 	steps []mark.Step
 }
 
 // roleCommand is a role as a process of its own.
 type roleCommand struct {
 	word, short string
-	// example is how it is typed, for its help.
+	// example is the command line in the help text.
 	example string
-	// flags are those that it has in this process only, beside options.
+	// flags adds the flags that the role has only in a process of its own.
 	flags func(fl *pflag.FlagSet, r *RoleConfig)
-	// prepare sets what a file that a flag names says; nil: there is none.
+	// prepare applies the configuration file that a flag names; nil: there is none.
 	prepare func(r *RoleConfig) error
-	// metrics are those of the role itself; nil: it has none.
+	// metrics are the role's own collectors; nil: none.
 	metrics func() []prometheus.Collector
-	// config is what it was started with, and the name under which it tells of that; nil: it does not.
+	// config returns what /configz serves; nil: nothing.
 	config func(r RoleConfig) (name string, of settings)
-	// run is the process's life; nil: alone.
+	// run runs the process; nil: alone.
 	run func(ctx context.Context, r RoleConfig) error
 }
 
-// on tells whether a cluster of that configuration has the role.
+// on reports whether a cluster with that configuration has the role.
 func (r *role) on(cfg Config) bool {
 	switch {
 	case r.node && !cfg.realNode(), r.choice != "" && slices.Contains(cfg.Without, r.choice):
@@ -84,14 +85,14 @@ func (r *role) on(cfg Config) bool {
 	return r.in == nil || r.in(cfg)
 }
 
-// realNode tells whether this machine is a node.
+// realNode reports whether this machine is a node.
 func (c Config) realNode() bool { return !c.Rootless && !c.NoNode }
 
-// waves are the rows that want takes, in the order in which they start: each wave once the one before is ready.
+// waves are the rows selected by want, in start order: each wave starts when the one before is ready.
 func waves(rows []role, want func(*role) bool) [][]role {
 	depth := map[string]int{}
 	var out [][]role
-	for _, r := range rows { // needs stand above
+	for _, r := range rows { // table lists needs first
 		if !want(&r) {
 			continue
 		}
@@ -110,7 +111,7 @@ func waves(rows []role, want func(*role) bool) [][]role {
 	return out
 }
 
-// grants are what the roles' users get beside what Kubernetes gives them.
+// grants are the RBAC objects for the roles' users, in addition to Kubernetes' bootstrap policy.
 func grants(rows []role) []runtime.Object {
 	var out []runtime.Object
 	for i := range rows {
@@ -144,7 +145,7 @@ type Role struct {
 	row                  role
 }
 
-// Roles are all of them.
+// Roles lists all of them.
 func Roles() []Role {
 	var out []Role
 	for _, r := range table() {
@@ -155,7 +156,7 @@ func Roles() []Role {
 	return out
 }
 
-// RunRole runs the role whose command is word as this process, until ctx ends.
+// RunRole runs the role whose command is word in this process until ctx ends.
 func RunRole(ctx context.Context, word string, cfg RoleConfig) error {
 	for _, r := range Roles() {
 		if r.Name == word {
@@ -165,7 +166,7 @@ func RunRole(ctx context.Context, word string, cfg RoleConfig) error {
 	return fmt.Errorf("there is no role %q", word)
 }
 
-// AddFlags adds the role's flags, and for a kubelet those of the other roles of a node.
+// AddFlags adds the role's flags; for the kubelet also those of the other roles of a node.
 func (r Role) AddFlags(fl *pflag.FlagSet, cfg *RoleConfig) {
 	if r.row.file != "" {
 		fl.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "how to reach the API server (default: pki/"+r.row.file+".kubeconfig in the data directory)")
@@ -183,7 +184,7 @@ func (r Role) AddFlags(fl *pflag.FlagSet, cfg *RoleConfig) {
 	}
 }
 
-// Run runs the role as this process, until ctx ends.
+// Run runs the role in this process until ctx ends.
 func (r Role) Run(ctx context.Context, cfg RoleConfig) error {
 	if r.row.run != nil {
 		return r.row.run(ctx, cfg)

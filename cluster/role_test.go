@@ -110,9 +110,9 @@ func TestChoice(t *testing.T) {
 func TestGrants(t *testing.T) {
 	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list"}}}
 	got := grants([]role{
-		{name: "proxy", node: true, roleIdentity: roleIdentity{user: is("system:kube-proxy"), account: "keelson-proxy", bound: "system:node-proxier"}},
+		{name: "proxy", node: true, roleIdentity: roleIdentity{user: userNamed("system:kube-proxy"), account: "keelson-proxy", bound: "system:node-proxier"}},
 		{name: "dns", roleIdentity: roleIdentity{user: account("keelson-dns"), account: "keelson-dns", rules: rules}},
-		{name: "scheduler", roleIdentity: roleIdentity{user: is("system:kube-scheduler")}},
+		{name: "scheduler", roleIdentity: roleIdentity{user: userNamed("system:kube-scheduler")}},
 	})
 	var text []string
 	for _, obj := range got {

@@ -11,7 +11,7 @@ import (
 	"keelson/lib/flaggroup"
 )
 
-// Flags of roles as processes of their own. Those that they have everywhere are beside what they set.
+// Flags of roles in processes of their own. The flags that a role has everywhere are defined beside the options that they set.
 
 func apiServerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.IntVar(&r.Port, "port", 6443, "port of the API; 0 picks a free one")
@@ -19,7 +19,7 @@ func apiServerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	AcceptDataLossFlag(fl, &r.AcceptDataLoss)
 }
 
-// AddFlags adds the flags that say where etcd is.
+// AddFlags adds the flags of the etcd client.
 func (e *EtcdConfig) AddFlags(fl *pflag.FlagSet) { flaggroup.Add(fl, "Etcd", e.flags) }
 
 func (e *EtcdConfig) flags(fl *pflag.FlagSet) {
@@ -34,7 +34,7 @@ func AcceptDataLossFlag(fl *pflag.FlagSet, accept *bool) {
 	fl.BoolVar(accept, "accept-data-loss", false, "go on if the embedded store lacks writes that it had acknowledged")
 }
 
-// agentFlags are those of a role that kube-controller-manager or kube-scheduler is in Kubernetes.
+// agentFlags are the flags of a role that is kube-controller-manager or kube-scheduler in Kubernetes.
 func agentFlags(lease string, port int) func(*pflag.FlagSet, *RoleConfig) {
 	return func(fl *pflag.FlagSet, r *RoleConfig) {
 		flaggroup.Add(fl, "Leader election", func(fl *pflag.FlagSet) { leaderFlags(lease)(fl, r) })
@@ -52,7 +52,7 @@ func controllerManagerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.Bool("use-service-account-credentials", true, "without effect: each controller acts as its service account")
 }
 
-// leaderFlags are those of a role of which several copies may run and agree by lease.
+// leaderFlags configure leader election of a role by the given lease.
 func leaderFlags(lease string) func(*pflag.FlagSet, *RoleConfig) {
 	return func(fl *pflag.FlagSet, r *RoleConfig) {
 		e := &r.Election
@@ -74,7 +74,7 @@ func kubeletFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	mirrorFlag(fl, r)
 }
 
-// nodeNameFlag is for roles that must know on which node they are.
+// nodeNameFlag is for roles that must know on which node they run.
 func nodeNameFlag(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.StringVar(&r.NodeName, "node-name", "", "name of this node (default: the host's name)")
 }
@@ -83,8 +83,8 @@ func mirrorFlag(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.StringArrayVar(&r.Mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`")
 }
 
-// namesFlags are those of a DNS server that has no kubelet beside it.
-func namesFlags(fl *pflag.FlagSet, r *RoleConfig) {
+// dnsFlags are the flags of a DNS server without a kubelet in its process.
+func dnsFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	nodeNameFlag(fl, r)
 	fl.StringSliceVar(&r.Node.ClusterDNS, "cluster-dns", nil, "`ADDRESS` of the service kube-dns (default: 10.96.0.10)")
 	fl.StringVar(&r.Node.ClusterDomain, "cluster-domain", defaultDomain, "names of the cluster end with `DOMAIN`")

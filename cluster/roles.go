@@ -28,37 +28,37 @@ import (
 	"keelson/timeline"
 )
 
-// RoleConfig is one part of the cluster run as a process of its own.
+// RoleConfig configures one role in a process of its own.
 type RoleConfig struct {
 	DataDir DataDir
-	// Kubeconfig is how an agent reaches the server; empty: the one that the API server wrote below the data directory.
+	// Kubeconfig is the agent's kubeconfig; empty: the one that the API server wrote below the data directory.
 	Kubeconfig string
 	Port       int
 	NodeName   string
-	// Bootstrap is a kubeconfig with a bootstrap token: a kubelet then gets its certificates through the Certificates API, and renews them.
+	// Bootstrap is a kubeconfig with a bootstrap token: the kubelet then requests and renews its certificates by the Certificates API.
 	Bootstrap string
-	// ClientCA is a file of the authorities that vouch for who calls a kubelet; empty: the cluster's.
+	// ClientCA is the client CA file of the kubelet; empty: the cluster's CA.
 	ClientCA        string
 	RuntimeEndpoint string
 	Mirrors         []string
-	// Listen is where the runtime serves CRI: unix:///PATH.
+	// Listen is the runtime's CRI socket: unix:///PATH.
 	Listen  string
 	Verbose bool
-	// Cleanup removes what the role left in the kernel, in place of running it.
+	// Cleanup removes the role's kernel objects and does not run it.
 	Cleanup bool
 	Etcd    EtcdConfig
 	// AcceptDataLoss is Config.AcceptDataLoss.
 	AcceptDataLoss bool
-	// LogTo takes the log; nil discards it.
-	LogTo io.Writer
+	// LogOutput receives the log; nil discards it.
+	LogOutput io.Writer
 	Options
-	// Election is how controllers and schedulers of which several run agree on one that works.
+	// Election configures leader election of controllers or scheduler.
 	Election ElectionOptions
-	// Serving is what controllers and schedulers serve of themselves.
+	// Serving configures the health and metrics port of controllers or scheduler.
 	Serving AgentServing
-	// Signing are the keys that controllers sign with.
+	// Signing are the keys with which controllers sign.
 	Signing Signing
-	// Ready is called once the part serves.
+	// Ready is called once the role serves.
 	Ready func()
 }
 
@@ -67,14 +67,14 @@ func (r RoleConfig) log() *slog.Logger {
 	if r.Verbose {
 		level = slog.LevelDebug
 	}
-	to := r.LogTo
+	to := r.LogOutput
 	if to == nil {
 		to = io.Discard
 	}
 	return slog.New(log.Fold(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level})))
 }
 
-// config is a cluster's of which the role is a part.
+// config returns a cluster configuration with the role's settings.
 func (r RoleConfig) config() (Config, error) {
 	cfg := Default()
 	cfg.DataDir, cfg.Verbose, cfg.RuntimeEndpoint, cfg.Options = r.DataDir, r.Verbose, r.RuntimeEndpoint, r.Options
@@ -105,7 +105,7 @@ func runAPIServer(ctx context.Context, r RoleConfig) error {
 	return c.Run(ctx, r.Ready)
 }
 
-// alone runs a role that needs nothing but a server, reached by kubeconfig, which need not be Keelson's.
+// alone runs a role that needs only an API server, reached by kubeconfig; it need not be Keelson's.
 func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if row.prepare != nil {
 		if err := row.prepare(&r); err != nil {
@@ -124,7 +124,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	of := agentState{dog: r.Election.watch()}
+	of := agentState{watchdog: r.Election.watch()}
 	if row.metrics != nil {
 		of.metrics = row.metrics()
 	}
@@ -154,7 +154,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	return run.Together(nil, append(serve, run.Part{Name: row.name, Run: work}, forward)...)(ctx, r.Ready)
 }
 
-// connect makes an agent's client, and a recorder whose marks travel to the server.
+// connect creates an agent's client, and a recorder that sends marks to the server.
 func (r RoleConfig) connect(file, agent string) (*client.Client, *mark.Recorder, run.Part, error) {
 	rest, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig(file))
 	if err != nil {
@@ -196,7 +196,7 @@ const (
 	schedulerChoice = "scheduler"
 )
 
-// mirrors reads the mirrors' flags.
+// mirrors parses the --image-mirror flags.
 func (r RoleConfig) mirrors() (map[string]string, error) {
 	out := map[string]string{}
 	for _, m := range r.Mirrors {
@@ -215,11 +215,11 @@ func runKubelet(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	if r.Bootstrap == "" && r.Kubeconfig == "" && exists(cfg.DataDir.Sub(joinFile)) { // it has joined before
-		r.Bootstrap = cfg.DataDir.Sub(joinFile)
+	if r.Bootstrap == "" && r.Kubeconfig == "" && exists(cfg.DataDir.Sub(joinKubeconfig)) { // the node has joined before
+		r.Bootstrap = cfg.DataDir.Sub(joinKubeconfig)
 	}
 	cfg.serverAt = r.serverAt()
-	bare := cfg.DataDir.bare()
+	bare := cfg.DataDir.empty()
 	dir, err := cfg.DataDir.Prepare()
 	if err != nil {
 		return err
@@ -243,12 +243,12 @@ func runKubelet(ctx context.Context, r RoleConfig) error {
 	return g.Run(ctx, r.Ready)
 }
 
-// serverAt is the address of an API server on another machine; invalid: it is on this one, or known by a name.
+// serverAt is the API server's address; invalid: it is on this machine, or only a host name is known.
 func (r RoleConfig) serverAt() netip.Addr {
 	for _, file := range []string{r.kubeconfig("kubelet"), r.Bootstrap} {
 		to, err := loadIfThere(file)
 		if to == nil || err != nil {
-			continue // who reads it for its content says what is wrong
+			continue // the code that loads the kubeconfig reports the error
 		}
 		u, err := url.Parse(to.Host)
 		if err != nil {
@@ -261,8 +261,7 @@ func (r RoleConfig) serverAt() netip.Addr {
 	return netip.Addr{}
 }
 
-// kubeletParts are what runKubelet runs: the roles of a node. A node that has yet to get its certificate learns its range of pod
-// addresses, and is built, when it has it.
+// kubeletParts are the roles of a node. A node without a certificate gets one first, then its pod CIDRs, and is built then.
 func (r RoleConfig) kubeletParts(ctx context.Context, cfg Config, dir DataDir) (g *run.Group, release func(), err error) {
 	cert, err := r.kubeletCertificates(cfg, dir)
 	if err != nil {
@@ -284,15 +283,15 @@ func (r RoleConfig) kubeletParts(ctx context.Context, cfg Config, dir DataDir) (
 	return g, func() {}, nil
 }
 
-// nodeSite is what the roles of a node with these certificates share, but for how they reach the server.
+// nodeSite collects what the roles of a node share, except how they reach the server.
 func (r RoleConfig) nodeSite(cfg Config, dir DataDir, cert kubeletCertificates) *site {
 	return &site{
 		cfg: cfg, dir: dir, log: r.log(), signers: signers{rootCA: cert.ca},
-		node: nodeSite{nodePlace: nodePlace{own: serverHere(cert.rest.Host)}, serving: cert.serving, podGroup: network.GroupOf(dir.ID())},
+		node: nodeSite{nodeEnv: nodeEnv{reserved: serverHere(cert.rest.Host)}, serving: cert.serving, podGroup: network.GroupOf(dir.ID())},
 	}
 }
 
-// nodeParts are the roles of a node that has its certificates. release gives its range of pod addresses back.
+// nodeParts are the roles of a node that has its certificates. release gives up the claim on its pod CIDRs.
 func (r RoleConfig) nodeParts(ctx context.Context, cfg Config, dir DataDir, cert kubeletCertificates, wait time.Duration) (*run.Group, func(), error) {
 	cl, marks, forward, err := r.connectTo(cert.rest, "kubelet")
 	if err != nil {
@@ -307,8 +306,8 @@ func (r RoleConfig) nodeParts(ctx context.Context, cfg Config, dir DataDir, cert
 	s.marks = marks
 	s.connect = nodeAccounts{node: cl, anonymous: cert.anonymous, name: cfg.NodeName, log: r.log().With(deeds.Key, deeds.Cluster)}.connect
 	beside := []run.Part{forward}
-	if cert.learn != nil {
-		beside = append(beside, run.Part{Name: "client authorities", Run: cert.learn})
+	if cert.learnClientCAs != nil {
+		beside = append(beside, run.Part{Name: "client authorities", Run: cert.learnClientCAs})
 	}
 	g := &run.Group{}
 	if err := s.build(g, nil, func(r *role) bool { return r.node }, beside, "runtime", "kubelet"); err != nil {

@@ -21,8 +21,8 @@ func runtimeFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	mirrorFlag(fl, r)
 }
 
-// runRuntime runs the built-in container runtime with its pod network and nothing else, and serves CRI v1 on a unix socket: for crictl,
-// for critest, and for a kubelet that is not Keelson's. Containers outlive it; `keelson down` ends them.
+// runRuntime runs the built-in container runtime with its pod network, and serves CRI v1 on a Unix socket, for crictl, critest and other
+// kubelets. Containers outlive it; `keelson down` ends them.
 func runRuntime(ctx context.Context, r RoleConfig) error {
 	socket, ok := strings.CutPrefix(r.Listen, "unix://")
 	if !ok || !filepath.IsAbs(socket) {

@@ -31,25 +31,25 @@ import (
 	"keelson/scheduler/policy/objects"
 )
 
-// SchedulerOptions say how the scheduler schedules.
+// SchedulerOptions configure the scheduler.
 type SchedulerOptions struct {
-	// ConfigFile holds a KubeSchedulerConfiguration; empty: all is as by default.
+	// ConfigFile holds a KubeSchedulerConfiguration; empty: the default.
 	ConfigFile string
-	// Check has the process judge a file with a KubeSchedulerConfiguration or SchedulingPolicies, and end.
+	// Check makes the process validate a file with a KubeSchedulerConfiguration or SchedulingPolicies, and exit.
 	Check string
-	// PrintCRD has the process print what defines scheduling policies, and end.
+	// PrintCRD makes the process print the CRD of scheduling policies, and exit.
 	PrintCRD bool
 }
 
-// PolicyManifest defines SchedulingPolicy.
+// PolicyManifest is the CustomResourceDefinition of SchedulingPolicy.
 func PolicyManifest() []byte { return policy.Manifest }
 
-// policyChecks have the server refuse a SchedulingPolicy whose expressions do not compile.
+// policyChecks make the server reject a SchedulingPolicy whose expressions do not compile.
 func policyChecks() map[schema.GroupVersionResource]crd.Check {
 	return map[schema.GroupVersionResource]crd.Check{policy.Resource: objects.Check}
 }
 
-// CheckScheduling judges a file with a KubeSchedulerConfiguration, or with SchedulingPolicies, and says what is in it.
+// CheckScheduling validates a file with a KubeSchedulerConfiguration or with SchedulingPolicies. what summarizes its content.
 func CheckScheduling(path string) (what string, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -98,7 +98,7 @@ func schedulerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.BoolVar(&r.Scheduler.PrintCRD, "print-crd", false, "print what defines SchedulingPolicy, for kubectl apply -f -, and exit")
 }
 
-// read returns the file's content with what it says; without a file what holds by default.
+// read returns the file's content and the parsed configuration; without a file the default.
 func (o SchedulerOptions) read() ([]byte, *schedulerconfig.Configuration, error) {
 	if o.ConfigFile == "" {
 		return nil, schedulerconfig.Default(), nil
@@ -111,8 +111,8 @@ func (o SchedulerOptions) read() ([]byte, *schedulerconfig.Configuration, error)
 	return b, c, err
 }
 
-// takeSchedulerFile sets what the scheduler's file says of a process of its own, unless a flag says something else.
-func takeSchedulerFile(r *RoleConfig) error {
+// applySchedulerFile applies the scheduler's configuration file to a process of its own. Flags take precedence.
+func applySchedulerFile(r *RoleConfig) error {
 	if r.Scheduler.ConfigFile == "" {
 		return nil
 	}
@@ -145,22 +145,22 @@ func takeSchedulerFile(r *RoleConfig) error {
 	return nil
 }
 
-// schedulerLife runs schedulers one after another: a new one each time that the configuration's file changes. A scheduler keeps nothing
-// that the next could miss.
-type schedulerLife struct {
+// reloadingScheduler runs schedulers one after another: it starts a new one each time the configuration file changes. A scheduler has no state
+// that the next one needs.
+type reloadingScheduler struct {
 	cfg  scheduler.Config
 	path string // empty: there is no file
 	log  *slog.Logger
 
 	mu     sync.Mutex
-	last   []byte // what the file held last, right or wrong
+	last   []byte // the last content of the file, valid or not
 	next   *scheduler.Scheduler
-	change context.CancelFunc // ends the one that runs
+	change context.CancelFunc // ends the running scheduler
 }
 
-// newSchedulerLife checks the configuration.
-func newSchedulerLife(cfg scheduler.Config, o SchedulerOptions) (*schedulerLife, error) {
-	l := &schedulerLife{cfg: cfg, path: o.ConfigFile, log: cfg.Log}
+// newReloadingScheduler loads and checks the configuration.
+func newReloadingScheduler(cfg scheduler.Config, o SchedulerOptions) (*reloadingScheduler, error) {
+	l := &reloadingScheduler{cfg: cfg, path: o.ConfigFile, log: cfg.Log}
 	b, c, err := o.read()
 	if err != nil {
 		return nil, err
@@ -169,8 +169,8 @@ func newSchedulerLife(cfg scheduler.Config, o SchedulerOptions) (*schedulerLife,
 	return l, l.use(c)
 }
 
-// use has a scheduler made by c run next.
-func (l *schedulerLife) use(c *schedulerconfig.Configuration) error {
+// use creates the scheduler with configuration c that runs next.
+func (l *reloadingScheduler) use(c *schedulerconfig.Configuration) error {
 	cfg := l.cfg
 	cfg.Configuration = c
 	s, err := scheduler.New(cfg)
@@ -189,8 +189,8 @@ func (l *schedulerLife) use(c *schedulerconfig.Configuration) error {
 	return nil
 }
 
-// look reads the file again.
-func (l *schedulerLife) look() {
+// refreshing reads the file again.
+func (l *reloadingScheduler) look() {
 	b, c, err := SchedulerOptions{ConfigFile: l.path}.read()
 	if b != nil && bytes.Equal(b, l.last) {
 		return
@@ -200,14 +200,14 @@ func (l *schedulerLife) look() {
 		err = l.use(c)
 	}
 	if err != nil {
-		l.log.Error("scheduler configuration is not read again, what the file held before stays in use", "file", l.path, "error", err)
+		l.log.Error("reload scheduler configuration, the previous one stays in use", "file", l.path, "error", err)
 		return
 	}
-	l.log.Info("scheduler configuration read again", "file", l.path)
+	l.log.Info("scheduler configuration reloaded", "file", l.path)
 }
 
 // run schedules until ctx ends.
-func (l *schedulerLife) run(ctx context.Context, ready func()) error {
+func (l *reloadingScheduler) run(ctx context.Context, ready func()) error {
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -215,7 +215,7 @@ func (l *schedulerLife) run(ctx context.Context, ready func()) error {
 	if l.path != "" {
 		watching.Go(func() {
 			if err := linux.WatchFile(ctx, l.path, l.look); err != nil && ctx.Err() == nil {
-				l.log.Error("cannot follow the scheduler's configuration", "file", l.path, "error", err)
+				l.log.Error("watch the scheduler configuration file", "file", l.path, "error", err)
 			}
 		})
 	}
@@ -231,8 +231,8 @@ func (l *schedulerLife) run(ctx context.Context, ready func()) error {
 	}
 }
 
-// begin returns the scheduler to run, and until when.
-func (l *schedulerLife) begin(ctx context.Context) (*scheduler.Scheduler, context.Context, error) {
+// begin returns the scheduler to run, and the context that ends it.
+func (l *reloadingScheduler) begin(ctx context.Context) (*scheduler.Scheduler, context.Context, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	term, change := context.WithCancel(ctx)
@@ -241,6 +241,6 @@ func (l *schedulerLife) begin(ctx context.Context) (*scheduler.Scheduler, contex
 	if l.next = nil; s != nil {
 		return s, term, nil
 	}
-	s, err := scheduler.New(l.cfg) // another term with what is in use
+	s, err := scheduler.New(l.cfg) // another term with the same configuration
 	return s, term, err
 }

@@ -67,7 +67,7 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	})
 	said := make(chan string, 100)
 	log := slog.New(toldLog{slog.DiscardHandler, said})
-	life, err := newSchedulerLife(scheduler.Config{Client: &client.Client{Interface: c}, Log: log}, SchedulerOptions{ConfigFile: path})
+	life, err := newReloadingScheduler(scheduler.Config{Client: &client.Client{Interface: c}, Log: log}, SchedulerOptions{ConfigFile: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestSchedulerFileAndFlags(t *testing.T) {
 	}
 	r := RoleConfig{Election: ElectionOptions{LeaseDuration: 50 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, Name: schedulerLease}}
 	r.Scheduler.ConfigFile = path
-	if err := takeSchedulerFile(&r); err != nil {
+	if err := applySchedulerFile(&r); err != nil {
 		t.Fatal(err)
 	}
 	e := r.Election
@@ -142,7 +142,7 @@ func TestSchedulerConfigFlag(t *testing.T) {
 			continue
 		}
 		for _, flag := range []string{"--config", "--scheduler-config"} {
-			r := RoleConfig{DataDir: DataDir(t.TempDir()), LogTo: io.Discard}
+			r := RoleConfig{DataDir: DataDir(t.TempDir()), LogOutput: io.Discard}
 			fl := pflag.NewFlagSet("", pflag.ContinueOnError)
 			role.AddFlags(fl, &r)
 			if err := fl.Parse([]string{flag, path}); err != nil {

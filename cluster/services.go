@@ -10,15 +10,15 @@ import (
 	"keelson/apiserver/servicealloc"
 )
 
-// settled are options.Services as the API server takes them. advertise is the endpoint of the service "kubernetes", host and port; "": that
-// of the listener.
-type settled struct {
+// serviceSettings is options.Services as resolved for the API server. advertise is the endpoint of the Service "kubernetes", host and port; "": the
+// listener's.
+type serviceSettings struct {
 	ranges    []netip.Prefix
 	nodePorts servicealloc.PortRange
 	advertise string
 }
 
-func (c Config) settle(listener net.Listener) (s settled, err error) {
+func (c Config) serviceSettings(listener net.Listener) (s serviceSettings, err error) {
 	if s.ranges, err = c.Services.Ranges(); err != nil {
 		return s, err
 	}

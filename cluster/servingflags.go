@@ -12,10 +12,9 @@ import (
 	"keelson/apiserver/options"
 )
 
-// flags are those about what a role serves of itself; they are those of kube-controller-manager and kube-scheduler, by name and
-// meaning.
+// flags adds the flags of the secure port. Names and meaning are those of kube-controller-manager and kube-scheduler.
 func (o *AgentServing) flags(fl *pflag.FlagSet, port int) {
-	o.Port, o.Elsewhere = port, true
+	o.Port, o.FallbackPort = port, true
 	fl.Var(securePort{o}, "secure-port", "serve health and metrics over HTTPS on this port; 0: do not. Where it is not given and the usual one is taken, a free one")
 	o.Bind = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	fl.Var((*address)(&o.Bind), "bind-address", "and on this `ADDRESS`")
@@ -26,13 +25,13 @@ func (o *AgentServing) flags(fl *pflag.FlagSet, port int) {
 	fl.StringVar(&o.AuthzKubeconfig, "authorization-kubeconfig", "", "kubeconfig `FILE` of the API server that knows what callers may (default: that of --kubeconfig)")
 	options.AddNegated(fl, &o.NoProfiling, "profiling", "serve profiles below /debug/pprof/")
 	fl.StringVar(&o.MinTLS, "tls-min-version", "", "the oldest `VERSION` of TLS that callers may speak: VersionTLS12 or VersionTLS13 (default VersionTLS12)")
-	fl.StringSliceVar(&o.Open, "authorization-always-allow-paths", slices.Clone(healthPaths), "`PATHS` that everybody may ask for, separated by commas; a * at the end stands for whatever follows")
+	fl.StringSliceVar(&o.AlwaysAllow, "authorization-always-allow-paths", slices.Clone(healthPaths), "`PATHS` that everybody may ask for, separated by commas; a * at the end stands for whatever follows")
 }
 
-// securePort is a port that was chosen by hand, which no other takes the place of.
+// securePort is the flag --secure-port. An explicit port has no fallback.
 type securePort struct{ o *AgentServing }
 
-// String is the flag's value.
+// String formats the flag's value.
 func (p securePort) String() string {
 	if p.o == nil {
 		return "0"
@@ -40,25 +39,25 @@ func (p securePort) String() string {
 	return fmt.Sprint(p.o.Port)
 }
 
-// Set reads the flag's value.
+// Set parses the flag's value.
 func (p securePort) Set(text string) error {
-	p.o.Elsewhere = false
+	p.o.FallbackPort = false
 	if _, err := fmt.Sscanf(text, "%d", &p.o.Port); err != nil || fmt.Sprint(p.o.Port) != text {
 		return fmt.Errorf("%q is not a port", text)
 	}
 	return nil
 }
 
-// Type is how the usage text names it.
+// Type names the value in the usage text.
 func (securePort) Type() string { return "int" }
 
-// address is an IP address.
+// address is an IP address flag.
 type address netip.Addr
 
-// String is the flag's value.
+// String formats the flag's value.
 func (a *address) String() string { return netip.Addr(*a).String() }
 
-// Set reads the flag's value.
+// Set parses the flag's value.
 func (a *address) Set(text string) error {
 	x, err := netip.ParseAddr(text)
 	if err != nil {
@@ -68,5 +67,5 @@ func (a *address) Set(text string) error {
 	return nil
 }
 
-// Type is how the usage text names it.
+// Type names the value in the usage text.
 func (*address) Type() string { return "ip" }

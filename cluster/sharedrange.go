@@ -14,7 +14,7 @@ import (
 	"keelson/network"
 )
 
-// SharedServices says that another cluster on this machine has cluster IPs of these Services' ranges; empty: none has.
+// SharedServices is a warning that another cluster on this machine uses the same service CIDRs; empty: none does.
 func (c *Cluster) SharedServices() string {
 	if c.cfg.Rootless || c.cfg.NoNode {
 		return ""
@@ -22,7 +22,7 @@ func (c *Cluster) SharedServices() string {
 	return sharedServices(c.dir, c.cfg.keptServices)
 }
 
-// sharedServices are the words for it. What cannot be read is not told: a kernel without nftables has no other cluster.
+// sharedServices is that warning for the directory's cluster. Errors are ignored: a kernel without nftables has no other cluster.
 func sharedServices(dir DataDir, ranges []netip.Prefix) string {
 	if os.Getuid() != 0 {
 		return ""
@@ -31,25 +31,26 @@ func sharedServices(dir DataDir, ranges []netip.Prefix) string {
 	if len(tables) == 0 {
 		return ""
 	}
-	return sharedWords(ranges, clustersOf(tables, directoriesInUse("/proc")), func(r netip.Prefix) bool {
+	return sharedServicesText(ranges, clustersOf(tables, directoriesInUse("/proc")), func(r netip.Prefix) bool {
 		others, err := network.SharedServices(dir.ID(), []netip.Prefix{r})
 		return err == nil && len(others) == 0
 	})
 }
 
-// sharedWords say who gets the packets: the kernel asks the table first that was made last. free tells whether no cluster serves addresses of a range.
-func sharedWords(ranges []netip.Prefix, clusters []string, free func(netip.Prefix) bool) string {
+// sharedServicesText is the warning's text; the kernel evaluates the table that was created last first. free reports whether no cluster serves
+// addresses of a range.
+func sharedServicesText(ranges []netip.Prefix, clusters []string, free func(netip.Prefix) bool) string {
 	flag := "--service-cluster-ip-range"
 	if others, ok := otherRanges(ranges, free); ok {
-		flag += "=" + strings.Join(texts(others), ",")
+		flag += "=" + strings.Join(prefixStrings(others), ",")
 	}
 	return fmt.Sprintf("another cluster on this machine has Services in %s too (%s): what the machine itself and pods of the host network send to a "+
 		"cluster IP, also to the DNS server, reaches the cluster that was started last. Pods with addresses of their own are not concerned. "+
 		"Services keep the range of a cluster's first start: one that starts anew gets another by `keelson up %s`",
-		strings.Join(texts(ranges), ","), strings.Join(clusters, ", "), flag)
+		strings.Join(prefixStrings(ranges), ","), strings.Join(clusters, ", "), flag)
 }
 
-// clustersOf names the clusters of these tables by their data directories, of which a table's name has a hash.
+// clustersOf names the clusters of nftables tables by their data directories. A table's name contains a hash of the directory.
 func clustersOf(tables []string, directories []DataDir) []string {
 	var out []string
 	for _, t := range tables {
@@ -63,8 +64,8 @@ func clustersOf(tables []string, directories []DataDir) []string {
 	return out
 }
 
-// mostLooked is how many descriptors of a process are looked at: the locks of a data directory are among its first.
-const mostLooked = 256
+// maxDescriptors limits the descriptors examined per process. The lock of a data directory is among the first.
+const maxDescriptors = 256
 
 // directoriesInUse are the data directories that processes of this machine have locked.
 func directoriesInUse(proc string) []DataDir {
@@ -73,9 +74,9 @@ func directoriesInUse(proc string) []DataDir {
 	for _, dir := range processes {
 		f, err := os.Open(dir)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
-		names, _ := f.Readdirnames(mostLooked)
+		names, _ := f.Readdirnames(maxDescriptors)
 		_ = f.Close()
 		for _, name := range names {
 			target, err := os.Readlink(filepath.Join(dir, name))
@@ -91,7 +92,7 @@ func directoriesInUse(proc string) []DataDir {
 	return out
 }
 
-// otherRanges are those that Services may have in place of these: of the same size, one for each that another cluster has addresses of.
+// otherRanges are free ranges of the same size, one for each range of which another cluster has addresses.
 func otherRanges(ranges []netip.Prefix, free func(netip.Prefix) bool) ([]netip.Prefix, bool) {
 	const tries = 16
 	var out []netip.Prefix
@@ -99,7 +100,7 @@ func otherRanges(ranges []netip.Prefix, free func(netip.Prefix) bool) ([]netip.P
 		found := free(r)
 		for i := 0; i < tries && !found; i++ {
 			var ok bool
-			if r, ok = behind(r); !ok || !r.Addr().IsPrivate() {
+			if r, ok = nextRange(r); !ok || !r.Addr().IsPrivate() {
 				return nil, false
 			}
 			found = free(r)
@@ -112,8 +113,8 @@ func otherRanges(ranges []netip.Prefix, free func(netip.Prefix) bool) ([]netip.P
 	return out, true
 }
 
-// behind is the range of the same size that comes next; there is none behind the last.
-func behind(r netip.Prefix) (netip.Prefix, bool) {
+// nextRange is the next range of the same size; ok is false after the last.
+func nextRange(r netip.Prefix) (netip.Prefix, bool) {
 	b := r.Masked().Addr().AsSlice()
 	for at := r.Bits() - 1; at >= 0; at-- {
 		bit := byte(1) << (7 - at%8)

@@ -27,7 +27,7 @@ func TestSharedWords(t *testing.T) {
 		for r := range strings.SplitSeq(ranges, ",") {
 			list = append(list, netip.MustParsePrefix(r))
 		}
-		got := sharedWords(list, []string{"data directory /a"}, free)
+		got := sharedServicesText(list, []string{"data directory /a"}, free)
 		for _, w := range []string{want, "Services in " + ranges + " too (data directory /a)", "reaches the cluster that was started last"} {
 			if !strings.Contains(got, w) {
 				t.Errorf("%s: no %q in %q", ranges, w, got)

@@ -14,22 +14,21 @@ import (
 	"keelson/pki"
 )
 
-// Signing are kube-controller-manager's flags about the keys that it signs with. The zero value are those of the data directory, where it
-// has any.
+// Signing holds kube-controller-manager's flags for signing keys. The zero value uses the keys of the data directory, if it has any.
 type Signing struct {
-	// TokenKeyFile has the key that the tokens in secrets are signed with.
+	// TokenKeyFile holds the key that signs service-account tokens in secrets.
 	TokenKeyFile string
-	// RootCAFile is what pods trust the API server by; empty: what the kubeconfig trusts it by.
+	// RootCAFile is the CA bundle by which pods verify the API server; empty: the kubeconfig's.
 	RootCAFile string
-	// All signs for every signer. By are authorities of one signer each: where one is named, signers without one sign nothing.
+	// All signs for every signer name. By holds a CA per signer name; if one is set, signers without one sign nothing.
 	All AuthorityFiles
 	By  map[string]*AuthorityFiles
 }
 
-// AuthorityFiles are an authority's certificate and key.
+// AuthorityFiles are the certificate and key files of a CA.
 type AuthorityFiles struct{ Cert, Key string }
 
-// signerFlags are the middles of the flags --cluster-signing-X-cert-file and -key-file.
+// signerFlags are the middle parts of the flags --cluster-signing-X-cert-file and -key-file.
 var signerFlags = []struct{ signer, middle string }{
 	{certv1.KubeletServingSignerName, "kubelet-serving-"},
 	{certv1.KubeAPIServerClientKubeletSignerName, "kubelet-client-"},
@@ -53,7 +52,7 @@ func (o *Signing) flags(fl *pflag.FlagSet) {
 
 func (f AuthorityFiles) none() bool { return f == AuthorityFiles{} }
 
-// check reads the files as they will be read for each certificate. middle is that of their flags.
+// check reads the files as for each certificate. middle is the middle part of their flags.
 func (f AuthorityFiles) check(middle string) error {
 	if f.none() {
 		return nil
@@ -68,7 +67,7 @@ func (f AuthorityFiles) check(middle string) error {
 	return nil
 }
 
-// validate returns one sentence per thing that is wrong.
+// validate returns one sentence for each error.
 func (o Signing) validate() error {
 	errs := []error{o.All.check("")}
 	for _, f := range signerFlags {
@@ -84,7 +83,7 @@ func (o Signing) validate() error {
 	return errors.Join(errs...)
 }
 
-// authorities are those that the flags name; nil: they name none.
+// authorities are the CAs that the flags name; nil: none.
 func (o Signing) authorities() map[string]func() (*pki.Authority, error) {
 	var out map[string]func() (*pki.Authority, error)
 	for _, f := range signerFlags {
@@ -103,7 +102,7 @@ func (o Signing) authorities() map[string]func() (*pki.Authority, error) {
 	return out
 }
 
-// signers are the keys that the flags name, else those of the data directory, which has none beside a server on another machine.
+// signers are the keys that the flags name, else those of the data directory. A machine without an API server has none there.
 func (r RoleConfig) signers(to *rest.Config) (s signers, err error) {
 	if s.rootCA, err = r.Signing.rootCA(to); err != nil {
 		return s, err
@@ -124,7 +123,7 @@ func (r RoleConfig) signers(to *rest.Config) (s signers, err error) {
 	return s, nil
 }
 
-// own takes what the data directory has.
+// reserved takes the keys of the data directory.
 func (s *signers) own(dir DataDir) error {
 	ids, err := openIdentities(dir)
 	if err != nil {
@@ -140,7 +139,7 @@ func (s *signers) own(dir DataDir) error {
 	return err
 }
 
-// rootCA is what pods trust the API server by.
+// rootCA is the CA bundle by which pods verify the API server.
 func (o Signing) rootCA(to *rest.Config) ([]byte, error) {
 	if o.RootCAFile != "" {
 		return pki.ReadAuthorities(o.RootCAFile, "--root-ca-file")
@@ -148,7 +147,7 @@ func (o Signing) rootCA(to *rest.Config) ([]byte, error) {
 	return rootCA(to)
 }
 
-// rootCA is what a kubeconfig trusts the API server by.
+// rootCA is the CA bundle of a kubeconfig.
 func rootCA(to *rest.Config) ([]byte, error) {
 	c := rest.CopyConfig(to)
 	if err := rest.LoadTLSFiles(c); err != nil {

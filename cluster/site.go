@@ -27,30 +27,30 @@ import (
 	"keelson/store"
 )
 
-// site is where roles are built: what those of one process share.
+// site is what the roles of one process share; its methods build them.
 type site struct {
 	cfg   Config
 	dir   DataDir
 	marks *mark.Recorder
 	log   *slog.Logger
-	// connect makes the client of a user, by its name in the server's log.
+	// connect creates the client of a user; the second argument is its name in the server's log.
 	connect Connect
-	// election is how copies agree on one that works. patient copies wait for another turn when they lose theirs, others end.
-	election ElectionOptions
-	patient  bool
-	signers  signers
-	server   *serverSite // nil where the API server is in another process
-	node     nodeSite
+	// election configures leader election. patient instances wait for another term when they lose the lease, others end.
+	election  ElectionOptions
+	waitAgain bool
+	signers   signers
+	server    *serverSite // nil if the API server runs in another process
+	node      nodeSite
 }
 
-// signers are the keys that controllers sign with, and the authority that pods know the server by. The first two may be nil.
+// signers are the controllers' signing keys, and the CA by which pods verify the API server. The first two may be nil.
 type signers struct {
 	tokens      crypto.Signer
 	authorities map[string]func() (*pki.Authority, error)
 	rootCA      []byte
 }
 
-// serverSite is what belongs to an API server in this process.
+// serverSite belongs to the API server in this process.
 type serverSite struct {
 	assembled
 	c     *Cluster
@@ -59,27 +59,27 @@ type serverSite struct {
 
 // nodeSite is what the roles of a real node share.
 type nodeSite struct {
-	nodePlace
+	nodeEnv
 	serving kubeletServing
-	runtime *nodeRuntime // nil until it is asked for
-	// podGroup is the group of the links to the node's pods; 0 where another process has them, whose data directory may be another.
+	runtime *nodeRuntime // nil until first used
+	// podGroup is the link group of the node's pods; 0 if another process has them, whose data directory may differ.
 	podGroup uint32
-	// policies enforces NetworkPolicies; nil until it is asked for.
+	// policies enforces NetworkPolicies; nil until first used.
 	policies *policy.Agent
-	// services serves Services; nil until it is asked for.
+	// services is the service proxy; nil until first used.
 	services *proxy.Proxy
 }
 
-// client connects a role as its user.
+// client creates the client of a role's user.
 func (s *site) client(r roleIdentity) *client.Client {
 	return s.connect(r.user(s.cfg), r.agent+"/"+KubernetesVersion)
 }
 
-// logOf is the log of a component.
+// logOf returns the log of a component.
 func (s *site) logOf(component string) *slog.Logger { return s.log.With(deeds.Key, component) }
 
-// build adds to g the roles of this process that want takes. Roles of one wave start together; names are those of the waves, the last
-// one that of all further ones. beside starts with the first wave.
+// build adds the roles selected by want to g. The roles of one wave start together. names are the names of the waves; the last one is that
+// of all further waves. beside starts with the first wave.
 func (s *site) build(g *run.Group, started func(string, time.Duration), want func(*role) bool, beside []run.Part, names ...string) error {
 	for i, wave := range waves(table(), func(r *role) bool { return want(r) && r.on(s.cfg) }) {
 		var parts []run.Part
@@ -124,7 +124,7 @@ func (s *site) containerRuntime() (run.Func, error) {
 	return rt.run, nil
 }
 
-// openRuntime connects to, or makes, the node's container runtime once.
+// openRuntime connects to, or creates, the node's container runtime once.
 func (s *site) openRuntime() (*nodeRuntime, error) {
 	if s.node.runtime != nil {
 		return s.node.runtime, nil
@@ -133,30 +133,30 @@ func (s *site) openRuntime() (*nodeRuntime, error) {
 	if err != nil {
 		return nil, err
 	}
-	for what, addr := range s.node.own {
+	for what, addr := range s.node.reserved {
 		rt.reserve(addr, what)
 	}
 	s.node.runtime = &rt
 	return &rt, nil
 }
 
-// controllers is one copy of the controllers, or one that waits for its turn.
+// controllers returns the controllers, which wait to become the leader where there is an election.
 func (s *site) controllers() (run.Func, error) {
 	cfg := s.controllerConfig()
 	if s.election.Off {
 		return func(ctx context.Context, ready func()) error { return runControllers(ctx, cfg, ready) }, nil
 	}
-	return elected(cfg.Clients(""), s.election.election(controllersLease), s.patient, cfg.Log, func(ctx context.Context) error { return runControllers(ctx, cfg, func() {}) }), nil
+	return elected(cfg.Clients(""), s.election.election(controllersLease), s.waitAgain, cfg.Log, func(ctx context.Context) error { return runControllers(ctx, cfg, func() {}) }), nil
 }
 
-// controllerConfig is what the controllers of this process work with.
+// controllerConfig is the configuration of this process's controllers.
 func (s *site) controllerConfig() controllers.Config {
 	options := s.cfg.Controllers
 	if s.server != nil {
 		if len(options.PodRanges.Cluster) == 0 {
 			options.PodRanges.Cluster = []netip.Prefix{defaultClusterCIDR}
 		}
-		options.PodRanges.Reserved, _ = s.cfg.Services.Ranges() // Validate has seen to them
+		options.PodRanges.Reserved, _ = s.cfg.Services.Ranges() // checked by Validate
 	}
 	return controllers.Config{
 		Clients: func(name string) *client.Client {
@@ -170,19 +170,19 @@ func (s *site) controllerConfig() controllers.Config {
 	}
 }
 
-// scheduler is one copy of the scheduler, or one that waits for its turn.
+// scheduler returns the scheduler, which waits to become the leader where there is an election.
 func (s *site) scheduler() (run.Func, error) {
 	cfg := scheduler.Config{
 		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Gates: s.cfg.Gates, Marks: s.marks, Log: s.logOf(deeds.Scheduler),
 	}
-	if !s.election.Off && !s.patient {
+	if !s.election.Off && !s.waitAgain {
 		cfg.LeaderElect, cfg.Election = true, s.election.election(schedulerLease)
 	}
-	life, err := newSchedulerLife(cfg, s.cfg.Scheduler)
+	life, err := newReloadingScheduler(cfg, s.cfg.Scheduler)
 	if err != nil {
 		return nil, err
 	}
-	if !s.election.Off && s.patient {
+	if !s.election.Off && s.waitAgain {
 		return elected(cfg.Client, s.election.election(schedulerLease), true, cfg.Log, func(ctx context.Context) error { return life.run(ctx, func() {}) }), nil
 	}
 	return life.run, nil
@@ -218,13 +218,13 @@ func (s *site) kubelet() (run.Func, error) {
 	}
 	cfg, dir := s.cfg, s.dir
 	kc := kubelet.Config{
-		NodeName: cfg.NodeName, Client: s.connect(theNode(cfg), "kubelet/"+KubernetesVersion), Runtime: rt.client,
+		NodeName: cfg.NodeName, Client: s.connect(nodeUser(cfg), "kubelet/"+KubernetesVersion), Runtime: rt.client,
 		RootDir: dir.Sub("kubelet"), VolumesDir: dir.Sub("volumes"), LogDir: dir.Sub("logs"),
 		Address: netip.IPv4Unspecified(), Port: cmp.Or(cfg.Node.KubeletPort, kubeletPort), Elsewhere: cfg.Node.KubeletPort == 0, Listening: rt.keepKubelet, NodeIPs: nodeIPs(cfg),
-		TLS: s.node.serving.tls, ClientCA: s.node.serving.clients.Pool, AllowedNames: []string{kubeletClientUser},
-		PodCIDRs: texts(cfg.PodCIDRs), Annotations: annotations, ClusterDomain: cfg.Node.domain(), ClusterDNS: cfg.podResolvers(), StaticPodDir: dir.Sub("manifests"),
+		TLS: s.node.serving.tls, ClientCA: s.node.serving.clientCAs.Pool, AllowedNames: []string{kubeletClientUser},
+		PodCIDRs: prefixStrings(cfg.PodCIDRs), Annotations: annotations, ClusterDomain: cfg.Node.domain(), ClusterDNS: cfg.podResolvers(), StaticPodDir: dir.Sub("manifests"),
 		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true,
-		LeaseInterval: s.node.lease, Version: KubernetesVersion, Paths: paths{}, Rules: rules, Marks: s.marks, Log: s.logOf(deeds.Kubelet),
+		LeaseInterval: s.node.renew, Version: KubernetesVersion, Paths: paths{}, Rules: rules, Marks: s.marks, Log: s.logOf(deeds.Kubelet),
 	}
 	cfg.Node.apply(&kc)
 	parts := []run.Part{{Name: kubeletRole}}

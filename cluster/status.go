@@ -26,29 +26,29 @@ import (
 	"keelson/simulate"
 )
 
-// Status is what `keelson status` shows. Pid is 0 when nothing runs; Problem is set when the API does not answer.
+// Status is what `keelson status` shows. Pid is 0 if nothing runs; Problem is set if the API does not answer.
 type Status struct {
 	Pid               int
 	URL               string
 	Problem           string
 	Nodes, NodesReady int
 	Pods, PodsRunning int
-	// MemoryMB is the resident memory now, PeakMB the most that it was, which most often was during the start.
+	// MemoryMB is the resident memory, PeakMB its maximum, which is usually reached during the start.
 	MemoryMB, PeakMB int
-	// Firewalls say of each foreign chain that drops by policy where pods' packets pass, whether it is opened for them. Only root sees
-	// them.
+	// Firewalls has a line for each foreign nftables chain with policy drop in the path of pod traffic, and whether it lets the pods'
+	// packets pass. Only root sees it.
 	Firewalls []string
-	// Services says that another cluster on this machine has cluster IPs of the same ranges; empty: none has. Only root sees it.
+	// Services warns that another cluster on this machine uses the same service CIDRs; empty: none does. Only root sees it.
 	Services string
-	// CNI is the network of CNI plugins in use, or why none is; empty: the built-in network attaches pods.
+	// CNI is the CNI network in use, or why none is; empty: the built-in network.
 	CNI string
-	// WireGuard says which nodes encrypt what they send to each other's pods; empty: none does.
+	// WireGuard says which nodes encrypt their pod traffic; empty: none.
 	WireGuard string
-	// Components are those of the control plane that are not known to be healthy, with why.
+	// Components are the unhealthy components of the control plane, with the reason.
 	Components []string
 }
 
-// ReadStatus asks the instance that runs on dir, if one does.
+// ReadStatus asks the instance that runs on dir, if any.
 func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	pid, err := dir.Running()
 	if err != nil || pid == 0 {
@@ -56,7 +56,7 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	}
 	s := Status{Pid: pid, Firewalls: firewalls(dir)}
 	s.MemoryMB, s.PeakMB = residentMB(pid)
-	if ranges, err := rememberedRanges(dir.named().Sub(serviceRangeFile)); err == nil {
+	if ranges, err := readRanges(dir.named().Sub(serviceRangeFile)); err == nil {
 		s.Services = sharedServices(dir.named(), ranges)
 	}
 	if s.CNI, err = cni.Said(dir.named().Sub("cni")); err != nil {
@@ -66,12 +66,12 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	if err != nil {
 		return s, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	s.URL, cfg.WarningHandler = cfg.Host, rest.NoWarnings{} // that component statuses are old is no news to whom asks for a status
+	s.URL, cfg.WarningHandler = cfg.Host, rest.NoWarnings{} // hides the deprecation warning of componentstatuses
 	c, err := client.Remote(cfg, "keelson-status/"+KubernetesVersion)
 	if err != nil {
 		return s, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	nodes, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err == nil {
@@ -88,23 +88,23 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	return s, nil
 }
 
-// statusPatience is how long a server may be silent before that is its status.
-const statusPatience = 5 * time.Second
+// statusTimeout is how long a server may take before its status is that it does not answer.
+const statusTimeout = 5 * time.Second
 
-// problem words why the API does not answer.
+// problem describes why the API does not answer.
 func problem(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Sprintf("it has been silent for %s; the process is stopped or overloaded (`keelson logs`)", statusPatience)
+		return fmt.Sprintf("it has been silent for %s; the process is stopped or overloaded (`keelson logs`)", statusTimeout)
 	}
 	return err.Error()
 }
 
-// firewalls are what Status tells of them. What cannot be read is not told.
+// firewalls fills Status.Firewalls. Errors are ignored.
 func firewalls(dir DataDir) []string {
 	if os.Getuid() != 0 {
 		return nil
 	}
-	found, _ := network.Firewalls(dir.named().ID()) // a kernel without nftables has none
+	found, _ := network.Firewalls(dir.named().ID()) // an error: a kernel without nftables has none
 	var out []string
 	for _, f := range found {
 		out = append(out, f.String())
@@ -112,7 +112,7 @@ func firewalls(dir DataDir) []string {
 	return out
 }
 
-// unhealthy says of components of the control plane what is wrong. What cannot be asked is not told: older servers have no such objects.
+// unhealthy lists unhealthy components of the control plane. Errors are ignored: older servers have no ComponentStatus objects.
 func unhealthy(ctx context.Context, c kubernetes.Interface) []string {
 	all, err := c.CoreV1().ComponentStatuses().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -131,7 +131,7 @@ func unhealthy(ctx context.Context, c kubernetes.Interface) []string {
 
 func (s *Status) count(nodes *corev1.NodeList, pods *corev1.PodList) {
 	s.Nodes, s.Pods = len(nodes.Items), len(pods.Items)
-	s.WireGuard = wireGuardWords(nodes.Items)
+	s.WireGuard = wireGuardText(nodes.Items)
 	for i := range nodes.Items {
 		for _, c := range nodes.Items[i].Status.Conditions {
 			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
@@ -146,8 +146,8 @@ func (s *Status) count(nodes *corev1.NodeList, pods *corev1.PodList) {
 	}
 }
 
-// wireGuardWords leave fake nodes out: they have no ranges of pods.
-func wireGuardWords(nodes []corev1.Node) string {
+// wireGuardText describes which nodes encrypt. It leaves out fake nodes, which have no pod CIDRs.
+func wireGuardText(nodes []corev1.Node) string {
 	keyed, without := wireguard.Keyless(slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool { return n.Annotations[simulate.AnnotationBy] != "" }))
 	switch {
 	case keyed == 0:
@@ -163,7 +163,7 @@ func wireGuardWords(nodes []corev1.Node) string {
 	return fmt.Sprintf("WireGuard, %d of %d nodes; without a key, and not reached by those: %s", keyed, keyed+len(without), names)
 }
 
-// residentMB is the resident memory of a process, and the most that it was; 0 when unknown.
+// residentMB is the resident memory of a process and its maximum; 0: unknown.
 func residentMB(pid int) (now, peak int) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -184,8 +184,8 @@ func residentMB(pid int) (now, peak int) {
 	return of("VmRSS"), of("VmHWM")
 }
 
-// Down stops the instance that runs on dir and then removes everything it had in the kernel: containers, mounts, network (P9).
-// Objects stay, unless purge removes the directory too. Nothing running is no error: what a crash left behind is removed.
+// Down stops the instance that runs on dir and removes all its kernel objects: containers, mounts, network (P9). Objects of the API stay
+// unless purge deletes the directory. Without a running instance it removes what a crash has left.
 func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, time.Duration)) error {
 	if _, err := os.Stat(string(dir)); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("no cluster in %s", dir)
@@ -197,14 +197,14 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 	start := time.Now()
 	if !exists(dir.PidFile()) && !exists(dir.NodePidFile()) {
 		switch {
-		case !dir.unstarted():
+		case !dir.restoredOnly():
 			return fmt.Errorf("%s is not a cluster's data directory (no keelson.pid in it)", dir)
 		case !purge:
 			return fmt.Errorf("nothing runs in %s: its objects were restored, and never started; `keelson down --purge` deletes them", dir)
 		}
 	}
 	begin := start
-	for _, path := range []string{dir.NodePidFile(), dir.PidFile()} { // the node first: it says good-bye to the server
+	for _, path := range []string{dir.NodePidFile(), dir.PidFile()} { // the node first: it still reports to the server
 		if err := stopHolder(path); err != nil {
 			return err
 		}
@@ -236,7 +236,7 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 	return nil
 }
 
-// stopHolder ends the process that has a pid file locked: asks it, and kills it when it does not listen.
+// stopHolder ends the process that has locked a pid file: first by SIGTERM, after a time by SIGKILL.
 func stopHolder(path string) error {
 	pid, err := holder(path)
 	if err != nil || pid == 0 {

@@ -28,7 +28,7 @@ import (
 	"keelson/store/etcdapi"
 )
 
-// EtcdConfig says which etcd holds the objects in place of the embedded store.
+// EtcdConfig names the etcd that holds the objects in place of the embedded store.
 type EtcdConfig struct {
 	// Servers are client URLs; none: the embedded store.
 	Servers                   []string
@@ -64,7 +64,7 @@ func (e EtcdConfig) open(ctx context.Context, log *slog.Logger) (store.Store, er
 	return etcd.Open(ctx, etcd.Options{Servers: e.Servers, TLS: secret, Log: log})
 }
 
-// openStore opens the store that the configuration asks for.
+// openStore opens the configured store.
 func openStore(ctx context.Context, e EtcdConfig, dir DataDir, log *slog.Logger, acceptLoss bool) (store.Store, error) {
 	log = log.With(deeds.Key, deeds.Store)
 	if len(e.Servers) > 0 {
@@ -73,13 +73,13 @@ func openStore(ctx context.Context, e EtcdConfig, dir DataDir, log *slog.Logger,
 	return openEmbedded(dir, log, acceptLoss)
 }
 
-// storeNote is there once the directory has held an embedded store: one that is gone since is not made anew silently.
-const storeNote = "store-created"
+// storeCreatedFile marks that the directory has held an embedded store. If that store is missing later, no new one is created silently.
+const storeCreatedFile = "store-created"
 
-// openEmbedded opens the store of the data directory, or makes it if there never was one. It refuses to go on without writes that were
-// acknowledged unless acceptLoss.
+// openEmbedded opens the store of the data directory, or creates it at the first start. It fails if acknowledged writes are missing, unless
+// acceptLoss.
 func openEmbedded(dir DataDir, log *slog.Logger, acceptLoss bool) (*embed.Store, error) {
-	noted := exists(dir.Sub(storeNote))
+	noted := exists(dir.Sub(storeCreatedFile))
 	st, err := embed.Open(embed.Options{Dir: dir.Sub("store"), Log: log, MustExist: noted, AcceptDataLoss: acceptLoss})
 	var lost *embed.DataLossError
 	switch {
@@ -91,14 +91,14 @@ func openEmbedded(dir DataDir, log *slog.Logger, acceptLoss bool) (*embed.Store,
 		return nil, err
 	}
 	if !noted {
-		if err := errors.Join(pki.WriteFile(dir.Sub(storeNote), []byte("this directory has an embedded store\n"), 0o600), syncDir(string(dir))); err != nil {
+		if err := errors.Join(pki.WriteFile(dir.Sub(storeCreatedFile), []byte("this directory has an embedded store\n"), 0o600), syncDir(string(dir))); err != nil {
 			return nil, errors.Join(err, st.Close())
 		}
 	}
 	return st, nil
 }
 
-// etcdTLS lets in who shows a certificate of ours that names system:masters: every key is theirs to read and write.
+// etcdTLS requires a client certificate of the cluster's CA for system:masters: the etcd API may read and write every key.
 func (k *keys) etcdTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS12,
@@ -114,16 +114,16 @@ func (k *keys) etcdTLS() *tls.Config {
 	}
 }
 
-// etcdHandshake is how long a client of etcd's API may take for its handshake.
+// etcdHandshake limits the TLS handshake of an etcd client.
 const etcdHandshake = 10 * time.Second
 
-// reaching tells connlimit of clients that have shown their certificates.
-type reaching struct {
+// authTracking tells connlimit which connections have authenticated.
+type authTracking struct {
 	credentials.TransportCredentials
 }
 
-// ServerHandshake is the handshake of one connection.
-func (r reaching) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// ServerHandshake implements credentials.TransportCredentials.
+func (r authTracking) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	c, info, err := r.TransportCredentials.ServerHandshake(raw)
 	if err == nil {
 		connlimit.Reach(connlimit.Context(context.Background(), raw), connlimit.Authenticated)
@@ -131,15 +131,15 @@ func (r reaching) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	return c, info, err
 }
 
-// Clone is for grpc.
-func (r reaching) Clone() credentials.TransportCredentials {
-	return reaching{r.TransportCredentials.Clone()}
+// Clone implements credentials.TransportCredentials.
+func (r authTracking) Clone() credentials.TransportCredentials {
+	return authTracking{r.TransportCredentials.Clone()}
 }
 
-// serveEtcd is the part that speaks etcd's API over st.
+// serveEtcd returns the part that serves the etcd API over st.
 func (c *Cluster) serveEtcd(st store.Store) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		s := grpc.NewServer(append(etcdapi.ServerOptions(), grpc.Creds(reaching{credentials.NewTLS(c.keys.etcdTLS())}), grpc.ConnectionTimeout(etcdHandshake))...)
+		s := grpc.NewServer(append(etcdapi.ServerOptions(), grpc.Creds(authTracking{credentials.NewTLS(c.keys.etcdTLS())}), grpc.ConnectionTimeout(etcdHandshake))...)
 		api := etcdapi.New(st, etcdapi.Options{URL: c.EtcdURL(), Dir: string(c.dir), Log: c.log.With(deeds.Key, deeds.Store)})
 		api.Register(s)
 		g, ctx := errgroup.WithContext(ctx)

@@ -18,10 +18,10 @@ import (
 	"keelson/timeline"
 )
 
-// kubeletRole is the name of the role that makes a machine a node.
+// kubeletRole is the name of the kubelet's role, which makes a machine a node.
 const kubeletRole = "kubelet"
 
-// table lists the roles of a cluster; those that a role needs stand above it. docs/checklists/role.md says how one is added.
+// table lists the roles of a cluster, each below the roles that it needs. docs/checklists/role.md says how to add one.
 func table() []role { //nolint:funlen // it is one table
 	return []role{
 		{
@@ -49,7 +49,7 @@ func table() []role { //nolint:funlen // it is one table
 		},
 		{
 			name: "controllers", needs: []string{"apiserver"}, in: Config.agents, make: (*site).controllers,
-			roleIdentity: roleIdentity{user: is("system:kube-controller-manager"), agent: "kube-controller-manager", file: "controller-manager", steps: timeline.ControllerSteps},
+			roleIdentity: roleIdentity{user: userNamed("system:kube-controller-manager"), agent: "kube-controller-manager", file: "controller-manager", steps: timeline.ControllerSteps},
 			options:      func(fl *pflag.FlagSet, o *Options) { controllerFlags(fl, &o.Controllers) },
 			roleCommand: roleCommand{
 				word: "controller-manager", short: "The controllers, alone",
@@ -60,22 +60,22 @@ func table() []role { //nolint:funlen // it is one table
 		},
 		{
 			name: "scheduler", needs: []string{"apiserver"}, in: Config.agents, choice: schedulerChoice, make: (*site).scheduler,
-			roleIdentity: roleIdentity{user: is("system:kube-scheduler"), agent: "kube-scheduler", file: "scheduler", steps: timeline.SchedulerSteps},
+			roleIdentity: roleIdentity{user: userNamed("system:kube-scheduler"), agent: "kube-scheduler", file: "scheduler", steps: timeline.SchedulerSteps},
 			options:      func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Scheduler", o.Scheduler.flags) },
 			roleCommand: roleCommand{
 				word: "scheduler", short: "The scheduler, alone",
 				example: "  keelson scheduler --kubeconfig /tmp/a/pki/scheduler.kubeconfig",
-				flags:   schedulerFlags, prepare: takeSchedulerFile, metrics: scheduler.Collectors, config: schedulerConfigz,
+				flags:   schedulerFlags, prepare: applySchedulerFile, metrics: scheduler.Collectors, config: schedulerConfigz,
 			},
 		},
 		{
 			name: "fake nodes", needs: []string{"apiserver"}, in: Config.fakeNodes, make: (*site).fakeNodes,
-			roleIdentity: roleIdentity{user: is("system:serviceaccount:kube-system:simulate-controller"), agent: "keelson-simulate"},
+			roleIdentity: roleIdentity{user: userNamed("system:serviceaccount:kube-system:simulate-controller"), agent: "keelson-simulate"},
 		},
 		{
 			name: proxyRole, needs: []string{"apiserver", "container runtime"}, node: true, choice: "proxy", make: (*site).proxy, purge: purgeProxy,
 			roleIdentity: roleIdentity{
-				user: is("system:kube-proxy"), agent: "kube-proxy", file: "proxy", account: "keelson-proxy", bound: "system:node-proxier", steps: []mark.Step{mark.StepReachable},
+				user: userNamed("system:kube-proxy"), agent: "kube-proxy", file: "proxy", account: "keelson-proxy", bound: "system:node-proxier", steps: []mark.Step{mark.StepReachable},
 			},
 			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Proxy", o.Proxy.AddFlags) },
 			roleCommand: roleCommand{
@@ -96,19 +96,19 @@ func table() []role { //nolint:funlen // it is one table
 			},
 		},
 		{
-			name: namesRole, needs: []string{"apiserver", "network"}, node: true, choice: "dns", make: (*site).names,
-			roleIdentity: roleIdentity{user: account("keelson-dns"), agent: "keelson-dns", file: "dns", account: "keelson-dns", rules: nameRules(), steps: nameSteps},
+			name: dnsRole, needs: []string{"apiserver", "network"}, node: true, choice: "dns", make: (*site).dns,
+			roleIdentity: roleIdentity{user: account("keelson-dns"), agent: "keelson-dns", file: "dns", account: "keelson-dns", rules: dnsRules(), steps: dnsSteps},
 			options:      func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "DNS", o.DNS.AddFlags) },
 			roleCommand: roleCommand{
 				word: "dns", short: "The cluster's DNS server for this node, alone",
 				example: "  keelson dns --kubeconfig /tmp/a/pki/dns.kubeconfig --node-name worker-1",
-				flags:   namesFlags,
+				flags:   dnsFlags,
 			},
 		},
-		{name: "no dns", needs: []string{"apiserver", "network"}, node: true, in: func(c Config) bool { return slices.Contains(c.Without, "dns") }, make: (*site).noNames},
+		{name: "no dns", needs: []string{"apiserver", "network"}, node: true, in: func(c Config) bool { return slices.Contains(c.Without, "dns") }, make: (*site).removeDNS},
 		{
 			name: kubeletRole, needs: []string{"apiserver", "container runtime"}, node: true, make: (*site).kubelet,
-			roleIdentity: roleIdentity{user: theNode, agent: "kubelet", file: "kubelet"},
+			roleIdentity: roleIdentity{user: nodeUser, agent: "kubelet", file: "kubelet"},
 			options:      func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Kubelet", o.Node.flags) },
 			roleCommand: roleCommand{
 				word: "kubelet", short: "This machine's node, alone: kubelet, container runtime and pod network",
@@ -128,28 +128,28 @@ func table() []role { //nolint:funlen // it is one table
 	}
 }
 
-// is makes the user of that name.
-func is(name string) func(Config) *auth.User {
+// userNamed returns a function that makes the user name.
+func userNamed(name string) func(Config) *auth.User {
 	return func(Config) *auth.User { return user(name) }
 }
 
-// account makes a service account of kube-system.
+// account returns a function that makes a service account user of kube-system.
 func account(name string) func(Config) *auth.User {
 	return func(Config) *auth.User { return authn.ServiceAccountUser("kube-system", name, "", auth.InProcess) }
 }
 
-// theNode is this machine's node.
-func theNode(c Config) *auth.User { return user("system:node:"+c.NodeName, auth.Nodes) }
+// nodeUser is the user of this machine's node.
+func nodeUser(c Config) *auth.User { return user("system:node:"+c.NodeName, auth.Nodes) }
 
-// agents tells whether controllers and scheduler run here.
+// agents reports whether controllers and scheduler run here.
 func (c Config) agents() bool { return !c.NoAgents }
 
-// fakeNodes tells whether there are any, or have been: those of an earlier run are removed.
+// fakeNodes reports whether there are fake nodes now or were in an earlier run, which must be removed.
 func (c Config) fakeNodes() bool {
 	return c.FakeNodes+len(c.FakeNames) > 0 || c.Rootless && !c.NoNode || !c.NoAgents
 }
 
-// purgeRoles has every role remove what it had in the kernel.
+// purgeRoles removes the kernel objects of every role.
 func purgeRoles(ctx context.Context, dir DataDir) []error {
 	var errs []error
 	for _, r := range table() {

@@ -32,7 +32,7 @@ import (
 	"keelson/pki"
 )
 
-// What a token is made of, and what it lets its bearer do, is as kubeadm makes it, by the same names (docs/decisions/0091).
+// The names of bootstrap token objects and of their RBAC are kubeadm's (docs/decisions/0091).
 const (
 	tokenPrefix  = "bootstrap-token-"
 	joiners      = "system:bootstrappers:kubeadm:default-node-token"
@@ -44,9 +44,9 @@ const (
 
 // TokenRequest asks for a bootstrap token.
 type TokenRequest struct {
-	// TTL is how long it lives; 0: for ever.
+	// TTL is its lifetime; 0: it does not expire.
 	TTL time.Duration
-	// Server is how other machines reach the API, https://HOST:PORT; empty: the endpoint of the service kubernetes.
+	// Server is the API's URL for other machines, https://HOST:PORT; empty: the endpoint of the Service kubernetes.
 	Server      string
 	Description string
 }
@@ -57,12 +57,12 @@ type Invitation struct {
 	CAHash        []string
 }
 
-// Command is what to type there.
+// Command is the join command.
 func (i Invitation) Command() string {
 	return fmt.Sprintf("keelson join %s --token %s --ca-hash %s", i.Server, i.Token, strings.Join(i.CAHash, ","))
 }
 
-// CreateToken makes a bootstrap token, and what machines that join by it need and may, where that is missing.
+// CreateToken creates a bootstrap token, and the ConfigMap and RBAC for joining where they are missing.
 func CreateToken(ctx context.Context, to *rest.Config, q TokenRequest) (Invitation, error) {
 	var none Invitation
 	cl, err := kubernetes.NewForConfig(to)
@@ -78,11 +78,11 @@ func CreateToken(ctx context.Context, to *rest.Config, q TokenRequest) (Invitati
 		return none, err
 	}
 	if inv.Server == "" {
-		if inv.Server, err = reachable(ctx, cl, to); err != nil {
+		if inv.Server, err = externalServer(ctx, cl, to); err != nil {
 			return none, err
 		}
 	}
-	if err := invite(ctx, cl, inv.Server, ca); err != nil {
+	if err := publishClusterInfo(ctx, cl, inv.Server, ca); err != nil {
 		return none, err
 	}
 	id, secret := randomText(6), randomText(16)
@@ -105,7 +105,7 @@ func CreateToken(ctx context.Context, to *rest.Config, q TokenRequest) (Invitati
 	return inv, nil
 }
 
-// randomText is n letters and digits.
+// randomText returns n random letters and digits.
 func randomText(n int) string {
 	const from = "abcdefghijklmnopqrstuvwxyz0123456789"
 	b := make([]byte, n)
@@ -116,7 +116,7 @@ func randomText(n int) string {
 	return string(b)
 }
 
-// hashesOf names the public keys of the authorities in pem.
+// hashesOf returns the hashes of the public keys of the CAs in pem.
 func hashesOf(ca []byte) ([]string, error) {
 	certs, err := certificatesOf(ca)
 	if err != nil {
@@ -151,9 +151,9 @@ func certificatesOf(text []byte) ([]*x509.Certificate, error) {
 	return out, nil
 }
 
-// reachable is how other machines reach the server: as the kubeconfig says or, where that leads to this machine alone, at the
-// endpoint of the service kubernetes.
-func reachable(ctx context.Context, cl kubernetes.Interface, to *rest.Config) (string, error) {
+// externalServer is the server's URL for other machines: the kubeconfig's or, if that is local to this machine, the endpoint of the Service
+// kubernetes.
+func externalServer(ctx context.Context, cl kubernetes.Interface, to *rest.Config) (string, error) {
 	u, err := url.Parse(to.Host)
 	if err != nil {
 		return "", fmt.Errorf("address of the server: %w", err)
@@ -171,7 +171,7 @@ func reachable(ctx context.Context, cl kubernetes.Interface, to *rest.Config) (s
 	}
 	if err == nil && len(slice.Ports) == 1 && slice.Ports[0].Port != nil {
 		for _, e := range slice.Endpoints {
-			if ip, err := netip.ParseAddr(e.Addresses[0]); err == nil && !ofPods(nodes.Items, ip) {
+			if ip, err := netip.ParseAddr(e.Addresses[0]); err == nil && !inPodCIDR(nodes.Items, ip) {
 				return "https://" + net.JoinHostPort(ip.String(), fmt.Sprint(*slice.Ports[0].Port)), nil
 			}
 		}
@@ -179,8 +179,8 @@ func reachable(ctx context.Context, cl kubernetes.Interface, to *rest.Config) (s
 	return "", errors.New("other machines do not reach the API: start the server with --bind-address=0.0.0.0 (or one of this machine's addresses), or say by --server https://HOST:PORT how they do")
 }
 
-// ofPods tells whether an address is one of a node's pod range: others do not reach it before they have joined.
-func ofPods(nodes []corev1.Node, ip netip.Addr) bool {
+// inPodCIDR reports whether an address is in a node's pod CIDR. Other machines do not reach it before they have joined.
+func inPodCIDR(nodes []corev1.Node, ip netip.Addr) bool {
 	for i := range nodes {
 		for _, text := range append(nodes[i].Spec.PodCIDRs, nodes[i].Spec.PodCIDR) {
 			if p, err := netip.ParsePrefix(text); err == nil && p.Contains(ip) {
@@ -191,8 +191,8 @@ func ofPods(nodes []corev1.Node, ip netip.Addr) bool {
 	return false
 }
 
-// invite makes what machines read before they know the cluster, and what they may do.
-func invite(ctx context.Context, cl kubernetes.Interface, server string, ca []byte) error {
+// publishClusterInfo creates the ConfigMap cluster-info, which machines read before they trust the cluster, and the RBAC of a join.
+func publishClusterInfo(ctx context.Context, cl kubernetes.Interface, server string, ca []byte) error {
 	c := clientcmdapi.NewConfig()
 	c.Clusters[""] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
 	b, err := clientcmd.Write(*c)
@@ -224,7 +224,7 @@ func invite(ctx context.Context, cl kubernetes.Interface, server string, ca []by
 	return grantJoin(ctx, cl)
 }
 
-// grantJoin lets strangers read cluster-info, bearers of tokens ask for a node's certificate, and nodes for their next ones.
+// grantJoin lets anonymous users read cluster-info, bootstrap tokens request a node's certificate, and nodes renew theirs.
 func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
 	const reader, nodesReader, serving = "kubeadm:bootstrap-signer-clusterinfo", "kubeadm:get-nodes", "keelson:serving-certificates"
 	there := func(err error) error {
@@ -267,13 +267,13 @@ func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
 	return errors.Join(errs...)
 }
 
-// Token describes a bootstrap token; its secret half is left out.
+// Token describes a bootstrap token without its secret.
 type Token struct {
 	ID, Description string
 	Expires         time.Time // zero: never
 }
 
-// ListTokens are all bootstrap tokens.
+// ListTokens lists all bootstrap tokens.
 func ListTokens(ctx context.Context, to *rest.Config) ([]Token, error) {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
@@ -287,13 +287,13 @@ func ListTokens(ctx context.Context, to *rest.Config) ([]Token, error) {
 	for i := range list.Items {
 		d := list.Items[i].Data
 		t := Token{ID: string(d["token-id"]), Description: string(bytes.TrimSpace(d["description"]))}
-		t.Expires, _ = time.Parse(time.RFC3339, string(d["expiration"])) // none: zero
+		t.Expires, _ = time.Parse(time.RFC3339, string(d["expiration"])) // no expiration: the zero time
 		out = append(out, t)
 	}
 	return out, nil
 }
 
-// DeleteToken deletes a token, by its ID or as a whole.
+// DeleteToken deletes a token, given its ID or the whole token.
 func DeleteToken(ctx context.Context, to *rest.Config, token string) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
@@ -307,8 +307,8 @@ func DeleteToken(ctx context.Context, to *rest.Config, token string) error {
 	return err
 }
 
-// RemoveNode deletes a node, its lease and its certificate requests. The certificates that it has open nothing any more
-// (unlessRemoved), nor do the tokens of the roles beside its kubelet. A kubelet of Keelson that still runs ends the node's pods.
+// RemoveNode deletes a node, its lease and its certificate requests. Its certificates are invalid from then on (removedNodeCheck), as are the
+// tokens of the roles beside its kubelet. A Keelson kubelet that still runs ends the node's pods.
 func RemoveNode(ctx context.Context, to *rest.Config, name string) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
@@ -316,7 +316,7 @@ func RemoveNode(ctx context.Context, to *rest.Config, name string) error {
 	}
 	leaves := []byte(`{"metadata":{"annotations":{"` + node.AnnotationRemoved + `":"true"}}}`)
 	if _, err := cl.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err == nil {
-		if err := noteRemoved(ctx, cl, name, time.Now()); err != nil {
+		if err := recordRemoved(ctx, cl, name, time.Now()); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ import (
 
 var secrets = corev1.SchemeGroupVersion.WithResource("secrets")
 
-// tokenTracking tells since when the use of secrets' tokens is noted on them, as clients of Kubernetes expect it.
+// tokenTracking is the ConfigMap by which Kubernetes shows since when it labels secret-based tokens with their last use.
 func tokenTracking() *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{}
 	cm.Namespace, cm.Name = metav1.NamespaceSystem, "kube-apiserver-legacy-service-account-token-tracking"
@@ -27,7 +27,7 @@ func tokenTracking() *corev1.ConfigMap {
 	return cm
 }
 
-// tokenObjects looks up what service-account tokens are bound to.
+// tokenObjects looks up the objects that service-account tokens are bound to.
 type tokenObjects struct{ r *apiserver.Reader }
 
 func (t tokenObjects) find(ctx context.Context, resource, namespace, name string) (string, bool) {
@@ -42,7 +42,8 @@ func (t tokenObjects) find(ctx context.Context, resource, namespace, name string
 	return string(o.GetUID()), true
 }
 
-// ended tells whether something that is being deleted should be gone by now: what it is needs its token to come to its end.
+// ended reports whether a token bound to this object is no longer valid. An object in deletion keeps its tokens for a time, to finish its
+// work.
 func ended(deletion *metav1.Time) bool {
 	return deletion != nil && time.Since(deletion.Time) > time.Minute
 }
@@ -86,7 +87,7 @@ func (t tokenObjects) Lists(ctx context.Context, namespace, account, secret stri
 	return ok && slices.ContainsFunc(sa.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret })
 }
 
-// NoteUse writes the label; that it could not be written is no reason to refuse the token.
+// NoteUse writes the last-used label. A failed write does not make the token invalid.
 func (t tokenObjects) NoteUse(ctx context.Context, namespace, secret, day string) {
 	_ = t.r.Amend(ctx, secrets, namespace, secret, func(current runtime.Object) (runtime.Object, error) {
 		s, ok := current.(*corev1.Secret)

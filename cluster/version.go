@@ -10,21 +10,21 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 )
 
-// Set by the linker (see the Makefile); empty in a build by plain `go build`, which may know them by itself.
+// Set by the linker (see the Makefile); empty in a plain `go build`, which may record them in the build info.
 var (
 	revision  string // as `git describe` names the source
 	gitCommit string
 	treeState string // clean or dirty
-	buildDate string // of the commit, so that a build can be repeated
+	buildDate string // the commit's date, so that builds are reproducible
 )
 
-// Revision names the source this program was built from; "unknown" when nobody knows.
+// Revision names the source of this program; "unknown" if it was not recorded.
 func Revision() string {
 	commit, _, _ := source()
 	return cmp.Or(revision, commit[:min(len(commit), 12)], "unknown")
 }
 
-// source is the commit, whether it had changes, and its date: what the linker or the go command wrote down, else empty.
+// source is the commit, its state (clean or dirty) and its date, from the linker or the go command; empty: not recorded.
 func source() (commit, state, date string) {
 	if gitCommit != "" {
 		return gitCommit, treeState, buildDate
@@ -48,7 +48,7 @@ func source() (commit, state, date string) {
 	return commit, state, date
 }
 
-// versionInfo is what /version says.
+// versionInfo is the response of /version.
 func versionInfo() apiversion.Info {
 	commit, state, date := source()
 	return apiversion.Info{

@@ -22,29 +22,29 @@ import (
 	"keelson/scheduler"
 )
 
-// WhatIf is a question about a cluster: what the scheduler would do with a manifest's pods, with other nodes.
+// WhatIf asks what the scheduler would do with a manifest's pods, or with other nodes.
 type WhatIf struct {
 	Kubeconfig string
-	// Manifest may be nil. Namespace is of its objects that name none.
+	// Manifest may be nil. Namespace is the default for its objects.
 	Manifest  io.Reader
 	Namespace string
 	// Drain and Remove are names of nodes; Add is "N,cpu=AMOUNT,memory=AMOUNT", or empty.
 	Drain, Remove []string
 	Add           string
-	// Scheduler is how the scheduler schedules whose answer is wanted.
+	// Scheduler is the configuration of the simulated scheduler.
 	Scheduler SchedulerOptions
 }
 
-// WhatIfAnswer is the answer.
+// WhatIfAnswer is the result of a WhatIf.
 type WhatIfAnswer = scheduler.Answer
 
 // WhatIfOutcome is where one pod would go.
 type WhatIfOutcome = scheduler.Outcome
 
-// whatIfTime bounds a question.
-const whatIfTime = 2 * time.Minute
+// whatIfTimeout limits one simulation.
+const whatIfTimeout = 2 * time.Minute
 
-// Ask reads the cluster's state and tries the question on it. It changes nothing: its client sends no request but GET.
+// Ask reads the cluster's state and runs the simulation. It changes nothing: its client sends only GET requests.
 func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
 	q := &scheduler.Question{Drain: w.Drain, Remove: w.Remove, Reader: scheduler.NewReader()}
 	var err error
@@ -69,24 +69,24 @@ func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, whatIfTime, errors.New("the question took too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, whatIfTimeout, errors.New("the question took too long"))
 	defer cancel()
 	return scheduler.WhatIf(ctx, scheduler.Config{Client: cl, Configuration: configuration}, q)
 }
 
-// mostAdded bounds the nodes that a question adds.
-const mostAdded = 5000
+// maxAddedNodes limits the number of added nodes.
+const maxAddedNodes = 5000
 
-// AddedNodes are the nodes that "N,cpu=8,memory=32Gi" describes: added-1 and so on, with 110 pods each unless it says otherwise. A key may
-// be any resource, or "label:KEY" for a label.
+// AddedNodes returns the nodes that "N,cpu=8,memory=32Gi" describes: added-1 and so on, with 110 pods each unless stated. A key is a
+// resource name, or "label:KEY" for a label.
 func AddedNodes(text string) ([]*corev1.Node, error) {
 	if text == "" {
 		return nil, nil
 	}
 	parts := strings.Split(text, ",")
 	n, err := strconv.Atoi(parts[0])
-	if err != nil || n < 1 || n > mostAdded {
-		return nil, fmt.Errorf("%q is no number of nodes from 1 to %d", parts[0], mostAdded)
+	if err != nil || n < 1 || n > maxAddedNodes {
+		return nil, fmt.Errorf("%q is no number of nodes from 1 to %d", parts[0], maxAddedNodes)
 	}
 	has := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}
 	labels := map[string]string{corev1.LabelOSStable: "linux"}

@@ -40,42 +40,41 @@ import (
 	"keelson/store/embed"
 )
 
-// Config says what the cluster has. The zero value is an API server with the controllers that make objects
-// come and go as in any cluster: Essential.
+// Config says what the cluster has. The zero value is an API server with the Essential controllers.
 type Config struct {
-	// Controllers are which controllers run, in the syntax of kube-controller-manager's --controllers: "*" for all, a name, "-name".
-	// nil: Essential. An empty slice: none.
+	// Controllers selects controllers, in the syntax of kube-controller-manager's --controllers: "*" for all, a name, "-name". nil:
+	// Essential. An empty slice: none.
 	Controllers []string
-	// ControllerOptions are further choices about them.
+	// ControllerOptions configure them further.
 	ControllerOptions cluster.ControllerOptions
 	// Scheduler binds pods to nodes.
 	Scheduler bool
-	// Nodes is how many nodes there are, node-0, node-1 and so on. They run nothing: a pod that is bound to one of them is Running a
-	// moment later, and gone when it is deleted. With nodes there is a scheduler.
+	// Nodes is the number of simulated nodes: node-0, node-1 and so on. A pod bound to one becomes Running after a moment and disappears
+	// when it is deleted. With nodes there is a scheduler.
 	Nodes int
-	// Node describes them; the zero value has 32 CPUs, 256 Gi of memory and room for 110 pods. Renew is 10 s by default: a node
-	// that falls silent is noticed 40 s later.
+	// Node configures them; the zero value has 32 CPUs, 256 Gi of memory and 110 pods. Renew is 10 s by default: a silent node is noticed
+	// after 40 s.
 	Node simulate.Config
 	// CRDs are files, or directories of files, with CustomResourceDefinitions in YAML or JSON. They are served when Start returns.
 	CRDs []string
 	// HTTPS serves the API on a loopback port too, for programs that need a kubeconfig. It cannot be combined with a synctest bubble.
 	HTTPS bool
-	// API are flags of kube-apiserver: admission plugins, authorization modes and the like.
+	// API holds flags of kube-apiserver: admission plugins, authorization modes and so on.
 	API options.Options
-	// Services are the ranges of what services are given.
+	// Services are the service CIDRs and the node port range.
 	Services options.Services
-	// Log gets what the cluster logs; nil: nobody.
+	// Log receives the cluster's log; nil: discarded.
 	Log *slog.Logger
-	// Marks hear of every step that a part takes (package mark).
+	// Marks receive every mark of a part (package mark).
 	Marks []mark.Listener
-	// Between may put faults, or a look at them, between a part's clients and the API server: it is given what a client would call, and
-	// returns what it calls in its place. part is Controllers, Scheduler or Nodes.
+	// Between may wrap the API as a part sees it, to inject faults or to observe. It gets the handler and the source, and returns their
+	// replacements. part is Controllers, Scheduler or Nodes.
 	Between func(part, user string, h http.Handler, s client.Source) (http.Handler, client.Source)
 	// FS holds the store; nil: a new one in memory.
 	FS vfs.FS
 }
 
-// Essential controllers make objects come and go: garbage, namespaces, and what every namespace has.
+// Essential controllers create and delete what any cluster needs: garbage collection, namespaces, and the default objects of a namespace.
 var Essential = []string{
 	"garbage-collector-controller", "namespace-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller",
 	"clusterrole-aggregation-controller", "serviceaccount-token-controller",
@@ -84,14 +83,15 @@ var Essential = []string{
 // Cluster is a running cluster. Its clients act as an administrator.
 type Cluster struct {
 	*client.Client
-	ctx    context.Context //nolint:containedctx // the test's, for parts that are started again
+	ctx    context.Context //nolint:containedctx // the test's, for parts that are restarted
 	mem    *cluster.InMemory
 	config Config
-	server atomic.Pointer[gate] // of the API server's present life
+	server atomic.Pointer[gate] // of the API server's current run
 	parts  []*part              // in the order in which they start
 }
 
-// Start starts a cluster that ends with the test. It returns when the API serves, controllers have seen its state and nodes are Ready.
+// Start starts a cluster that ends with the test. It returns when the API serves, the controllers' caches are synced and the nodes are
+// Ready.
 func Start(t testing.TB, cfg Config) *Cluster {
 	t.Helper()
 	c, err := start(context.WithoutCancel(t.Context()), cfg)
@@ -139,7 +139,7 @@ func start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.Nodes > 0 {
 		c.parts = append(c.parts, &part{name: Nodes, begin: c.beginNodes})
 	}
-	for i, p := range c.parts[:1] { // the others need it
+	for i, p := range c.parts[:1] { // the API server first: the others need it
 		if err := p.start(ctx); err != nil {
 			c.parts = c.parts[:i]
 			return nil, err
@@ -156,7 +156,7 @@ func start(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// cacheBytes bounds the store's memory; what tests hold is small.
+// cacheBytes limits the store's memory.
 const cacheBytes = 1 << 20
 
 // beginServer opens the store and assembles the API server over it.
@@ -173,7 +173,7 @@ func (c *Cluster) beginServer(g *gate) (run.Func, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	g.shut.Store(true) // until it is ready it is dead
+	g.shut.Store(true) // shut until it is ready
 	c.server.Store(g)
 	return func(ctx context.Context, ready func()) error {
 		return errors.Join(c.mem.Run(ctx, func() {
@@ -194,7 +194,7 @@ func (c *Cluster) assemble(st store.Store) (err error) {
 	return err
 }
 
-// beginNodes describes the nodes.
+// beginNodes creates the simulator of nodes.
 func (c *Cluster) beginNodes(g *gate) (run.Func, error) {
 	n := c.config.Node
 	n.Nodes, n.Untainted = c.config.Nodes, true
@@ -214,7 +214,7 @@ func (c *Cluster) beginNodes(g *gate) (run.Func, error) {
 // Stop ends the cluster now. Without it the cluster ends with its test.
 func (c *Cluster) Stop() error { return c.close() }
 
-// close ends everything, in reverse.
+// close ends all parts in reverse order.
 func (c *Cluster) close() error {
 	var errs []error
 	for _, p := range slices.Backward(c.parts) {
@@ -223,25 +223,25 @@ func (c *Cluster) close() error {
 	return errors.Join(errs...)
 }
 
-// As acts as another user, in groups beside system:authenticated. What it may do is what RBAC says.
+// As returns a client of another user, in groups in addition to system:authenticated. RBAC applies.
 func (c *Cluster) As(user string, groups ...string) *client.Client {
 	h, s := c.mem.Door(&auth.User{Name: user, Groups: append(slices.Clone(groups), auth.Authenticated), How: auth.InProcess})
 	cl, err := client.InProcess(c.up(h), gated{c.server.Load, s}, "clustertest")
 	if err != nil {
-		panic(err) // its arguments are always the same
+		panic(err) // cannot happen: the arguments are constant
 	}
 	return cl
 }
 
-// up breaks the connections of clients while the API server is dead.
+// up breaks clients' connections while the API server is killed.
 func (c *Cluster) up(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.server.Load().handler(h).ServeHTTP(w, r)
 	})
 }
 
-// RESTConfig is for clients of other libraries, such as controller-runtime's: over loopback HTTPS with Config.HTTPS, else inside the
-// process. It acts as an administrator; set Impersonate to be somebody else.
+// RESTConfig is for other client libraries, such as controller-runtime: over loopback HTTPS with Config.HTTPS, else inside the process. It
+// has an administrator's rights; set Impersonate to act as another user.
 func (c *Cluster) RESTConfig() *rest.Config {
 	if c.config.HTTPS {
 		return c.mem.AdminConfig()
@@ -266,7 +266,7 @@ func (c *Cluster) Kubeconfig(t testing.TB) string {
 	return path
 }
 
-// Eventually asks cond until it is true, and fails the test when it is not within d. In a synctest bubble that is virtual time.
+// Eventually polls cond until it is true. It fails the test when that takes longer than d. In a synctest bubble d is virtual time.
 func Eventually(t testing.TB, what string, d time.Duration, cond func() (bool, error)) {
 	t.Helper()
 	var last error
@@ -285,7 +285,7 @@ func Eventually(t testing.TB, what string, d time.Duration, cond func() (bool, e
 	}
 }
 
-// InstallCRDs creates the definitions in a file, or in the files of a directory, and waits until they are served.
+// InstallCRDs creates the CustomResourceDefinitions in a file, or in the files of a directory, and waits until they are served.
 func (c *Cluster) InstallCRDs(ctx context.Context, path string) error {
 	defs, err := readDefinitions(path)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// readDefinitions reads the CustomResourceDefinitions in a file, or in the files of a directory. Other objects are passed over.
+// readDefinitions reads the CustomResourceDefinitions in a file, or in the files of a directory. It skips other objects.
 func readDefinitions(path string) ([]*unstructured.Unstructured, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -67,7 +67,7 @@ func readDefinitions(path string) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// define creates a definition, unless it is there, and waits until it is served.
+// define creates a definition, unless it exists, and waits until it is served.
 func (c *Cluster) define(ctx context.Context, d *unstructured.Unstructured) error {
 	all := c.Dynamic.Resource(crds)
 	if _, err := all.Create(ctx, d, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {

@@ -22,7 +22,7 @@ import (
 	"keelson/simulate"
 )
 
-// The parts of a cluster, which Kill and Restart name.
+// The parts of a cluster, as named in Kill and Restart.
 const (
 	APIServer   = "apiserver"
 	Controllers = "controllers"
@@ -30,17 +30,17 @@ const (
 	Nodes       = "nodes"
 )
 
-// part is one of them: it lives, is killed, and lives again.
+// part is one of them. It can be killed and restarted.
 type part struct {
 	name string
-	// begin makes a new life. Its clients come in by way of a gate that is shut when the life ends.
+	// begin creates a new run. Its clients pass a gate that is shut when the run ends.
 	begin func(*gate) (run.Func, error)
 
 	mu   sync.Mutex
-	life *life // nil while it is dead
+	life *life // nil while it is stopped
 }
 
-// life is from a start to an end.
+// life is one run of a part.
 type life struct {
 	gate   *gate
 	cancel context.CancelFunc
@@ -74,7 +74,7 @@ func (p *part) start(ctx context.Context) error {
 	}
 }
 
-// end stops the part; with kill it is cut off from the server first.
+// end stops the part; with kill it is first disconnected from the server.
 func (p *part) end(kill bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,17 +89,17 @@ func (p *part) end(kill bool) error {
 	l.cancel()
 	err := <-l.ended
 	if kill {
-		return nil // whatever it says
+		return nil // its error does not matter
 	}
 	return err
 }
 
-// gate is where the clients of one life of a part pass. Once it is shut nothing of theirs reaches the server.
+// gate is passed by all requests of one run of a part. Once it is shut, no request reaches the server.
 type gate struct{ shut atomic.Bool }
 
 var errKilled = errors.New("this part of the cluster was killed")
 
-// connect makes the clients of a life.
+// connect creates the clients of one run.
 func (c *Cluster) connect(name string, g *gate) func(*auth.User, string) *client.Client {
 	return func(u *auth.User, agent string) *client.Client {
 		h, s := c.mem.Door(u)
@@ -108,7 +108,7 @@ func (c *Cluster) connect(name string, g *gate) func(*auth.User, string) *client
 		}
 		cl, err := client.InProcess(g.handler(c.up(h)), gated{func() *gate { return g }, gated{c.server.Load, s}}, agent)
 		if err != nil {
-			panic(err) // its arguments are always the same
+			panic(err) // cannot happen: the arguments are constant
 		}
 		return cl
 	}
@@ -129,7 +129,7 @@ type gated struct {
 	s client.Source
 }
 
-// List is client.Source's.
+// List implements client.Source.
 func (s gated) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, string, error) {
 	if s.g().shut.Load() {
 		return nil, "", errKilled
@@ -137,7 +137,7 @@ func (s gated) List(ctx context.Context, gvr schema.GroupVersionResource, namesp
 	return s.s.List(ctx, gvr, namespace, opts)
 }
 
-// Watch is client.Source's.
+// Watch implements client.Source.
 func (s gated) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
 	if s.g().shut.Load() {
 		return nil, errKilled
@@ -145,8 +145,8 @@ func (s gated) Watch(ctx context.Context, gvr schema.GroupVersionResource, names
 	return s.s.Watch(ctx, gvr, namespace, opts)
 }
 
-// Kill ends one of the parts that the cluster was started with, as kill -9 does: nothing that it still wants to write arrives. The API
-// server's clients see errors until it is restarted; what it has acknowledged stays.
+// Kill ends a part as kill -9 does: its pending writes do not arrive. Clients of a killed API server get errors until it is restarted;
+// acknowledged writes remain.
 func (c *Cluster) Kill(name string) error {
 	p, err := c.part(name)
 	if err != nil {
@@ -155,11 +155,11 @@ func (c *Cluster) Kill(name string) error {
 	return p.end(true)
 }
 
-// Cut cuts the API server off from now on, as Kill does, but does not wait for its end: a listener to marks, which runs in the middle of
-// what the server does, may call it. Kill and Restart must follow.
+// Cut disconnects the API server at once, as Kill does, but does not wait for its end. A mark listener, which runs inside the server's
+// work, may call it. Kill and Restart must follow.
 func (c *Cluster) Cut() { c.server.Load().shut.Store(true) }
 
-// Restart starts a part again, if it does not live, and returns when it is ready.
+// Restart starts a part again if it is stopped, and returns when it is ready.
 func (c *Cluster) Restart(name string) error {
 	p, err := c.part(name)
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *Cluster) part(name string) (*part, error) {
 	return nil, fmt.Errorf("the cluster was started without %q", name)
 }
 
-// SilenceNode makes a node look dead: no lease is renewed after this one, which lasts 40 s, and its pods stay as they are.
+// SilenceNode makes a node look dead: its lease is renewed once more for 40 s, its pods stay as they are.
 func (c *Cluster) SilenceNode(ctx context.Context, name string) error {
 	return c.annotate(ctx, name, `"40s"`)
 }

@@ -12,15 +12,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// patience is how long a command waits for a server that says nothing: the beginning of an answer, or more of it.
-const patience = 5 * time.Second
+// responseTimeout is how long a command waits for a server: for the response header, or for more of the body.
+const responseTimeout = 5 * time.Second
 
-// impatient makes requests of cfg fail with a sentence when the server is silent for that long.
-func impatient(cfg *rest.Config, wait time.Duration) {
-	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return &impatientTransport{rt, wait} })
+// limitSilence makes requests of cfg fail with one sentence if the server sends nothing for that long.
+func limitSilence(cfg *rest.Config, wait time.Duration) {
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return &silenceTransport{rt, wait} })
 }
 
-// silentError says that a server took a connection, or did not even refuse it, and answers nothing.
+// silentError says that the server did not answer in time.
 type silentError struct {
 	host string
 	wait time.Duration
@@ -30,13 +30,13 @@ func (e *silentError) Error() string {
 	return fmt.Sprintf("the API server at %s has been silent for %s: it is stopped, overloaded or unreachable (`keelson status`, `keelson logs`)", e.host, e.wait)
 }
 
-type impatientTransport struct {
+type silenceTransport struct {
 	rt   http.RoundTripper
 	wait time.Duration
 }
 
-// RoundTrip is part of http.RoundTripper. What follows (follow=true) may be silent once it has begun.
-func (t *impatientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper. A following response (follow=true) may pause once it has begun.
+func (t *silenceTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	silent := &silentError{req.URL.Host, t.wait}
 	timer := time.AfterFunc(t.wait, func() { cancel(silent) })
@@ -49,7 +49,7 @@ func (t *impatientTransport) RoundTrip(req *http.Request) (*http.Response, error
 		}
 		return nil, err
 	}
-	b := &impatientBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, silent: silent}
+	b := &timedBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, silent: silent}
 	if req.URL.Query().Get("follow") != "true" {
 		b.timer = timer
 	}
@@ -57,17 +57,17 @@ func (t *impatientTransport) RoundTrip(req *http.Request) (*http.Response, error
 	return resp, nil
 }
 
-// impatientBody is an answer of which more must come in time.
-type impatientBody struct {
+// timedBody is a response body that must not pause for too long.
+type timedBody struct {
 	io.ReadCloser
-	ctx    context.Context //nolint:containedctx // the request's, for what ended it
+	ctx    context.Context //nolint:containedctx // the request's, to find the cause of its end
 	cancel context.CancelCauseFunc
 	silent *silentError
-	timer  *time.Timer // nil: as long as it takes
+	timer  *time.Timer // nil: no limit
 }
 
-// Read is part of io.ReadCloser.
-func (b *impatientBody) Read(p []byte) (int, error) {
+// Read implements io.ReadCloser.
+func (b *timedBody) Read(p []byte) (int, error) {
 	if b.timer != nil {
 		b.timer.Reset(b.silent.wait)
 		defer b.timer.Stop()
@@ -79,8 +79,8 @@ func (b *impatientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close is part of io.ReadCloser.
-func (b *impatientBody) Close() error {
+// Close implements io.ReadCloser.
+func (b *timedBody) Close() error {
 	b.cancel(nil)
 	return b.ReadCloser.Close()
 }

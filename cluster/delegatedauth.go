@@ -33,40 +33,40 @@ import (
 	"keelson/pki"
 )
 
-// callers finds out who calls an agent, and whether they may, as Kubernetes' own agents do: by a certificate of an authority that the API
-// server names (ConfigMap kube-system/extension-apiserver-authentication), or by asking the API server (TokenReview); what they may the
-// API server says (SubjectAccessReview). Answers are believed for reviewLife.
-type callers struct {
-	who   kubernetes.Interface // knows callers
-	may   kubernetes.Interface // knows what they may
-	certs *authn.Certificates
-	fixed bool // certs believes a file, not what the API server names
-	log   *slog.Logger
+// delegatedAuth authenticates and authorizes the callers of an agent's health and metrics port, as delegated authentication does in
+// Kubernetes: by a client certificate of a CA from the ConfigMap kube-system/extension-apiserver-authentication, or by a TokenReview; then
+// by a SubjectAccessReview. Answers are cached for reviewLife.
+type delegatedAuth struct {
+	authnAPI  kubernetes.Interface // receives TokenReviews
+	authzAPI  kubernetes.Interface // receives SubjectAccessReviews
+	certs     *authn.Certificates
+	staticCAs bool // certs holds --client-ca-file and is not refreshed
+	log       *slog.Logger
 
-	asked atomic.Int64 // when the API server was asked for authorities last, in Unix nanoseconds; 0: it has not answered yet
-	look  sync.Mutex   // one asks at a time
+	refreshed  atomic.Int64 // when the CAs were last read, in Unix nanoseconds; 0: never yet
+	refreshing sync.Mutex   // held during a refresh
 
-	busy             chan struct{} // bounds the questions under way
-	tokens, accesses *lru.Cache    // reviewed, by a digest of the question
+	reviewSlots      chan struct{} // limits concurrent reviews
+	tokens, accesses *lru.Cache    // cached answers by SHA-256 of the request
 }
 
 const (
 	reviewLife      = 10 * time.Second
-	reviewsKept     = 1024
-	reviewsAtOnce   = 16
-	reviewTime      = 10 * time.Second
-	authoritiesLife = 30 * time.Second
+	reviewCacheSize = 1024
+	maxReviews      = 16
+	reviewTimeout   = 10 * time.Second
+	caLife          = 30 * time.Second
 )
 
-// reviewed is an answer of the API server. user is nil for a token that nobody has.
+// reviewed is a cached answer. user is nil for a token that is not valid.
 type reviewed struct {
-	end     time.Time
+	expires time.Time
 	user    *auth.User
 	allowed bool
 	reason  string
 }
 
-func newCallers(cl *client.Client, o AgentServing, log *slog.Logger) (*callers, error) {
+func newDelegatedAuth(cl *client.Client, o AgentServing, log *slog.Logger) (*delegatedAuth, error) {
 	who, err := otherServer(cl, "--authentication-kubeconfig", o.AuthnKubeconfig)
 	if err != nil {
 		return nil, err
@@ -75,9 +75,9 @@ func newCallers(cl *client.Client, o AgentServing, log *slog.Logger) (*callers, 
 	if err != nil {
 		return nil, err
 	}
-	c := &callers{
-		who: who, may: may, certs: authn.NewCertificates(x509.NewCertPool()), log: log,
-		busy: make(chan struct{}, reviewsAtOnce), tokens: lru.New(reviewsKept), accesses: lru.New(reviewsKept),
+	c := &delegatedAuth{
+		authnAPI: who, authzAPI: may, certs: authn.NewCertificates(x509.NewCertPool()), log: log,
+		reviewSlots: make(chan struct{}, maxReviews), tokens: lru.New(reviewCacheSize), accesses: lru.New(reviewCacheSize),
 	}
 	if o.ClientCA == "" {
 		return c, nil
@@ -91,11 +91,11 @@ func newCallers(cl *client.Client, o AgentServing, log *slog.Logger) (*callers, 
 		return nil, err
 	}
 	c.certs.SetRoots(pool)
-	c.fixed = true
+	c.staticCAs = true
 	return c, nil
 }
 
-// otherServer is the API server that a flag names, cl's if it names none.
+// otherServer returns a client of the API server that a flag's kubeconfig names; cl's own without the flag.
 func otherServer(cl *client.Client, flag, file string) (kubernetes.Interface, error) {
 	if file == "" {
 		return cl.Interface, nil
@@ -111,13 +111,13 @@ func otherServer(cl *client.Client, flag, file string) (kubernetes.Interface, er
 	return other.Interface, nil
 }
 
-// admit tells whether r may be answered; where not, it has answered.
-func (c *callers) admit(w http.ResponseWriter, r *http.Request) bool {
-	ctx, cancel := context.WithTimeout(r.Context(), reviewTime)
+// admit reports whether r may be served. If not, it has written the error response.
+func (c *delegatedAuth) admit(w http.ResponseWriter, r *http.Request) bool {
+	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
 	u, err := c.authenticate(r.WithContext(ctx))
 	if err != nil {
-		c.log.Debug("a caller is refused", "err", err)
+		c.log.Debug("unauthorized request", "err", err)
 		wire.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized"))
 		return false
 	}
@@ -127,7 +127,7 @@ func (c *callers) admit(w http.ResponseWriter, r *http.Request) bool {
 	allowed, reason, err := c.authorize(ctx, u, r)
 	switch {
 	case err != nil:
-		c.log.Warn("whether a caller may be answered cannot be found out", "user", u.Name, "path", r.URL.Path, "err", err)
+		c.log.Warn("authorize a request", "user", u.Name, "path", r.URL.Path, "err", err)
 		wire.WriteError(w, r, apierrors.NewInternalError(fmt.Errorf("ask the API server whether user %q may %s %s: it does not answer", u.Name, strings.ToLower(r.Method), r.URL.Path)))
 	case !allowed:
 		text := fmt.Sprintf("User %q cannot %s path %q", u.Name, strings.ToLower(r.Method), r.URL.Path)
@@ -141,10 +141,10 @@ func (c *callers) admit(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil && allowed
 }
 
-// authenticate finds out who sent r. A credential that is wrong is an error; without one it is the anonymous user.
-func (c *callers) authenticate(r *http.Request) (*auth.User, error) {
+// authenticate returns the user of r. A wrong credential is an error; a request without credentials is anonymous.
+func (c *delegatedAuth) authenticate(r *http.Request) (*auth.User, error) {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-		c.learn(r.Context())
+		c.refreshCAs(r.Context())
 		if u, ok, err := c.certs.Authenticate(r); ok || err != nil && authn.Bearer(r) == "" {
 			return u, err
 		}
@@ -156,22 +156,22 @@ func (c *callers) authenticate(r *http.Request) (*auth.User, error) {
 	return u, err
 }
 
-// learn asks the API server which authorities vouch for callers, unless it did lately.
-func (c *callers) learn(ctx context.Context) {
-	fresh := func() bool { return time.Since(time.Unix(0, c.asked.Load())) < authoritiesLife }
-	if c.fixed || fresh() {
+// refreshCAs reads the client CAs from the API server, unless that was done within caLife.
+func (c *delegatedAuth) refreshCAs(ctx context.Context) {
+	fresh := func() bool { return time.Since(time.Unix(0, c.refreshed.Load())) < caLife }
+	if c.staticCAs || fresh() {
 		return
 	}
-	if c.asked.Load() == 0 {
-		c.look.Lock()
-	} else if !c.look.TryLock() { // what is known will do
+	if c.refreshed.Load() == 0 {
+		c.refreshing.Lock()
+	} else if !c.refreshing.TryLock() { // another goroutine refreshes them: use the current ones
 		return
 	}
-	defer c.look.Unlock()
+	defer c.refreshing.Unlock()
 	if fresh() {
 		return
 	}
-	cm, err := c.who.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authenticationInfoName, metav1.GetOptions{})
+	cm, err := c.authnAPI.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authenticationInfoName, metav1.GetOptions{})
 	if err == nil {
 		var pool *x509.CertPool
 		if pool, err = pki.Authorities([]byte(cm.Data[clientCAKey])); err == nil {
@@ -179,18 +179,18 @@ func (c *callers) learn(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		c.log.Warn("the authorities of callers' certificates cannot be read", "configmap", metav1.NamespaceSystem+"/"+authenticationInfoName, "err", err)
-		if c.asked.Load() == 0 {
-			return // the next caller asks again
+		c.log.Warn("read the client certificate authorities", "configmap", metav1.NamespaceSystem+"/"+authenticationInfoName, "err", err)
+		if c.refreshed.Load() == 0 {
+			return // the next request retries
 		}
 	}
-	c.asked.Store(time.Now().UnixNano())
+	c.refreshed.Store(time.Now().UnixNano())
 }
 
-// byToken asks the API server whose token it is.
-func (c *callers) byToken(ctx context.Context, token string) (*auth.User, error) {
+// byToken authenticates a token with a TokenReview.
+func (c *delegatedAuth) byToken(ctx context.Context, token string) (*auth.User, error) {
 	got, err := c.review(ctx, c.tokens, []byte(token), true, func() (reviewed, error) {
-		tr, err := c.who.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+		tr, err := c.authnAPI.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 		if err != nil {
 			return reviewed{}, fmt.Errorf("review a token: %w", err)
 		}
@@ -212,11 +212,11 @@ func (c *callers) byToken(ctx context.Context, token string) (*auth.User, error)
 	return got.user, nil
 }
 
-// longestRemembered is that of paths.
-const longestRemembered = 4096
+// maxCachedPath is the longest path, in bytes, whose authorization is cached.
+const maxCachedPath = 4096
 
-// authorize asks the API server whether u may. Administrators it need not ask about.
-func (c *callers) authorize(ctx context.Context, u *auth.User, r *http.Request) (allowed bool, reason string, err error) {
+// authorize asks the API server whether u may make the request. Members of system:masters need no review.
+func (c *delegatedAuth) authorize(ctx context.Context, u *auth.User, r *http.Request) (allowed bool, reason string, err error) {
 	if slices.Contains(u.Groups, auth.Masters) {
 		return true, "", nil
 	}
@@ -234,8 +234,8 @@ func (c *callers) authorize(ctx context.Context, u *auth.User, r *http.Request) 
 	if err != nil {
 		return false, "", err
 	}
-	got, err := c.review(ctx, c.accesses, question, len(r.URL.Path) < longestRemembered, func() (reviewed, error) {
-		sar, err := c.may.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	got, err := c.review(ctx, c.accesses, question, len(r.URL.Path) < maxCachedPath, func() (reviewed, error) {
+		sar, err := c.authzAPI.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		if err != nil {
 			return reviewed{}, fmt.Errorf("review an access: %w", err)
 		}
@@ -244,23 +244,23 @@ func (c *callers) authorize(ctx context.Context, u *auth.User, r *http.Request) 
 	return got.allowed, got.reason, err
 }
 
-// review is the answer to question: one that is kept, or ask's.
-func (c *callers) review(ctx context.Context, kept *lru.Cache, question []byte, keep bool, ask func() (reviewed, error)) (reviewed, error) {
+// review returns the cached answer for question, or calls ask. keep says whether the answer may be cached.
+func (c *delegatedAuth) review(ctx context.Context, kept *lru.Cache, question []byte, keep bool, ask func() (reviewed, error)) (reviewed, error) {
 	key := sha256.Sum256(question)
 	if known, ok := kept.Get(key); ok {
-		if a, ok := known.(reviewed); ok && time.Now().Before(a.end) {
+		if a, ok := known.(reviewed); ok && time.Now().Before(a.expires) {
 			return a, nil
 		}
 	}
 	select {
-	case c.busy <- struct{}{}:
-		defer func() { <-c.busy }()
+	case c.reviewSlots <- struct{}{}:
+		defer func() { <-c.reviewSlots }()
 	case <-ctx.Done():
 		return reviewed{}, ctx.Err()
 	}
 	a, err := ask()
 	if err == nil && keep {
-		a.end = time.Now().Add(reviewLife)
+		a.expires = time.Now().Add(reviewLife)
 		kept.Add(key, a)
 	}
 	return a, err

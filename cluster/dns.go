@@ -17,14 +17,14 @@ import (
 	"keelson/lib/run"
 )
 
-// namesRole is the name of the role that answers for names.
-const namesRole = "dns"
+// dnsRole is the name of the DNS server's role.
+const dnsRole = "dns"
 
-// defaultDomain is the cluster's unless --cluster-domain says otherwise.
+// defaultDomain is the default of --cluster-domain.
 const defaultDomain = "cluster.local"
 
-// nameRules are what a DNS server may do. What it writes is a node's own for a node (admission: NodeRestriction).
-func nameRules() []rbacv1.PolicyRule {
+// dnsRules are the DNS server's RBAC rules. NodeRestriction limits its writes to its own node's objects.
+func dnsRules() []rbacv1.PolicyRule {
 	on := func(verbs, group string, resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: []string{group}, Resources: resources}
 	}
@@ -37,10 +37,10 @@ func nameRules() []rbacv1.PolicyRule {
 	}
 }
 
-var nameSteps = []mark.Step{mark.StepResolvable}
+var dnsSteps = []mark.Step{mark.StepResolvable}
 
-// names is the DNS server of this node.
-func (s *site) names() (run.Func, error) {
+// validateDNS returns the part that runs this node's DNS server.
+func (s *site) dns() (run.Func, error) {
 	listen, err := s.cfg.DNS.Address()
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (s *site) names() (run.Func, error) {
 	anyPort, second := false, netip.Addr{}
 	if !listen.IsValid() {
 		if s.cfg.RuntimeEndpoint != "" {
-			return nil, nil //nolint:nilnil // the pod network is another's, and no address of it is known
+			return nil, nil //nolint:nilnil // with a foreign pod network no address to listen on is known
 		}
 		if len(s.cfg.PodCIDRs) == 0 {
 			return nil, errors.New("no address to answer at: name one with --dns-listen")
@@ -66,13 +66,13 @@ func (s *site) names() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod, err := s.knowsPod()
+	pod, err := s.podAddressCheck()
 	if err != nil {
 		return nil, err
 	}
 	d, err := dns.New(dns.Config{
 		Pod:    pod,
-		Client: s.client(roleNamed(namesRole).roleIdentity), NodeName: s.cfg.NodeName, Listen: listen, Second: second, AnyPort: anyPort, ServiceIP: ip,
+		Client: s.client(roleNamed(dnsRole).roleIdentity), NodeName: s.cfg.NodeName, Listen: listen, Second: second, AnyPort: anyPort, ServiceIP: ip,
 		Domain: s.cfg.Node.domain(), File: s.cfg.DNS.Config, Allowed: allow, Marks: s.marks, Log: s.logOf(deeds.DNS),
 	})
 	if err != nil {
@@ -81,12 +81,12 @@ func (s *site) names() (run.Func, error) {
 	return d.Run, nil
 }
 
-// noNames takes away what the DNS server of an earlier run has told of itself: another answers at its address.
-func (s *site) noNames() (run.Func, error) {
-	cl := s.client(roleNamed(namesRole).roleIdentity)
+// removeDNS removes the EndpointSlice entry of an earlier run's DNS server: another server has its address now.
+func (s *site) removeDNS() (run.Func, error) {
+	cl := s.client(roleNamed(dnsRole).roleIdentity)
 	return func(ctx context.Context, ready func()) error {
 		if err := dns.Withdraw(ctx, cl, s.cfg.NodeName); err != nil {
-			s.logOf(deeds.DNS).Warn("the endpoint of this node's DNS server is not taken away", "err", err)
+			s.logOf(deeds.DNS).Warn("remove the endpoint of this node's DNS server", "err", err)
 		}
 		ready()
 		<-ctx.Done()
@@ -99,7 +99,7 @@ func roleNamed(name string) role {
 	return rows[slices.IndexFunc(rows, func(r role) bool { return r.name == name })]
 }
 
-// clusterDNS is the address at which pods ask: the first that the kubelet was told, else the tenth of the range that services have.
+// clusterDNS is the address of the cluster's DNS server: the kubelet's first --cluster-dns, else the tenth of the service CIDR.
 func (c Config) clusterDNS() (netip.Addr, error) {
 	if len(c.Node.ClusterDNS) > 0 {
 		return netip.ParseAddr(c.Node.ClusterDNS[0])
@@ -118,7 +118,7 @@ func (c Config) clusterDNS() (netip.Addr, error) {
 	return a, nil
 }
 
-// podResolvers are the servers that the kubelet writes into pods. None, where nobody would answer: pods then use the node's own.
+// podResolvers are the nameservers in pods' resolv.conf; none without a cluster DNS server: pods then use the node's own.
 func (c Config) podResolvers() []string {
 	if len(c.Node.ClusterDNS) > 0 {
 		return c.Node.ClusterDNS

@@ -73,7 +73,7 @@ func TestSilentAmidAnswer(t *testing.T) {
 	}))
 	defer s.Close()
 	cfg := &rest.Config{Host: s.URL}
-	impatient(cfg, 50*time.Millisecond)
+	limitSilence(cfg, 50*time.Millisecond)
 	hc, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
