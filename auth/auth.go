@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package auth holds the words shared by authentication and authorization:
-// who someone is, what they ask for, and what was decided and why. It decides
-// nothing itself: auth/authn and auth/authz do, and the API server's pipeline asks them.
+// Package auth defines the types shared by authentication and authorization: users, request attributes and decisions. The API server's
+// pipeline and the packages auth/authn and auth/authz use it. It makes no decision itself.
 package auth
 
 import (
@@ -15,34 +14,34 @@ import (
 	"keelson/lib/mark"
 )
 
-// User is an authenticated identity. Immutable once returned.
+// User is an authenticated identity. It is immutable once returned.
 type User struct {
 	Name   string
 	UID    string
 	Groups []string
 	Extra  map[string][]string
-	// How the user proved it, for the timeline: ClientCertificate, "service account token", InProcess, "anonymous".
+	// How the user authenticated, for the timeline: ClientCertificate, "service account token", InProcess, "anonymous".
 	How string
-	// Annotations go to the audit log, and Warnings to the client, with whatever is asked; nil: nothing is to be said of the credential.
+	// Annotations are added to the audit event and Warnings to the response of each request with this credential; nil: none.
 	Annotations map[string]string
 	Warnings    []string
 }
 
-// Hows that are asked about.
+// Values of User.How that code compares with.
 const (
-	// InProcess is that of components that run in the server's own process and prove nothing.
+	// InProcess is that of components in the server's own process; they need no credential.
 	InProcess = "in process"
-	// ClientCertificate is that of who showed a certificate of an authority for clients.
+	// ClientCertificate is that of a valid TLS client certificate.
 	ClientCertificate = "client certificate"
 )
 
-// InProcess tells whether u is a component of the server's own process. A nil u is none.
+// InProcess reports whether u is a component of the server's own process. u may be nil.
 func (u *User) InProcess() bool { return u != nil && u.How == InProcess }
 
-// ByCertificate tells whether u showed a client certificate. A nil u did not.
+// ByCertificate reports whether u presented a client certificate. u may be nil.
 func (u *User) ByCertificate() bool { return u != nil && u.How == ClientCertificate }
 
-// Well-known names.
+// Well-known user and group names.
 const (
 	Anonymous       = "system:anonymous"
 	Unauthenticated = "system:unauthenticated"
@@ -51,10 +50,10 @@ const (
 	Nodes           = "system:nodes"
 )
 
-// Attributes are what an authorizer judges.
+// Attributes are the facts about a request that an authorizer needs.
 type Attributes struct {
 	User            *User
-	Verb            string // get list watch create update patch delete deletecollection; lower-case HTTP method for paths
+	Verb            string // get list watch create update patch delete deletecollection; for paths the lower-case HTTP method
 	Group           string
 	Version         string
 	Resource        string
@@ -63,44 +62,44 @@ type Attributes struct {
 	Name            string
 	ResourceRequest bool
 	Path            string // set when ResourceRequest is false
-	// FieldSelector and LabelSelector are what a list, watch or deletecollection is restricted to; nil: nothing, or not readable.
+	// FieldSelector and LabelSelector restrict a list, watch or deletecollection; nil: none, or invalid.
 	FieldSelector fields.Requirements
 	LabelSelector labels.Requirements
 }
 
-// Verdict is an authorizer's answer.
+// Verdict is the result of an authorizer.
 type Verdict uint8
 
-// The verdicts. NoOpinion means: ask the next; if nobody allows, the request is denied.
+// The verdicts. NoOpinion means that the next authorizer is asked; if none allows the request, it is denied.
 const (
 	NoOpinion Verdict = iota
 	Allow
 	Deny
 )
 
-// Decision carries the verdict and the reason, shown to the user and in the timeline
-// ("RBAC: allowed by ClusterRoleBinding \"cluster-admin\" of ClusterRole ...").
+// Decision is a verdict with its reason, which users see in the response and in the timeline ("RBAC: allowed by ClusterRoleBinding
+// \"cluster-admin\" of ClusterRole ...").
 type Decision struct {
 	Verdict Verdict
 	Reason  string
-	Grant   *mark.Grant // the binding that allows it, if RBAC does. Shared: never modified.
+	Grant   *mark.Grant // the RBAC binding that allows the request, if any; shared, never modified
 }
 
-// Authorizer judges a request. An error means that it could not be judged; the request is then refused with 500 unless another allows it.
+// Authorizer decides about a request. After an error the request fails with 500 unless another authorizer allows it.
 type Authorizer interface {
 	Authorize(ctx context.Context, a *Attributes) (Decision, error)
 }
 
-// Authenticator finds out who sent a request. ok is false when the request carries nothing this authenticator understands;
-// an error means that it carries a credential that is wrong (401).
+// Authenticator finds the user of a request. ok is false when the request has no credential of this kind; an error means that its
+// credential is invalid (401).
 type Authenticator interface {
 	Authenticate(r *http.Request) (u *User, ok bool, err error)
 }
 
 type userKey struct{}
 
-// WithUser returns a context whose requests come from u, as the in-process transport's do: the pipeline trusts it.
-// Only the server's own assembly may call it; nothing that arrives over the network can carry it.
+// WithUser returns a context whose requests are authenticated as u; the in-process transport uses it. Only code that assembles the server
+// may call it; a request from the network cannot carry it.
 func WithUser(ctx context.Context, u *User) context.Context {
 	return context.WithValue(ctx, userKey{}, u)
 }

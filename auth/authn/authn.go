@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authn finds out who sent a request: TLS client certificates, service-account
-// tokens, and the anonymous user at the end. The API server's pipeline calls an ordered
-// list of them; cluster builds the list. It decides nothing about what a user may do.
+// Package authn authenticates requests: by client certificate, bearer token, authenticating proxy, or as the anonymous user. cluster builds
+// an ordered list of authenticators and the API server's pipeline calls it. It never decides what a user may do.
 package authn
 
 import (
@@ -20,33 +19,33 @@ import (
 	"keelson/auth"
 )
 
-// ErrUnauthorized is the error behind every 401: the request carries a credential that is not valid. The cause is for the log, not for the
-// client.
+// ErrUnauthorized is wrapped by every error that leads to 401: the request has an invalid credential. The cause is for the log only, not
+// for the client.
 var ErrUnauthorized = errors.New("invalid credential")
 
-// Certificates authenticates by TLS client certificate: the common name is the user, the organizations are the groups. A
-// certificate that was found good is not verified again before it, or one above it, ends.
+// Certificates authenticates by TLS client certificate: the common name is the user, the organizations are the groups. A verified
+// certificate is cached until it, or a certificate of its chain, expires.
 type Certificates struct {
 	mu    sync.RWMutex
 	roots *x509.CertPool
 	known map[[sha256.Size]byte]known
 }
 
-// known is a certificate that was verified. The user is shared.
+// known is a verified certificate. The user is shared.
 type known struct {
 	user      auth.User
 	from, end time.Time
 }
 
-// mostKnown bounds how many certificates are remembered.
+// mostKnown limits the cached certificates.
 const mostKnown = 1024
 
-// NewCertificates believes the clients of the authorities in roots.
+// NewCertificates accepts clients of the CAs in roots.
 func NewCertificates(roots *x509.CertPool) *Certificates {
 	return &Certificates{roots: roots, known: map[[sha256.Size]byte]known{}}
 }
 
-// SetRoots believes the clients of other authorities from now on, also on connections that are there.
+// SetRoots replaces the client CAs, for existing connections too.
 func (c *Certificates) SetRoots(roots *x509.CertPool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +53,7 @@ func (c *Certificates) SetRoots(roots *x509.CertPool) {
 	clear(c.known)
 }
 
-// Authenticate verifies the certificate that the TLS layer asked for.
+// Authenticate verifies the certificate of the TLS connection.
 func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
@@ -86,14 +85,14 @@ func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	return &u, true, nil
 }
 
-// fingerprint names what a client presented, the certificates in between included.
+// fingerprint is the cache key of a certificate chain.
 func fingerprint(certs []*x509.Certificate) [sha256.Size]byte {
 	if len(certs) == 1 {
 		return sha256.Sum256(certs[0].Raw)
 	}
 	h := sha256.New()
 	for _, cert := range certs {
-		_, _ = h.Write(cert.Raw) // a hash takes everything
+		_, _ = h.Write(cert.Raw) // Write of a hash never fails
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
@@ -126,7 +125,7 @@ func verify(roots *x509.CertPool, certs []*x509.Certificate) (known, error) {
 	return k, nil
 }
 
-// Bearer returns the request's bearer token: from the Authorization header, or, for a browser's WebSocket, from its subprotocol.
+// Bearer returns the bearer token of the Authorization header or, from a browser's WebSocket, of the subprotocol.
 func Bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	if strings.EqualFold(scheme, "bearer") {
@@ -135,7 +134,7 @@ func Bearer(r *http.Request) string {
 	return ""
 }
 
-// WithAuthenticated returns u with the group system:authenticated, as every user but the anonymous one has. It may change and return u
+// WithAuthenticated adds the group system:authenticated to u, which every user except the anonymous one has. It may modify and return u
 // itself.
 func WithAuthenticated(u *auth.User) *auth.User {
 	for _, g := range u.Groups {
@@ -147,15 +146,15 @@ func WithAuthenticated(u *auth.User) *auth.User {
 	return u
 }
 
-// Anonymous accepts every request as system:anonymous. It stands last, or not at all.
+// Anonymous authenticates every request as system:anonymous. It must be the last authenticator.
 type Anonymous struct {
-	// Paths are the only ones that strangers may ask for; empty: all.
+	// Paths restricts anonymous requests to these paths; empty: all.
 	Paths []string
 }
 
 var anonymous = &auth.User{Name: auth.Anonymous, Groups: []string{auth.Unauthenticated}, How: "anonymous"}
 
-// Authenticate knows whoever comes, on the paths that are open.
+// Authenticate accepts every request for an allowed path.
 func (a Anonymous) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	if len(a.Paths) > 0 && !slices.Contains(a.Paths, r.URL.Path) {
 		return nil, false, nil

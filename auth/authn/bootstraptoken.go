@@ -17,8 +17,8 @@ import (
 	"keelson/auth"
 )
 
-// BootstrapTokens authenticates machines that join: a token "id.secret" is kept in the secret bootstrap-token-<id> of kube-system
-// (Kubernetes documentation, "Authenticating with Bootstrap Tokens").
+// BootstrapTokens authenticates joining machines by bootstrap token: "id.secret" is stored in the secret bootstrap-token-<id> of
+// kube-system (Kubernetes documentation, "Authenticating with Bootstrap Tokens").
 type BootstrapTokens struct {
 	// Secret returns a secret of kube-system, or nil. It is shared and never modified.
 	Secret func(ctx context.Context, name string) *corev1.Secret
@@ -41,7 +41,7 @@ var (
 	bootstrapSubgroup = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
 )
 
-// Authenticate knows tokens of the form "id.secret".
+// Authenticate handles tokens of the form "id.secret".
 func (b BootstrapTokens) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	parts := bootstrapToken.FindStringSubmatch(Bearer(r))
 	if parts == nil {

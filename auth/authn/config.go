@@ -24,17 +24,17 @@ import (
 	"keelson/auth"
 )
 
-// Config is what an AuthenticationConfiguration (apiserver.config.k8s.io) says.
+// Config is a parsed AuthenticationConfiguration (apiserver.config.k8s.io).
 type Config struct {
-	// JWT are the issuers whose tokens are believed.
+	// JWT are the accepted token issuers.
 	JWT []*OIDC
-	// Strangers tells whether the file speaks of anonymous requests; Anonymous is then who answers for them, or nil.
+	// Strangers reports whether the file configures anonymous requests; Anonymous is then their authenticator, or nil if they are disabled.
 	Strangers bool
 	Anonymous *Anonymous
 }
 
-// ParseConfig checks the document in b. The tokens of the issuers in taken are somebody else's. Issuers are
-// reached by via, which may be nil.
+// ParseConfig parses and validates the document in b. The issuers in taken belong to another authenticator and are not allowed. Issuers are
+// called through via, which may be nil.
 func ParseConfig(b []byte, taken []string, via Via) (*Config, error) {
 	known := runtime.NewScheme()
 	install.Install(known)
@@ -70,7 +70,7 @@ func ParseConfig(b []byte, taken []string, via Via) (*Config, error) {
 	return c, nil
 }
 
-// algorithms are those that tokens of a configured issuer may be signed with: all that are not symmetric.
+// algorithms are the accepted signature algorithms of configured issuers: all asymmetric ones.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512,
 }
@@ -98,13 +98,13 @@ func newJWT(j apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string,
 	}, nil
 }
 
-// elsewhere fetches the issuer's description from another place than the issuer's own.
+// elsewhere fetches the issuer's discovery document from another URL than the issuer's.
 type elsewhere struct {
 	http.RoundTripper
 	from, to string
 }
 
-// RoundTrip asks at the other place.
+// RoundTrip redirects the request to the other URL.
 func (e elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.String() != e.from {
 		return e.RoundTripper.RoundTrip(r)
@@ -117,7 +117,7 @@ func (e elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
 	return e.RoundTripper.RoundTrip(there)
 }
 
-// claims makes users of an issuer's tokens.
+// claims maps the claims of an issuer's tokens to users.
 type claims struct {
 	j  apiserver.JWTAuthenticator
 	by cel.CELMapper
@@ -153,7 +153,7 @@ func (m claims) user(ctx context.Context, c map[string]any) (*auth.User, error) 
 	return WithAuthenticated(u), nil
 }
 
-// meant tells whether one of the token's audiences is asked for.
+// meant reports whether one of the token's audiences is configured.
 func (m claims) meant(aud any) bool {
 	list, ok := aud.([]any)
 	if !ok {
@@ -239,7 +239,7 @@ func (m claims) extra(ctx context.Context, c map[string]any, value traits.Mapper
 	return out, nil
 }
 
-// holds checks what is asked of every token.
+// holds evaluates the claim validation rules.
 func (m claims) holds(ctx context.Context, c map[string]any, value traits.Mapper) error {
 	for _, rule := range m.j.ClaimValidationRules {
 		if rule.Claim == "" {
@@ -267,7 +267,7 @@ func (m claims) holds(ctx context.Context, c map[string]any, value traits.Mapper
 	return nil
 }
 
-// acceptable checks what is asked of every user.
+// acceptable evaluates the user validation rules.
 func (m claims) acceptable(ctx context.Context, u *auth.User) error {
 	if m.by.UserValidationRules == nil {
 		return nil
@@ -299,7 +299,7 @@ func celValue(m map[string]any) (traits.Mapper, error) {
 	return value, nil
 }
 
-// text evaluates an expression that must give a string.
+// text evaluates an expression that must result in a string.
 func text(ctx context.Context, by cel.ClaimsMapper, value traits.Mapper) (string, error) {
 	got, err := by.EvalClaimMapping(ctx, value)
 	if err != nil {
@@ -312,7 +312,7 @@ func text(ctx context.Context, by cel.ClaimsMapper, value traits.Mapper) (string
 	return s, nil
 }
 
-// texts reads a result that is a string, a list of them, or nothing.
+// texts converts a result that is a string, a list of strings, or null.
 func texts(v ref.Val) ([]string, error) {
 	if v == celtypes.NullValue {
 		return nil, nil

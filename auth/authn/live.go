@@ -13,7 +13,7 @@ import (
 	"keelson/auth"
 )
 
-// Live are the issuers of an AuthenticationConfiguration, which may change while it is asked.
+// Live authenticates by the JWT issuers of an AuthenticationConfiguration that can be reloaded.
 type Live struct {
 	taken   []string
 	via     Via
@@ -21,8 +21,8 @@ type Live struct {
 	current atomic.Pointer[Config]
 }
 
-// NewLive begins with the configuration in b. The tokens of the issuers in taken are somebody else's. Issuers are reached by via,
-// which may be nil.
+// NewLive starts with the configuration in b. The issuers in taken belong to another authenticator. Issuers are called through via, which
+// may be nil.
 func NewLive(b []byte, taken []string, via Via) (*Live, error) {
 	c, err := ParseConfig(b, taken, via)
 	if err != nil {
@@ -33,14 +33,14 @@ func NewLive(b []byte, taken []string, via Via) (*Live, error) {
 	return l, nil
 }
 
-// First is the configuration that it began with.
+// First is the configuration at the start.
 func (l *Live) First() *Config { return l.first }
 
-// issuersTimeout bounds how long the issuers of a new configuration may take to say where their keys are.
+// issuersTimeout limits the discovery of the issuers of a new configuration.
 const issuersTimeout = time.Minute
 
-// Apply changes to the configuration in b, once all of its issuers could be asked for their keys; what it says of anonymous requests must
-// be what was said at first. With an error nothing is changed.
+// Apply switches to the configuration in b after the discovery of all its issuers has succeeded. The setting for anonymous requests must
+// not change. On an error nothing changes.
 func (l *Live) Apply(ctx context.Context, b []byte) error {
 	c, err := ParseConfig(b, l.taken, l.via)
 	if err != nil {
@@ -60,7 +60,7 @@ func (l *Live) Apply(ctx context.Context, b []byte) error {
 	return nil
 }
 
-// Authenticate asks the issuer that the request's token says it is from.
+// Authenticate passes the token to the issuer that it names.
 func (l *Live) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	for _, o := range l.current.Load().JWT {
 		if u, ok, err := o.Authenticate(r); ok || err != nil {

@@ -22,20 +22,20 @@ import (
 	"keelson/auth"
 )
 
-// OIDCConfig is kube-apiserver's --oidc-* flags.
+// OIDCConfig holds kube-apiserver's --oidc-* flags.
 type OIDCConfig struct {
 	IssuerURL string
 	ClientID  string
-	// CAFile holds the authorities of the issuer's certificate; empty: the system's.
+	// CAFile holds the CAs of the issuer's certificate; empty: the system's.
 	CAFile string
-	// UsernameClaim is the user's name (default "sub"). UsernamePrefix goes before it: by default the issuer and "#", but nothing for
-	// the claim "email"; "-" means nothing.
+	// UsernameClaim is the claim with the user's name (default "sub"). UsernamePrefix is added before it: by default the issuer and "#",
+	// but nothing for the claim "email"; "-" means no prefix.
 	UsernameClaim, UsernamePrefix string
-	// GroupsClaim is the user's groups, a string or a list; GroupsPrefix goes before each.
+	// GroupsClaim is the claim with the user's groups, a string or a list; GroupsPrefix is added before each.
 	GroupsClaim, GroupsPrefix string
 	// RequiredClaims must be in the token with these values.
 	RequiredClaims map[string]string
-	// SigningAlgs are accepted (default RS256).
+	// SigningAlgs are the accepted algorithms (default RS256).
 	SigningAlgs []string
 }
 
@@ -43,7 +43,7 @@ type OIDCConfig struct {
 type OIDC struct {
 	issuer string
 	tokens *oidc.Config
-	// user reads who a verified token's claims are about.
+	// user maps a verified token's claims to a user.
 	user   func(ctx context.Context, claims map[string]any) (*auth.User, error)
 	client *http.Client
 
@@ -57,7 +57,7 @@ const (
 	oidcRetry   = 10 * time.Second
 )
 
-// NewOIDC checks cfg; the issuer is asked for its keys when the first token of it comes.
+// NewOIDC checks cfg. The issuer's keys are fetched when its first token arrives.
 func NewOIDC(cfg OIDCConfig, via Via) (*OIDC, error) {
 	u, err := url.Parse(cfg.IssuerURL)
 	if err != nil {
@@ -98,14 +98,14 @@ func NewOIDC(cfg OIDCConfig, via Via) (*OIDC, error) {
 	}, nil
 }
 
-// Via returns the transport to an issuer, with this TLS configuration; nil: the default. A nil Via connects directly, for tests.
+// Via returns the transport to an issuer with this TLS configuration; nil: the default. A nil Via connects directly, for tests.
 type Via func(*tls.Config) http.RoundTripper
 
 func direct(conf *tls.Config) http.RoundTripper {
 	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, TLSHandshakeTimeout: oidcTimeout, ForceAttemptHTTP2: true}
 }
 
-// toIssuer reaches an issuer whose certificate the authorities in pem vouch for; nil: those of the system.
+// toIssuer returns the transport to an issuer whose certificate is signed by the CAs in pem; nil: the system's CAs.
 func toIssuer(pem []byte, via Via) (http.RoundTripper, error) {
 	if via == nil {
 		via = direct
@@ -121,7 +121,7 @@ func toIssuer(pem []byte, via Via) (http.RoundTripper, error) {
 	return via(conf), nil
 }
 
-// Authenticate knows bearer tokens that say they are from the issuer.
+// Authenticate handles bearer tokens whose claim iss is the issuer.
 func (o *OIDC) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	token := Bearer(r)
 	if token == "" || issuerOf(token) != o.issuer {
@@ -146,7 +146,7 @@ func (o *OIDC) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	return u, true, nil
 }
 
-// issuerOf reads who a token says it is from, without believing it.
+// issuerOf reads the claim iss of a token without verifying it.
 func issuerOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -165,7 +165,7 @@ func issuerOf(token string) string {
 	return c.Issuer
 }
 
-// ready asks the issuer where its keys are, once; after a failure not again for a while.
+// ready discovers the issuer's keys once; after a failure it retries no sooner than after oidcRetry.
 func (o *OIDC) ready() (*oidc.IDTokenVerifier, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -175,7 +175,7 @@ func (o *OIDC) ready() (*oidc.IDTokenVerifier, error) {
 	if time.Now().Before(o.tryAfter) {
 		return nil, errors.New("oidc: authenticator not initialized")
 	}
-	// The provider keeps the context for fetching keys later: it must not be a request's.
+	// The provider keeps the context to fetch keys later, so it must not be a request's.
 	p, err := oidc.NewProvider(oidc.ClientContext(context.Background(), o.client), o.issuer)
 	if err != nil {
 		o.tryAfter = time.Now().Add(oidcRetry)
@@ -185,7 +185,7 @@ func (o *OIDC) ready() (*oidc.IDTokenVerifier, error) {
 	return o.verifier, nil
 }
 
-// wait asks the issuer where its keys are until it answers or ctx ends.
+// wait retries the discovery until it succeeds or ctx ends.
 func (o *OIDC) wait(ctx context.Context) error {
 	for {
 		_, err := o.ready()
@@ -203,7 +203,7 @@ func (o *OIDC) wait(ctx context.Context) error {
 	}
 }
 
-// user reads who the claims are about.
+// user maps the claims to a user.
 func (c *OIDCConfig) user(claims map[string]any) (*auth.User, error) {
 	name, err := nameOf(claims, c.UsernameClaim)
 	if err != nil {
@@ -224,7 +224,7 @@ func (c *OIDCConfig) user(claims map[string]any) (*auth.User, error) {
 	return WithAuthenticated(u), nil
 }
 
-// groupsOf reads a claim that is a string or a list of them.
+// groupsOf reads a claim that is a string or a list of strings.
 func groupsOf(claims map[string]any, claim, prefix string) ([]string, error) {
 	value := claims[claim]
 	if claim == "" || value == nil {
@@ -245,7 +245,7 @@ func groupsOf(claims map[string]any, claim, prefix string) ([]string, error) {
 	return out, nil
 }
 
-// nameOf reads the claim that names the user; an email must not be one that the issuer has not verified.
+// nameOf reads the claim with the user's name; an email must be verified.
 func nameOf(claims map[string]any, claim string) (string, error) {
 	name, ok := claims[claim].(string)
 	if !ok || name == "" {
@@ -259,7 +259,7 @@ func nameOf(claims map[string]any, claim string) (string, error) {
 	return name, nil
 }
 
-// credentialExtra is what names the token that a user came with.
+// credentialExtra is the user's extra field with the token's ID.
 func credentialExtra(claims map[string]any) map[string][]string {
 	if id, ok := claims["jti"].(string); ok && id != "" {
 		return map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=" + id}}

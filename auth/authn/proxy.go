@@ -16,17 +16,17 @@ import (
 	"keelson/auth"
 )
 
-// ProxyConfig is kube-apiserver's --requestheader-* flags.
+// ProxyConfig holds kube-apiserver's --requestheader-* flags.
 type ProxyConfig struct {
-	// CAFile holds the authorities of proxies' certificates; empty: no proxy is believed.
+	// CAFile holds the CAs of proxies' client certificates; empty: no proxy is trusted.
 	CAFile string
-	// AllowedNames are the common names that proxies may have; empty: any.
+	// AllowedNames are the accepted common names of proxies; empty: any.
 	AllowedNames []string
-	// The headers in which proxies say who asks; of several, the first with a value is the name and the uid.
+	// The headers with the user; of the username and UID headers the first one with a value counts.
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraPrefixes []string
 }
 
-// Proxy believes proxies in front of the server, known by their certificates, when they say who asks.
+// Proxy authenticates requests of trusted front proxies, known by client certificate, as the user in the request headers.
 type Proxy struct {
 	config ProxyConfig
 	roots  atomic.Pointer[x509.CertPool]
@@ -54,7 +54,7 @@ func NewProxy(c ProxyConfig) (*Proxy, error) {
 	return p, nil
 }
 
-// SetRoots believes the proxies of other authorities from now on; when there are none in pem, nothing changes.
+// SetRoots replaces the proxies' CAs. If pem has none, it returns an error and nothing changes.
 func (p *Proxy) SetRoots(pem []byte) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
@@ -64,7 +64,7 @@ func (p *Proxy) SetRoots(pem []byte) error {
 	return nil
 }
 
-// Authenticate knows requests that a proxy passes on, and takes the headers that said so from them.
+// Authenticate handles requests of a proxy, and removes the proxy's headers from the request.
 func (p *Proxy) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
@@ -121,7 +121,7 @@ func (p *Proxy) extra(h http.Header) map[string][]string {
 	return out
 }
 
-// clear takes the headers away: nobody behind this point may take them for a proxy's.
+// clear removes the headers: a later handler must not take them from another client for a proxy's.
 func (p *Proxy) clear(h http.Header) {
 	for _, list := range [][]string{p.config.UsernameHeaders, p.config.UIDHeaders, p.config.GroupHeaders} {
 		for _, name := range list {

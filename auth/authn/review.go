@@ -10,14 +10,14 @@ import (
 	"keelson/auth"
 )
 
-// Reviewer answers TokenReviews for all tokens the server knows, not only its own service accounts'.
+// Reviewer answers TokenReviews for all tokens that the server accepts, not only service-account tokens.
 type Reviewer struct {
 	*Tokens
-	// Others are asked about tokens that Tokens does not know. Those without audiences of their own stand for the API server's.
+	// Others are asked about tokens that Tokens does not accept. Those without audiences of their own count as the API server's audiences.
 	Others []auth.Authenticator
 }
 
-// Check is Tokens.Check for every kind of token.
+// Check verifies a token of any kind, like Tokens.Check.
 func (v Reviewer) Check(ctx context.Context, token string, audiences []string) (*auth.User, []string, error) {
 	u, matched, err := v.Tokens.Check(ctx, token, audiences)
 	if err == nil {
@@ -37,7 +37,7 @@ func (v Reviewer) Check(ctx context.Context, token string, audiences []string) (
 }
 
 func reviewBy(ctx context.Context, a auth.Authenticator, token string, audiences, own []string) (*auth.User, []string, bool, error) {
-	if hook, ok := a.(*Webhook); ok { // it judges audiences itself
+	if hook, ok := a.(*Webhook); ok { // it checks audiences itself
 		u, matched, err := hook.Check(ctx, token, audiences)
 		return u, matched, err == nil, err
 	}

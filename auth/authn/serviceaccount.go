@@ -23,25 +23,26 @@ import (
 	"keelson/pki"
 )
 
-// Objects looks up what a token is bound to. ok is false when the object does not exist (or is past its deletion time).
+// Objects looks up the objects that a token is bound to. ok is false when the object does not exist, or when its deletion began too long
+// ago.
 type Objects interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (uid string, ok bool)
 	Pod(ctx context.Context, namespace, name string) (uid string, ok bool)
 	Secret(ctx context.Context, namespace, name string) (uid string, ok bool)
 	Node(ctx context.Context, name string) (uid string, ok bool)
-	// SecretToken is what a secret of type kubernetes.io/service-account-token holds.
+	// SecretToken returns the content of a secret of type kubernetes.io/service-account-token.
 	SecretToken(ctx context.Context, namespace, name string) (s SecretToken, ok bool)
-	// Lists tells whether a service account names a secret among its own.
+	// Lists reports whether a service account lists a secret in its field secrets.
 	Lists(ctx context.Context, namespace, account, secret string) bool
-	// NoteUse labels a secret with the day on which its token was used.
+	// NoteUse labels a secret with the day of its token's last use.
 	NoteUse(ctx context.Context, namespace, secret, day string)
 }
 
-// SecretToken is a token that a secret holds. InvalidSince is the day on which it was marked as not to be used, LastUsed that of its last
-// use; both are labels of the secret, and empty at first.
+// SecretToken is the token in a secret. InvalidSince is the day since which it is marked invalid, LastUsed the day of its last use; both
+// are labels of the secret, or empty.
 type SecretToken struct{ Token, InvalidSince, LastUsed string }
 
-// Labels of secrets that tell of their tokens.
+// Labels of secrets with legacy tokens.
 const (
 	LabelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
 	LabelLastUsed     = "kubernetes.io/legacy-token-last-used"
@@ -67,24 +68,24 @@ type boundClaims struct {
 	Kubernetes Bound `json:"kubernetes.io"`
 }
 
-// TokenConfig says which tokens are issued, and which are believed.
+// TokenConfig configures which tokens are issued and accepted.
 type TokenConfig struct {
-	// Key signs (RSA, or ECDSA on P-256, P-384 or P-521). Keys are believed beside it.
+	// Key signs tokens (RSA, or ECDSA on P-256, P-384 or P-521). Keys are further keys for verification.
 	Key  crypto.Signer
 	Keys []crypto.PublicKey
-	// Issuers are believed; the first is who issues.
+	// Issuers are accepted; the first one is the issuer of new tokens.
 	Issuers []string
-	// Audiences are the API server's own, the default of tokens that ask for none; empty: the issuers.
+	// Audiences are the API server's own, the default of new tokens; empty: the issuers.
 	Audiences []string
-	// JWKS is where discovery says that the keys are; empty: at the issuer's own.
+	// JWKS is the jwks_uri of the discovery document; empty: the issuer's.
 	JWKS string
-	// Longest bounds how long a token lives; 0: nothing does.
+	// Longest is the maximum token lifetime; 0: none.
 	Longest time.Duration
-	// Extend lets the tokens that kubelets ask for pods live for a year, and counts who uses one after the hour it was asked for.
+	// Extend lets tokens that kubelets request for pods be valid for a year, and counts their use after the requested hour.
 	Extend bool
 }
 
-// Tokens issues and checks service-account tokens (JWT, KEP-1205). Safe for concurrent use.
+// Tokens issues and verifies service-account tokens (JWT, KEP-1205). It is safe for concurrent use.
 type Tokens struct {
 	config     TokenConfig
 	objects    Objects
@@ -128,7 +129,7 @@ func NewTokens(c TokenConfig, objects Objects) (*Tokens, error) {
 }
 
 const (
-	// kubeletLife is the life that kubelets ask for when a pod says nothing; tokens of that life for the API server are extended.
+	// kubeletLife is the lifetime that kubelets request by default. Tokens of that lifetime for the API server are extended.
 	kubeletLife  = 3607 * time.Second
 	extendedLife = 365 * 24 * time.Hour
 )
@@ -136,13 +137,13 @@ const (
 // Issued is a new token.
 type Issued struct {
 	Token string
-	// End is when whoever asked for it should have another; it may be believed for longer.
+	// End is the expiration time in the response; an extended token is valid for longer.
 	End time.Time
-	// ID names the token where it is used.
+	// ID is the claim jti.
 	ID string
 }
 
-// Issue signs a token for b that lives for life. Empty audiences mean the API server's own.
+// Issue signs a token for b with lifetime life. Empty audiences mean the API server's own.
 func (t *Tokens) Issue(b Bound, audiences []string, life time.Duration) (Issued, error) {
 	if len(audiences) == 0 {
 		audiences = t.config.Audiences
@@ -169,16 +170,16 @@ func (t *Tokens) Issue(b Bound, audiences []string, life time.Duration) (Issued,
 	return out, nil
 }
 
-// Issuers are believed to issue service-account tokens: the tokens of these are nobody else's.
+// Issuers are the issuers of service-account tokens. No other authenticator may handle their tokens.
 func (t *Tokens) Issuers() []string { return t.config.Issuers }
 
-// Longest bounds how long a token lives; 0: nothing does.
+// Longest is the maximum token lifetime; 0: none.
 func (t *Tokens) Longest() time.Duration { return t.config.Longest }
 
 // Audiences are the API server's own.
 func (t *Tokens) Audiences() []string { return t.config.Audiences }
 
-// Authenticate checks the request's bearer token, if it is one of ours.
+// Authenticate verifies the request's bearer token if it is a service-account token.
 func (t *Tokens) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	token := Bearer(r)
 	if token == "" {
@@ -188,8 +189,8 @@ func (t *Tokens) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	return u, err == nil, err
 }
 
-// Check verifies signature, times, audience (any of audiences; empty: the API server's own) and that everything the token is
-// bound to still exists. It returns the user and the audiences that matched. Every error wraps ErrUnauthorized.
+// Check verifies signature, times, audience (any of audiences; empty: the API server's own), and that the objects to which the token is
+// bound exist. It returns the user and the matching audiences. Every error wraps ErrUnauthorized.
 func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*auth.User, []string, error) {
 	parsed, err := jwt.ParseSigned(token, t.algorithms)
 	if err != nil {
@@ -230,7 +231,7 @@ func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*
 	return u, matched, nil
 }
 
-// checkLegacy accepts a token without end while the secret it was made for holds it and its service account is the same.
+// checkLegacy accepts a token without expiration while its secret contains it and its service account has the same UID.
 func (t *Tokens) checkLegacy(ctx context.Context, token string, l *pki.LegacyToken, audiences []string) (*auth.User, []string, error) {
 	matched := t.config.Audiences
 	if len(audiences) > 0 {
@@ -268,16 +269,16 @@ func (t *Tokens) checkLegacy(ctx context.Context, token string, l *pki.LegacyTok
 	return u, matched, nil
 }
 
-// noteUse notes the day on the secret, once a day.
+// noteUse labels the secret with the day, once a day.
 func (t *Tokens) noteUse(ctx context.Context, l *pki.LegacyToken, held SecretToken) {
 	now := t.now().UTC()
 	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
-	if held.LastUsed != today && held.LastUsed != tomorrow { // tomorrow: by a server whose clock is ahead
+	if held.LastUsed != today && held.LastUsed != tomorrow { // tomorrow: written by a server whose clock is ahead
 		t.objects.NoteUse(ctx, l.Namespace, l.Secret, today)
 	}
 }
 
-// alive refuses a token whose service account, pod, secret or node is gone or was made anew.
+// alive rejects a token whose service account, pod, secret or node was deleted or recreated.
 func (t *Tokens) alive(ctx context.Context, b Bound) error {
 	check := func(what string, want *Ref, uid string, ok bool) error {
 		if !ok || want.UID != "" && want.UID != uid {
@@ -301,7 +302,7 @@ func (t *Tokens) alive(ctx context.Context, b Bound) error {
 			return err
 		}
 	}
-	// A node beside a pod is information only: the pod binds the token.
+	// With a pod the node is only information: the token is bound to the pod.
 	if b.Node != nil && b.Pod == nil {
 		uid, ok := t.objects.Node(ctx, b.Node.Name)
 		return check("node", b.Node, uid, ok)
@@ -313,7 +314,7 @@ func userName(namespace, name string) string {
 	return "system:serviceaccount:" + namespace + ":" + name
 }
 
-// ServiceAccountUser is the identity of a service account, as its tokens give it.
+// ServiceAccountUser is the user of a service account, as its tokens name it.
 func ServiceAccountUser(namespace, name, uid, how string) *auth.User {
 	return &auth.User{
 		Name: userName(namespace, name), UID: uid, How: how,
@@ -345,7 +346,7 @@ func credentialID(c *x509.Certificate) string {
 	return "X509SHA256=" + hex.EncodeToString(sum[:])
 }
 
-// Discovery is the issuer's OIDC documents: /.well-known/openid-configuration, and /openid/v1/jwks.
+// Discovery returns the issuer's OIDC documents: /.well-known/openid-configuration and /openid/v1/jwks.
 func (t *Tokens) Discovery() (configuration, keys any) {
 	issuer, jwks := t.config.Issuers[0], t.config.JWKS
 	if jwks == "" {

@@ -15,14 +15,14 @@ import (
 	"keelson/auth"
 )
 
-// TokenFile authenticates by bearer tokens that a file lists (kube-apiserver's --token-auth-file).
+// TokenFile authenticates by the static bearer tokens of a file (kube-apiserver's --token-auth-file).
 type TokenFile struct {
-	// users by the hash of their token, so that looking one up takes the same time whatever the token.
+	// users by the hash of their token, so that the time of a lookup does not depend on the token.
 	users map[[sha256.Size]byte]*auth.User
 }
 
-// LoadTokenFile reads the CSV file at path: token, user name, user uid and, quoted where there are several, groups. A token that is
-// listed twice is the later user's.
+// LoadTokenFile reads the CSV file at path: token, user name, user UID and optional groups, quoted if there are several. The last line of a
+// repeated token counts.
 func LoadTokenFile(path string) (*TokenFile, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -54,7 +54,7 @@ func LoadTokenFile(path string) (*TokenFile, error) {
 	}
 }
 
-// Authenticate knows the tokens of the file.
+// Authenticate handles the tokens of the file.
 func (t *TokenFile) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	token := Bearer(r)
 	if token == "" {

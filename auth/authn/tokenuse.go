@@ -12,7 +12,7 @@ import (
 	"keelson/auth"
 )
 
-// tokenUse counts which kinds of service-account tokens are used, by the names of Kubernetes' metrics.
+// tokenUse are Kubernetes' metrics serviceaccount_*_total about service-account tokens in use.
 type tokenUse struct {
 	valid, stale, legacy, manual, auto, invalid prometheus.Counter
 }
@@ -31,13 +31,13 @@ func newTokenUse() tokenUse {
 	}
 }
 
-// Collectors are the metrics of how tokens are used.
+// Collectors are the metrics of token use.
 func (t *Tokens) Collectors() []prometheus.Collector {
 	u := &t.used
 	return []prometheus.Collector{u.valid, u.stale, u.legacy, u.manual, u.auto, u.invalid}
 }
 
-// noteAge tells of a token that was extended whether its holder should have another by now.
+// noteAge counts a token with extended lifetime as valid or stale; stale means used after the requested lifetime.
 func (u *tokenUse) noteAge(who *auth.User, subject string, warn *jwt.NumericDate, now time.Time) {
 	if warn == nil || *warn == 0 {
 		return

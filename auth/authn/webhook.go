@@ -16,15 +16,14 @@ import (
 	"keelson/auth/remote"
 )
 
-// Webhook asks a service about bearer tokens that nobody else knows (a TokenReview, as kube-apiserver's
-// --authentication-token-webhook-config-file).
+// Webhook authenticates bearer tokens by a TokenReview to a service (kube-apiserver's --authentication-token-webhook-config-file).
 type Webhook struct {
 	hook      *remote.Hook
 	audiences []string
 	keep      time.Duration
 }
 
-// NewWebhook asks the service that kubeconfig names; a token that it knows is believed for keep. audiences are the API server's own.
+// NewWebhook uses the service in kubeconfig. A valid token is cached for keep. audiences are the API server's own.
 func NewWebhook(kubeconfig string, audiences []string, keep time.Duration, via remote.Via) (*Webhook, error) {
 	h, err := remote.New(kubeconfig, "authentication webhook", 0, via)
 	if err != nil {
@@ -33,7 +32,7 @@ func NewWebhook(kubeconfig string, audiences []string, keep time.Duration, via r
 	return &Webhook{hook: h, audiences: audiences, keep: keep}, nil
 }
 
-// Authenticate asks about the request's bearer token.
+// Authenticate reviews the request's bearer token.
 func (w *Webhook) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	token := Bearer(r)
 	if token == "" {
@@ -43,7 +42,7 @@ func (w *Webhook) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	return u, err == nil, err
 }
 
-// Check asks about token, which must be for one of audiences.
+// Check reviews token, which must be for one of audiences.
 func (w *Webhook) Check(ctx context.Context, token string, audiences []string) (*auth.User, []string, error) {
 	review := &authenticationv1.TokenReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"},
@@ -81,7 +80,7 @@ func (w *Webhook) Check(ctx context.Context, token string, audiences []string) (
 	return WithAuthenticated(u), matched, nil
 }
 
-// common are the elements of a that b has too.
+// common returns the elements of a that are in b.
 func common(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return !slices.Contains(b, s) })
 }

@@ -17,13 +17,13 @@ import (
 	"keelson/auth/remote"
 )
 
-// Config is an AuthorizationConfiguration (apiserver.config.k8s.io): who is asked, in which order.
+// Config is a parsed AuthorizationConfiguration (apiserver.config.k8s.io): the authorizers in order.
 type Config struct {
 	list     []apiserver.AuthorizerConfiguration
 	compiler cel.Compiler
 }
 
-// The modes of authorization. Kubernetes' ABAC is not among them.
+// The authorization modes. Kubernetes' ABAC is not supported.
 const (
 	ModeNode        = "Node"
 	ModeRBAC        = "RBAC"
@@ -32,8 +32,8 @@ const (
 	ModeWebhook     = "Webhook"
 )
 
-// ByModes is who the modes name, after the group system:masters, which nobody locks out. unlisted tells that one of them decides
-// without a list of rules.
+// ByModes returns the authorizers of these modes, after the group system:masters, which always has access. unlisted reports that one of
+// them cannot list its rules.
 func ByModes(modes []string, node, rbac, webhook auth.Authorizer) (u Union, unlisted bool) {
 	u = Union{Masters{}}
 	for _, m := range modes {
@@ -53,7 +53,7 @@ func ByModes(modes []string, node, rbac, webhook auth.Authorizer) (u Union, unli
 	return u, unlisted
 }
 
-// ParseConfig checks the document in b.
+// ParseConfig parses and validates the document in b.
 func ParseConfig(b []byte) (*Config, error) {
 	f, err := load.LoadFromData(b)
 	if err != nil {
@@ -72,7 +72,7 @@ func ParseConfig(b []byte) (*Config, error) {
 	return c, nil
 }
 
-// types are those of the authorizers beside webhooks.
+// types are the authorizer types except webhooks.
 func (c *Config) types() sets.Set[string] {
 	out := sets.New[string]()
 	for _, a := range c.list {
@@ -83,8 +83,8 @@ func (c *Config) types() sets.Set[string] {
 	return out
 }
 
-// Union is who the configuration names, after the group system:masters, which nobody locks out. node and rbac are the cluster's own;
-// unlisted tells that one of them decides without a list of rules. Webhooks are reached via via.
+// Union returns the configured authorizers, after the group system:masters, which always has access. node and rbac are the cluster's own.
+// unlisted reports that one of them cannot list its rules. Webhooks are called through via.
 func (c *Config) Union(node, rbac auth.Authorizer, via remote.Via) (u Union, unlisted bool, err error) {
 	u = Union{Masters{}}
 	for _, a := range c.list {
@@ -123,13 +123,13 @@ func (c *Config) webhook(w *apiserver.WebhookConfiguration, via remote.Via) (*We
 	return NewWebhookOf(cfg)
 }
 
-// always gives the same answer.
+// always returns the same decision for every request.
 type always struct {
 	verdict auth.Verdict
 	reason  string
 }
 
-// Authorize looks at nothing.
+// Authorize ignores the request.
 func (a always) Authorize(context.Context, *auth.Attributes) (auth.Decision, error) {
 	return auth.Decision{Verdict: a.verdict, Reason: a.reason}, nil
 }

@@ -21,22 +21,21 @@ import (
 	"keelson/auth"
 )
 
-// Escalation keeps users from granting what they do not hold: a write of a role must stay within the writer's own rules, unless
-// they may "escalate" it; a write of a binding within them too, unless they may "bind" the role. (Kubernetes documentation,
-// "Privilege escalation prevention and bootstrapping".)
+// Escalation prevents privilege escalation: a user may write a role only with rules that the user holds, or with the verb "escalate"; a
+// binding only to such a role, or with the verb "bind". (Kubernetes documentation, "Privilege escalation prevention and bootstrapping".)
 type Escalation struct {
 	Rules      *RBAC
 	Authorizer auth.Authorizer
 }
 
-// everything is what a user must hold to write an aggregation rule, which may gather anything.
+// everything is required to write an aggregation rule, which may collect any rules.
 var everything = []rbacv1.PolicyRule{
 	{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
 	{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
 }
 
-// Check judges a write of an RBAC object by u; old is nil for a creation, namespace that of the request. Other kinds pass. A refusal is
-// a 403 Status.
+// Check checks a write of an RBAC object by u. old is nil for a create; namespace is the request's. Other kinds pass. The error is a 403
+// Status.
 func (e Escalation) Check(ctx context.Context, u *auth.User, namespace string, obj, old runtime.Object) error {
 	if u == nil || slices.Contains(u.Groups, auth.Masters) || old != nil && onlyForCollector(obj, old) {
 		return nil
@@ -71,12 +70,13 @@ func (e Escalation) clusterRole(ctx context.Context, u *auth.User, o, before *rb
 	return nil
 }
 
-// aggregates tells whether a role gathers others' rules. One that names none is for validation to refuse.
+// aggregates reports whether a role has an aggregation rule. One without selectors is left to validation.
 func aggregates(r *rbacv1.ClusterRole) bool {
 	return r.AggregationRule != nil && len(r.AggregationRule.ClusterRoleSelectors) > 0
 }
 
-// escalationName is the name by which a right to escalate is looked up: who may do it with certain roles alone may not make new ones so.
+// escalationName is the object name in the check of "escalate". For a create it is empty, because a right for named roles must not cover
+// new ones.
 func escalationName(name string, create bool) string {
 	if create {
 		return ""
@@ -102,7 +102,7 @@ func (e Escalation) binding(ctx context.Context, u *auth.User, resource, namespa
 	}
 	rules, ok := e.Rules.RoleRules(ref, namespace)
 	if !ok {
-		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, ref.Name) // Kubernetes names the binding's resource
+		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, ref.Name) // Kubernetes also names the binding's resource here
 	}
 	return refuse(resource, name, e.covers(u, namespace, rules))
 }
@@ -114,7 +114,7 @@ func (e Escalation) may(ctx context.Context, u *auth.User, verb, resource, names
 	return err == nil && d.Verdict == auth.Allow
 }
 
-// covers tells what of rules u does not hold in namespace.
+// covers returns an error with the rules that u does not hold in namespace.
 func (e Escalation) covers(u *auth.User, namespace string, rules []rbacv1.PolicyRule) error {
 	ok, missing := validation.Covers(e.Rules.RulesFor(u, namespace), rules)
 	if ok {
@@ -137,7 +137,7 @@ func refuse(resource, name string, err error) error {
 	return apierrors.NewForbidden(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, name, err)
 }
 
-// compact joins the verbs of rules about the same one resource.
+// compact merges rules for the same single resource into one with all verbs.
 func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	simple := map[string]*rbacv1.PolicyRule{}
@@ -175,7 +175,7 @@ func describeRule(r *rbacv1.PolicyRule) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// onlyForCollector tells whether obj differs from old at most in owners and finalizers, which is what the garbage collector changes
+// onlyForCollector reports whether obj differs from old at most in owner references and finalizers, which the garbage collector changes
 // before it deletes an object.
 func onlyForCollector(obj, old runtime.Object) bool {
 	a, b := obj.DeepCopyObject(), old.DeepCopyObject()

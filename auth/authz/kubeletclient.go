@@ -8,15 +8,15 @@ import (
 	"keelson/auth"
 )
 
-// KubeletClient is the user that the API server is to kubelets. It has no rights here, and no authenticator here knows it: its
-// certificate is signed by an authority that kubelets alone believe.
+// KubeletClient is the user name of the API server at kubelets. It has no rights at the API server, which does not trust the CA of its
+// certificate either.
 const KubeletClient = "kube-apiserver-kubelet-client"
 
-// kubeletResources are the subresources of nodes that guard a kubelet's own API, those of the ClusterRole system:kubelet-api-admin.
+// kubeletResources are the node subresources that guard the kubelet API, as in the ClusterRole system:kubelet-api-admin.
 var kubeletResources = []string{"proxy", "log", "stats", "metrics", "healthz", "pods", "configz", "checkpoint"}
 
-// ForKubelet answers a kubelet that asks, in a SubjectAccessReview, whether the API server may use the kubelet's own API: yes, that of the
-// node which asks. It has no opinion on anything else.
+// ForKubelet answers a kubelet's SubjectAccessReview about the API server's access to the kubelet API: allowed for the kubelet's own node.
+// It has no opinion on anything else.
 func ForKubelet(asker *auth.User, a *auth.Attributes) auth.Decision {
 	node, ok := NodeName(asker)
 	if !ok || a.User == nil || a.User.Name != KubeletClient || !a.ResourceRequest || a.Group != "" || a.Resource != "nodes" || a.Name != node {

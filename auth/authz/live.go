@@ -13,11 +13,11 @@ import (
 	"keelson/auth/remote"
 )
 
-// Live is who an AuthorizationConfiguration names, which may change while it is asked.
+// Live holds the authorizers of an AuthorizationConfiguration that can be reloaded.
 type Live struct {
 	node, rbac auth.Authorizer
 	via        remote.Via
-	// needed are the types beside webhooks that were there at first: they may not go.
+	// needed are the initial authorizer types except webhooks. A reload must not remove them.
 	needed  sets.Set[string]
 	current atomic.Pointer[named]
 }
@@ -27,7 +27,7 @@ type named struct {
 	unlisted bool
 }
 
-// NewLive begins with the configuration in b; node and rbac are the cluster's own. Webhooks are reached via via.
+// NewLive starts with the configuration in b; node and rbac are the cluster's own. Webhooks are called through via.
 func NewLive(b []byte, node, rbac auth.Authorizer, via remote.Via) (*Live, error) {
 	l := &Live{node: node, rbac: rbac, via: via}
 	c, err := ParseConfig(b)
@@ -38,7 +38,7 @@ func NewLive(b []byte, node, rbac auth.Authorizer, via remote.Via) (*Live, error
 	return l, l.use(c)
 }
 
-// Apply changes to the configuration in b; with an error nothing is changed.
+// Apply switches to the configuration in b; on an error nothing changes.
 func (l *Live) Apply(b []byte) error {
 	c, err := ParseConfig(b)
 	if err != nil {
@@ -62,10 +62,10 @@ func (l *Live) use(c *Config) error {
 	return nil
 }
 
-// Authorize asks whoever is named now.
+// Authorize asks the current authorizers.
 func (l *Live) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
 	return l.current.Load().union.Authorize(ctx, a)
 }
 
-// Unlisted tells whether one of them decides without a list of rules.
+// Unlisted reports whether one of them cannot list its rules.
 func (l *Live) Unlisted() bool { return l.current.Load().unlisted }

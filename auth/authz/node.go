@@ -15,20 +15,20 @@ import (
 	"keelson/auth"
 )
 
-// Node lets a kubelet do what its pods need and no more: it may read only the secrets, config maps, claims and
-// service accounts' tokens that pods bound to it refer to, and write only its own node, lease and pods.
+// Node is the Node authorizer. A kubelet may read only secrets, config maps, claims and service-account tokens that its pods refer to, and
+// write only its own node, lease and pods.
 type Node struct {
-	// Pods returns the pods bound to a node, shared with caches and never modified.
+	// Pods returns the pods bound to a node. They are shared with caches and never modified.
 	Pods func(node string) []*corev1.Pod
-	// Objects are those that may say that they are about a node.
+	// Objects reads objects that may refer to a node.
 	Objects Objects
-	// Rules are what every node may do anyway (the ClusterRole system:node).
+	// Rules are the rights of every node (the ClusterRole system:node).
 	Rules []rbacv1.PolicyRule
 }
 
 const nodePrefix = "system:node:"
 
-// NodeName returns the node that a user is the kubelet of.
+// NodeName returns the node whose kubelet the user is.
 func NodeName(u *auth.User) (string, bool) {
 	name, ok := strings.CutPrefix(u.Name, nodePrefix)
 	return name, ok && name != "" && slices.Contains(u.Groups, auth.Nodes)
@@ -80,7 +80,7 @@ func allowed(why string) auth.Decision {
 	return auth.Decision{Verdict: auth.Allow, Reason: "node authorizer: " + why}
 }
 
-// node: a kubelet reads its own node only; what it writes is for the NodeRestriction plugin to judge.
+// node: a kubelet reads only its own node; the NodeRestriction plugin checks what it writes.
 func (n Node) node(a *auth.Attributes, node string) auth.Decision {
 	switch a.Subresource + " " + a.Verb {
 	case " create", " update", " patch", "status update", "status patch":
@@ -97,7 +97,7 @@ func (n Node) node(a *auth.Attributes, node string) auth.Decision {
 	return auth.Decision{}
 }
 
-// pod: a kubelet reads the pods bound to it, one by name or all by spec.nodeName.
+// pod: a kubelet reads pods bound to its node, by name or with a selector on spec.nodeName.
 func (n Node) pod(a *auth.Attributes, node string) auth.Decision {
 	switch a.Subresource + " " + a.Verb {
 	case " create", " delete", "status update", "status patch", "eviction create":
@@ -119,7 +119,7 @@ func (n Node) pod(a *auth.Attributes, node string) auth.Decision {
 	return auth.Decision{}
 }
 
-// selects tells whether a list or watch is restricted to what is the node's.
+// selects reports whether a list or watch is restricted to the node by field selector.
 func selects(a *auth.Attributes, node string) bool {
 	for _, req := range a.FieldSelector {
 		if req.Field == "spec.nodeName" && req.Operator == selection.Equals && req.Value == node {
@@ -129,7 +129,7 @@ func selects(a *auth.Attributes, node string) bool {
 	return false
 }
 
-// certificate: a kubelet asks for certificates of its pods, which NodeRestriction judges, and reads the requests of its own.
+// certificate: a kubelet creates PodCertificateRequests for its pods, checked by NodeRestriction, and reads its own ones.
 func certificate(a *auth.Attributes, node string) auth.Decision {
 	switch {
 	case a.Subresource != "":
@@ -146,7 +146,7 @@ func certificate(a *auth.Attributes, node string) auth.Decision {
 	return refused("can only list/watch podcertificaterequests with nodeName field selector")
 }
 
-// refersTo tells whether a pod needs the object of that name.
+// refersTo reports whether a pod uses the object of that name.
 type refersTo func(pod *corev1.Pod, name string) bool
 
 var guards = map[string]refersTo{
@@ -163,7 +163,7 @@ func (n Node) guarded(ctx context.Context, a *auth.Attributes, node string, refe
 	}
 	for _, p := range n.Pods(node) {
 		if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-			continue // the node made it: what it refers to opens nothing
+			continue // a mirror pod, which the node creates itself: its references give no rights
 		}
 		if p.Namespace == a.Namespace && refers(p, a.Name) {
 			return allowed(fmt.Sprintf("pod %s on %s refers to it", p.Name, node))
@@ -175,7 +175,7 @@ func (n Node) guarded(ctx context.Context, a *auth.Attributes, node string, refe
 	return noRelation(node)
 }
 
-// unrelated says what a kubelet never does with an object, whatever its pods refer to.
+// unrelated explains why a kubelet may never make this kind of request, whatever its pods refer to.
 func unrelated(a *auth.Attributes) string {
 	changes := a.Verb == "update" || a.Verb == "patch"
 	reads := a.Verb == "get" || a.Verb == "list" || a.Verb == "watch"
@@ -215,7 +215,7 @@ func unrelated(a *auth.Attributes) string {
 	return ""
 }
 
-// lease: a kubelet has one, which bears its name. Of a new one NodeRestriction sees the name.
+// lease: a kubelet has one lease, named after the node. NodeRestriction checks the name of a new one.
 func lease(a *auth.Attributes, node string) auth.Decision {
 	switch {
 	case !slices.Contains(ownVerbs, a.Verb):
@@ -228,7 +228,7 @@ func lease(a *auth.Attributes, node string) auth.Decision {
 	return allowed("its own lease")
 }
 
-// csiNode: a kubelet has one, as it has one lease.
+// csiNode: a kubelet has one, named after the node.
 func csiNode(a *auth.Attributes, node string) auth.Decision {
 	switch {
 	case a.Subresource == "status":
@@ -243,17 +243,17 @@ func csiNode(a *auth.Attributes, node string) auth.Decision {
 	return allowed("its own CSINode")
 }
 
-// ownVerbs are what a kubelet does with what bears its name.
+// ownVerbs are the verbs of a kubelet on objects with its name.
 var ownVerbs = []string{"get", "create", "update", "patch", "delete"}
 
-// refused is no opinion, in the words that Kubernetes' node authorizer has for it.
+// refused is no opinion, with a reason in the format of Kubernetes' node authorizer.
 func refused(why string) auth.Decision { return auth.Decision{Reason: "node: " + why} }
 
 func noRelation(node string) auth.Decision {
 	return refused(fmt.Sprintf("no relationship found between node '%s' and this object", node))
 }
 
-// usesDevices tells whether a pod has the resource claim, of its own, made from a template, or made for its extended resources.
+// usesDevices reports whether a pod uses the resource claim: by reference, from a template, or for its extended resources.
 func usesDevices(p *corev1.Pod, name string) bool {
 	if e := p.Status.ExtendedResourceClaimStatus; e != nil && e.ResourceClaimName == name {
 		return true
@@ -313,7 +313,7 @@ func usesClaim(p *corev1.Pod, name string) bool {
 	})
 }
 
-// anyEnv calls f with each variable, then each envFrom source, of every container until it returns true.
+// anyEnv calls f with each env entry, then each envFrom entry, of every container until it returns true.
 func anyEnv(p *corev1.Pod, f func(*corev1.EnvVar, *corev1.EnvFromSource) bool) bool {
 	one := func(env []corev1.EnvVar, from []corev1.EnvFromSource) bool {
 		for i := range env {

@@ -18,7 +18,7 @@ import (
 	"keelson/auth"
 )
 
-// Objects reads what is stored; what it returns is shared and never modified.
+// Objects reads stored objects. The results are shared and never modified.
 type Objects interface {
 	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error)
 }
@@ -30,7 +30,7 @@ var (
 	slicesGVR   = resourcev1.SchemeGroupVersion.WithResource("resourceslices")
 )
 
-// single is about objects of all the cluster that a kubelet gets one by one: those that name its node, or a claim of one of its pods.
+// single covers cluster-scoped objects that a kubelet gets one by one: those that refer to its node or to a claim of its pods.
 func (n Node) single(ctx context.Context, a *auth.Attributes, node string, gvr schema.GroupVersionResource) auth.Decision {
 	switch {
 	case a.Verb != "get":
@@ -41,8 +41,8 @@ func (n Node) single(ctx context.Context, a *auth.Attributes, node string, gvr s
 	return n.related(ctx, a, node, gvr)
 }
 
-// volume: a kubelet reads the volumes of its pods' claims, and watches the local volumes that it keeps. From those it takes its
-// finalizer once it has removed them, which NodeRestriction judges.
+// volume: a kubelet reads the PersistentVolumes of its pods' claims, and watches its local volumes. It removes its finalizer from a deleted
+// local volume; NodeRestriction checks that.
 func (n Node) volume(ctx context.Context, a *auth.Attributes, node string) auth.Decision {
 	switch {
 	case a.Subresource == "" && (a.Verb == "list" || a.Verb == "watch") && localVolumes(a, node):
@@ -57,7 +57,7 @@ func (n Node) volume(ctx context.Context, a *auth.Attributes, node string) auth.
 	return n.single(ctx, a, node, volumes)
 }
 
-// volumeNeeds tells whether a pod on the node has a claim to a volume whose driver there is given the secret.
+// volumeNeeds reports whether a pod on the node uses a volume whose CSI driver gets the secret on the node.
 func (n Node) volumeNeeds(ctx context.Context, node, namespace, secret string) bool {
 	is := func(r *corev1.SecretReference) bool { return r != nil && r.Namespace == namespace && r.Name == secret }
 	for _, p := range n.Pods(node) {
@@ -83,7 +83,7 @@ func (n Node) volumeNeeds(ctx context.Context, node, namespace, secret string) b
 	return false
 }
 
-// localVolumes tells whether a list or watch is restricted to the volumes of the node.
+// localVolumes reports whether a list or watch is restricted to the volumes of the node.
 func localVolumes(a *auth.Attributes, node string) bool {
 	for i := range a.LabelSelector {
 		r := &a.LabelSelector[i]
@@ -94,7 +94,7 @@ func localVolumes(a *auth.Attributes, node string) bool {
 	return false
 }
 
-// slice: a kubelet's drivers publish what its node has in slices that name the node. Of a new one NodeRestriction sees which.
+// slice: a kubelet's DRA drivers publish ResourceSlices that name its node. NodeRestriction checks new ones.
 func (n Node) slice(ctx context.Context, a *auth.Attributes, node string) auth.Decision {
 	if a.Subresource != "" {
 		return refused("cannot authorize ResourceSlice subresources")
@@ -121,7 +121,7 @@ func (n Node) related(ctx context.Context, a *auth.Attributes, node string, gvr 
 	if err == nil && n.owns(node, obj) {
 		return allowed("it is about the node, or a pod on it")
 	}
-	return noRelation(node) // the same whether there is such an object or not
+	return noRelation(node) // the same answer whether the object exists or not
 }
 
 func (n Node) owns(node string, obj runtime.Object) bool {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authz decides what a user may do: RBAC over the cluster's roles and
-// bindings, the Node authorizer for kubelets, and the union of several. The API
-// server's pipeline asks it for every request; it reads no network and keeps its
-// rules in an immutable snapshot that changes swap.
+// Package authz authorizes requests: RBAC, the Node authorizer for kubelets, webhooks, and the union of several. The API server's pipeline
+// calls it for every request; cluster builds it and feeds it the RBAC objects. It never reads the store itself: the RBAC rules are in an
+// immutable snapshot that is replaced after changes.
 package authz
 
 import (
@@ -25,8 +24,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// RBAC authorizes by the roles and bindings it has been told of with Set and Remove. The zero value denies everything. Safe for concurrent
-// use.
+// RBAC authorizes by the roles and bindings given to Set and Remove. The zero value allows nothing. It is safe for concurrent use.
 type RBAC struct {
 	mu   sync.Mutex // guards the maps; snapshot is read without it
 	crs  map[string]*rbacv1.ClusterRole
@@ -34,39 +32,39 @@ type RBAC struct {
 	crbs map[string]bound[*rbacv1.ClusterRoleBinding]
 	rbs  map[types.NamespacedName]bound[*rbacv1.RoleBinding]
 
-	// snap is nil after a change, until somebody asks: a hundred changes in a row cost one look at all bindings.
+	// snap is nil after a change, until the next request: many changes in a row cost one rebuild.
 	snap atomic.Pointer[snapshot]
 }
 
-// bound is a binding, with its subjects as the index has them.
+// bound is a binding with the index keys of its subjects.
 type bound[T any] struct {
 	binding  T
 	subjects []reason
 }
 
-// reason is a subject, and why it is allowed what the binding's role allows: in words, and as facts.
+// reason is a subject with the reason why the binding allows it: as text and as fields.
 type reason struct {
 	subject subject
 	why     string
 	by      *mark.Grant
 }
 
-// snapshot indexes grants by subject. Never modified.
+// snapshot indexes grants by subject. It is never modified.
 type snapshot struct {
-	// cluster holds the grants of cluster role bindings, local those of role bindings by namespace.
+	// cluster holds the grants of ClusterRoleBindings, local those of RoleBindings by namespace.
 	cluster map[subject][]grant
 	local   map[string]map[subject][]grant
 }
 
 type subject struct{ kind, name string }
 
-// grant is one binding's rules for one subject.
+// grant is the set of rules that one binding gives to one subject.
 type grant struct {
 	rules  []rbacv1.PolicyRule
 	reason reason
 }
 
-// Set tells of a new or changed ClusterRole, Role, ClusterRoleBinding or RoleBinding; other kinds are ignored. The object is kept and never
+// Set adds or updates ClusterRoles, Roles, ClusterRoleBindings and RoleBindings; other kinds are ignored. Objects are kept and never
 // modified.
 func (a *RBAC) Set(objs ...runtime.Object) {
 	a.mu.Lock()
@@ -86,7 +84,7 @@ func (a *RBAC) Set(objs ...runtime.Object) {
 	a.snap.Store(nil)
 }
 
-// Remove tells of a deleted object.
+// Remove removes a deleted object.
 func (a *RBAC) Remove(obj runtime.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,7 +134,7 @@ func localReasons(b *rbacv1.RoleBinding) []reason {
 	return out
 }
 
-// reasonOf completes what a binding grants with one of its subjects. The words are Kubernetes': a name stands before its namespace.
+// reasonOf builds the reason for one subject of a binding. The text is Kubernetes': a name precedes its namespace.
 func reasonOf(sub rbacv1.Subject, g mark.Grant) reason {
 	g.Subject = mark.Ref{Kind: sub.Kind, Name: sub.Name}
 	if sub.Kind == rbacv1.ServiceAccountKind {
@@ -152,14 +150,14 @@ func reasonOf(sub rbacv1.Subject, g mark.Grant) reason {
 		g.Binding.Kind, name(g.Binding), g.Role.Kind, g.Role.Name, sub.Kind, name(g.Subject)), &g}
 }
 
-// index is the present snapshot.
+// index returns the current snapshot.
 func (a *RBAC) index() *snapshot {
 	if s := a.snap.Load(); s != nil {
 		return s
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.snap.Load() // another may have made it meanwhile
+	s := a.snap.Load() // another goroutine may have built it meanwhile
 	if s == nil {
 		s = a.indexLocked()
 		a.snap.Store(s)
@@ -211,7 +209,7 @@ func (a *RBAC) rulesLocked(b *rbacv1.RoleBinding) ([]rbacv1.PolicyRule, bool) {
 	return r.Rules, true
 }
 
-// subjectOf turns a binding's subject into an index key: service accounts are users by their full name.
+// subjectOf converts a binding's subject to an index key: a service account becomes a user name.
 func subjectOf(s rbacv1.Subject, namespace string) subject {
 	if s.Kind == rbacv1.ServiceAccountKind {
 		return subject{rbacv1.UserKind, "system:serviceaccount:" + cmp.Or(s.Namespace, namespace) + ":" + s.Name}
@@ -219,7 +217,7 @@ func subjectOf(s rbacv1.Subject, namespace string) subject {
 	return subject{s.Kind, s.Name}
 }
 
-// visit calls f for every grant the user has in namespace ("": cluster-wide only) until f returns false.
+// visit calls f for every grant of the user in namespace ("": cluster-wide only) until f returns false.
 func (a *RBAC) visit(u *auth.User, namespace string, f func(grant) bool) {
 	s := a.index()
 	each := func(m map[subject][]grant) bool {
@@ -245,7 +243,7 @@ func (a *RBAC) visit(u *auth.User, namespace string, f func(grant) bool) {
 	}
 }
 
-// Authorize allows what some rule of the user's roles covers; it never denies, so that another authorizer may allow.
+// Authorize allows a request that a rule of the user covers. It never denies, so that another authorizer may allow.
 func (a *RBAC) Authorize(_ context.Context, at *auth.Attributes) (auth.Decision, error) {
 	var d auth.Decision
 	a.visit(at.User, at.Namespace, func(g grant) bool {
@@ -260,7 +258,7 @@ func (a *RBAC) Authorize(_ context.Context, at *auth.Attributes) (auth.Decision,
 	return d, nil
 }
 
-// RulesFor lists every rule that applies to the user in namespace, as SelfSubjectRulesReview shows them.
+// RulesFor lists the user's rules in namespace, for SelfSubjectRulesReview.
 func (a *RBAC) RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	a.visit(u, namespace, func(g grant) bool {
@@ -270,14 +268,14 @@ func (a *RBAC) RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule {
 	return out
 }
 
-// RoleRules are the rules of the role that a binding in namespace refers to; ok is false when there is no such role.
+// RoleRules are the rules of the role that a binding in namespace refers to; ok is false when the role does not exist.
 func (a *RBAC) RoleRules(ref rbacv1.RoleRef, namespace string) (rules []rbacv1.PolicyRule, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.rulesLocked(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, RoleRef: ref})
 }
 
-// Covers tells whether one rule allows a request.
+// Covers reports whether a rule allows a request.
 func Covers(r *rbacv1.PolicyRule, at *auth.Attributes) bool {
 	if !has(r.Verbs, at.Verb) {
 		return false

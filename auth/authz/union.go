@@ -12,11 +12,11 @@ import (
 	"keelson/auth"
 )
 
-// Union asks each authorizer in order: the first Allow or Deny wins, with its error. Those of who had no opinion count only when nobody
+// Union asks each authorizer in order: the first Allow or Deny decides. Errors of authorizers without an opinion count only if none
 // decides.
 type Union []auth.Authorizer
 
-// Authorize returns the first decision; with none it joins the reasons of those that had no opinion.
+// Authorize returns the first decision. Without one it joins the reasons of all authorizers.
 func (u Union) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
 	var reason string
 	var errs []error
@@ -38,10 +38,10 @@ func (u Union) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision
 	return auth.Decision{Reason: reason}, errors.Join(errs...)
 }
 
-// Masters allows the group system:masters everything, so that a broken role cannot lock the administrator out.
+// Masters allows the group system:masters everything, so that a wrong role cannot lock the administrator out.
 type Masters struct{}
 
-// Authorize allows masters and has no opinion on others.
+// Authorize has no opinion on other users.
 func (Masters) Authorize(_ context.Context, a *auth.Attributes) (auth.Decision, error) {
 	if slices.Contains(a.User.Groups, auth.Masters) {
 		return auth.Decision{Verdict: auth.Allow, Reason: "group system:masters"}, nil
@@ -49,7 +49,7 @@ func (Masters) Authorize(_ context.Context, a *auth.Attributes) (auth.Decision, 
 	return auth.Decision{}, nil
 }
 
-// RulesFor lists what masters may do.
+// RulesFor lists the rules of the group.
 func (Masters) RulesFor(u *auth.User, _ string) []rbacv1.PolicyRule {
 	if !slices.Contains(u.Groups, auth.Masters) {
 		return nil
@@ -57,8 +57,8 @@ func (Masters) RulesFor(u *auth.User, _ string) []rbacv1.PolicyRule {
 	return slices.Clone(everything)
 }
 
-// Rules joins what several authorizers list for a user. Unlisted tells whether somebody decides without a list of
-// rules, which makes the answer incomplete.
+// Rules joins the rule lists of several authorizers. Unlisted reports whether an authorizer cannot list its rules, so that the result is
+// incomplete.
 type Rules struct {
 	Of []interface {
 		RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule
@@ -66,7 +66,7 @@ type Rules struct {
 	Unlisted func() bool
 }
 
-// RulesFor lists every rule that applies to u in namespace.
+// RulesFor lists every rule of u in namespace.
 func (r Rules) RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	for _, by := range r.Of {
@@ -75,7 +75,7 @@ func (r Rules) RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule {
 	return out
 }
 
-// Incomplete says why RulesFor may lack something; empty: it lacks nothing.
+// Incomplete says why RulesFor may be incomplete; empty: it is complete.
 func (r Rules) Incomplete() string {
 	if r.Unlisted == nil || !r.Unlisted() {
 		return ""

@@ -19,36 +19,36 @@ import (
 	"keelson/auth/remote"
 )
 
-// Webhook asks a service (a SubjectAccessReview, as kube-apiserver's --authorization-webhook-config-file).
+// Webhook authorizes by a SubjectAccessReview to a service (kube-apiserver's --authorization-webhook-config-file).
 type Webhook struct {
 	hook *remote.Hook
 	cfg  WebhookConfig
 }
 
-// WebhookConfig says which service is asked about what.
+// WebhookConfig configures the service.
 type WebhookConfig struct {
-	// Via is how the service is reached.
+	// Via makes the connections to the service.
 	Via remote.Via
-	// Kubeconfig names the service; empty: the cluster that this process is a pod of.
+	// Kubeconfig names the service; empty: the in-cluster configuration.
 	Kubeconfig string
-	// IfAllowed and IfRefused are how long its answers are remembered; 0: not at all.
+	// IfAllowed and IfRefused are how long allowed and denied answers are cached; 0: not at all.
 	IfAllowed, IfRefused time.Duration
-	// Timeout bounds one question; 0: 30 s.
+	// Timeout limits one request; 0: 30 s.
 	Timeout time.Duration
-	// Old asks in authorization.k8s.io/v1beta1.
+	// Old sends authorization.k8s.io/v1beta1.
 	Old bool
-	// DenyOnFailure refuses what cannot be asked; without it a service that fails has no opinion.
+	// DenyOnFailure denies requests when the service fails; else a failure is no opinion.
 	DenyOnFailure bool
-	// Conditions must hold for the service to be asked; nil: always.
+	// Conditions must match, or the service is not asked; nil: always ask.
 	Conditions *cel.CELMatcher
 }
 
-// NewWebhook asks the service that kubeconfig names, and remembers what it allowed and what it refused for these times.
+// NewWebhook uses the service in kubeconfig. ifAllowed and ifRefused are the cache times.
 func NewWebhook(kubeconfig string, ifAllowed, ifRefused time.Duration, via remote.Via) (*Webhook, error) {
 	return NewWebhookOf(WebhookConfig{Via: via, Kubeconfig: kubeconfig, IfAllowed: ifAllowed, IfRefused: ifRefused})
 }
 
-// NewWebhookOf asks as cfg says.
+// NewWebhookOf returns a webhook for cfg.
 func NewWebhookOf(cfg WebhookConfig) (*Webhook, error) {
 	h, err := remote.New(cfg.Kubeconfig, "authorization webhook", cfg.Timeout, cfg.Via)
 	if err != nil {
@@ -57,10 +57,10 @@ func NewWebhookOf(cfg WebhookConfig) (*Webhook, error) {
 	return &Webhook{h, cfg}, nil
 }
 
-// longestRemembered bounds the parts of a question that come from a client, so that nobody fills the memory.
+// longestRemembered limits the client-controlled parts of a cached request, to bound the memory.
 const longestRemembered = 10000
 
-// Authorize asks the service, if the conditions hold.
+// Authorize asks the service if the conditions match.
 func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
 	question := &authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"}, Spec: access(a),
@@ -78,7 +78,7 @@ func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decis
 	if w.cfg.Old {
 		ask = old(question)
 	}
-	got := &authorizationv1.SubjectAccessReview{} // the status reads the same in both versions
+	got := &authorizationv1.SubjectAccessReview{} // the status is the same in both versions
 	err := w.hook.Ask(ctx, ask, got, func() time.Duration {
 		if len(a.Namespace)+len(a.Verb)+len(a.Group)+len(a.Version)+len(a.Resource)+len(a.Subresource)+len(a.Name)+len(a.Path) > longestRemembered {
 			return 0
@@ -102,7 +102,7 @@ func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decis
 	return auth.Decision{Reason: s.Reason}, nil
 }
 
-// failed is the decision where the service could not be asked.
+// failed is the decision when the service fails.
 func (w *Webhook) failed() auth.Decision {
 	if w.cfg.DenyOnFailure {
 		return auth.Decision{Verdict: auth.Deny}
@@ -110,7 +110,7 @@ func (w *Webhook) failed() auth.Decision {
 	return auth.Decision{}
 }
 
-// old is the same question in the words of v1beta1.
+// old converts the review to v1beta1.
 func old(q *authorizationv1.SubjectAccessReview) *authorizationv1beta1.SubjectAccessReview {
 	out := &authorizationv1beta1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1beta1", Kind: "SubjectAccessReview"},
@@ -166,7 +166,8 @@ func access(a *auth.Attributes) authorizationv1.SubjectAccessReviewSpec {
 	return s
 }
 
-// labelRequirements are those that the API can say; selectors only narrow, so leaving others out asks for more, not less.
+// labelRequirements are the requirements that the API can express. A selector only narrows a request, so leaving one out asks for more
+// rights, not fewer.
 func labelRequirements(list labels.Requirements) []metav1.LabelSelectorRequirement {
 	var out []metav1.LabelSelectorRequirement
 	for _, req := range list {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote asks a service outside of the cluster to judge: it posts a review
-// and reads the answer, at the exact address that a kubeconfig names, and remembers
-// answers for a while. The webhook authenticator and authorizer use it, and admission's image policy. It knows
-// nothing of what is judged.
+// Package remote calls webhook services outside of the cluster: it posts a review to the URL in a kubeconfig, reads the answer and caches
+// it. The webhook authenticator, the webhook authorizer and admission's image policy use it. It knows nothing of the content of a review.
 package remote
 
 import (
@@ -23,25 +21,25 @@ import (
 
 const (
 	timeout = 30 * time.Second
-	// Tries is how often a service that fails is asked.
+	// Tries is the maximum number of requests to a failing service.
 	Tries       = 5
 	firstRetry  = 500 * time.Millisecond
 	longestBody = 1 << 20
 	remembered  = 8192
 )
 
-// Hook is one service.
+// Hook is one webhook service.
 type Hook struct {
 	url    string
 	client *http.Client
-	// answers by question, until their time is up.
+	// answers caches responses by request.
 	answers *lru.Cache
 	now     func() time.Time
-	// Retry goes before the second question; half as much more before each that follows.
+	// Retry is the wait before the second try; each further wait is half as long again.
 	Retry time.Duration
 }
 
-// AnswerError is an answer that is none, by its HTTP status.
+// AnswerError is an HTTP error response of the service.
 type AnswerError struct {
 	Code   int
 	Status string // "503 Service Unavailable"
@@ -54,15 +52,15 @@ type answer struct {
 	end  time.Time
 }
 
-// Via is how services are reached. The zero value is client-go's own way, which nothing observes.
+// Via configures the connections to services. The zero value is client-go's default, without metrics.
 type Via struct {
-	// Dial makes connections, as net.Dialer.DialContext does; nil: client-go's dialer.
+	// Dial opens connections, as net.Dialer.DialContext does; nil: client-go's dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Observe wraps what makes the requests to services of a kind, such as "authorization webhook"; nil: nothing does.
+	// Observe wraps the transport to services of a kind, such as "authorization webhook"; nil: no wrapper.
 	Observe func(kind string, rt http.RoundTripper) http.RoundTripper
 }
 
-// Client returns a client of the service that cfg names, which is one of a kind.
+// Client returns an HTTP client for the service in cfg, which is of a kind.
 func (v Via) Client(cfg *rest.Config, kind string) (*http.Client, error) {
 	cfg.Dial = v.Dial
 	if v.Observe != nil {
@@ -71,8 +69,8 @@ func (v Via) Client(cfg *rest.Config, kind string) (*http.Client, error) {
 	return rest.HTTPClientFor(cfg)
 }
 
-// New reads the kubeconfig file: its current context's cluster is the service, its user how we identify ourselves. Without a file it
-// is the cluster that this process is a pod of. limit bounds one question; 0: 30 s. kind is what via observes the requests as.
+// New reads the kubeconfig file: the cluster of its current context is the service, the user is our credential. Without a file it uses the
+// in-cluster configuration. limit is the timeout of one request; 0: 30 s. kind is passed to via.Observe.
 func New(kubeconfig, kind string, limit time.Duration, via Via) (*Hook, error) {
 	var cfg *rest.Config
 	var err error
@@ -95,8 +93,8 @@ func New(kubeconfig, kind string, limit time.Duration, via Via) (*Hook, error) {
 	return &Hook{url: cfg.Host + cfg.APIPath, client: client, answers: lru.New(remembered), now: time.Now, Retry: firstRetry}, nil
 }
 
-// Ask posts question and reads the answer into it; keep says for how long the answer may be used again for the same question. A service
-// that fails is asked again a few times.
+// Ask posts question and decodes the response into it. keep returns how long the response is cached for the same question. A failing
+// service is retried.
 func (h *Hook) Ask(ctx context.Context, question, into any, keep func() time.Duration) error {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -147,7 +145,7 @@ func (h *Hook) once(ctx context.Context, body []byte) (got []byte, again bool, e
 	if err != nil {
 		return nil, ctx.Err() == nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // what is wanted has been read
+	defer func() { _ = resp.Body.Close() }() // the body has been read
 	got, err = io.ReadAll(io.LimitReader(resp.Body, longestBody))
 	if err != nil {
 		return nil, true, err

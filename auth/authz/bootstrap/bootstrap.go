@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap is the RBAC policy every cluster starts with: the user-facing
-// roles (cluster-admin, admin, edit, view), the discovery roles, and one role for
-// each component and controller. It is data; the API server creates what is
-// missing at start and adds rules that were removed (rbac.authorization.kubernetes.io/autoupdate).
-// Source of the names: the Kubernetes documentation, "Using RBAC Authorization".
+// Package bootstrap holds the RBAC policy of a new cluster: the user-facing roles (cluster-admin, admin, edit, view), the discovery roles,
+// and a role for each component and controller. cluster adds it to the objects that the API server creates, or extends
+// (rbac.authorization.kubernetes.io/autoupdate), at each start. It is data only. Source of the names: the Kubernetes documentation, "Using
+// RBAC Authorization".
 package bootstrap
 
 import (
@@ -24,24 +23,24 @@ const (
 	write = "create delete deletecollection patch update"
 )
 
-// on is a rule over resources of one API group; words are separated by spaces.
+// on is a rule for resources of one API group. Each argument is a list separated by spaces.
 func on(verbs, group, resources string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: []string{group}, Resources: strings.Fields(resources)}
 }
 
-// named is a rule over objects of those names.
+// named is a rule for objects of the given names.
 func named(verbs, group, resources, names string) rbacv1.PolicyRule {
 	r := on(verbs, group, resources)
 	r.ResourceNames = strings.Fields(names)
 	return r
 }
 
-// paths is a rule over URLs that are no resources.
+// paths is a rule for non-resource URLs.
 func paths(verbs, urls string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), NonResourceURLs: strings.Fields(urls)}
 }
 
-// events lets a component record events in both groups.
+// events lets a component record events in both API groups.
 var events = []rbacv1.PolicyRule{{
 	Verbs: []string{"create", "patch", "update"}, APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"},
 }}
@@ -54,7 +53,7 @@ func meta(name string) metav1.ObjectMeta {
 	}
 }
 
-// Policy returns fresh objects for these gates: roles first, then their bindings.
+// Policy returns new objects for the given feature gates: roles first, then their bindings.
 func Policy(gated gates.On) []runtime.Object {
 	roles := maps.Clone(userFacing())
 	maps.Copy(roles, components())
@@ -81,7 +80,7 @@ func Policy(gated gates.On) []runtime.Object {
 	return append(out, local()...)
 }
 
-// groupRules are what gate GenericWorkload adds.
+// groupRules are added by the feature gate GenericWorkload.
 var groupRules = struct{ edit, view, scheduler, protection []rbacv1.PolicyRule }{
 	edit:       []rbacv1.PolicyRule{on(write, "scheduling.k8s.io", "workloads podgroups")},
 	view:       []rbacv1.PolicyRule{on(read, "scheduling.k8s.io", "workloads podgroups podgroups/status")},
@@ -127,14 +126,14 @@ func clusterBindings() []bindingRow {
 		same("system:kube-dns", serviceAccount("kube-dns")),
 		same("system:kube-scheduler", user("system:kube-scheduler")),
 		same("system:volume-scheduler", user("system:kube-scheduler")),
-		// Nodes are judged by the Node authorizer; the role is there to be bound by hand.
+		// The Node authorizer covers nodes. The role exists so that administrators can bind it.
 		same("system:node"),
 		same("system:service-account-issuer-discovery", group("system:serviceaccounts")),
 		same("system:cluster-trust-bundle-discovery", group("system:serviceaccounts")),
 	}
 }
 
-// local are the roles inside kube-system and kube-public.
+// local are the roles in kube-system and kube-public.
 func local() []runtime.Object {
 	var out []runtime.Object
 	bind := func(ns, name, role string, subjects ...rbacv1.Subject) {

@@ -4,7 +4,7 @@ package bootstrap
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// NodeRules are what every node may do: the ClusterRole system:node, and the Node authorizer's own list.
+// NodeRules are the rights of every node: of the ClusterRole system:node and of the Node authorizer.
 func NodeRules() []rbacv1.PolicyRule {
 	return append([]rbacv1.PolicyRule{
 		on("create", "authentication.k8s.io", "tokenreviews"),

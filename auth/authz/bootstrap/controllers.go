@@ -6,7 +6,7 @@ import "maps"
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// controllers are the rules of each controller's service account in kube-system.
+// controllers maps each controller's service account in kube-system to its rules.
 func controllers() map[string][]rbacv1.PolicyRule {
 	m := workloadControllers()
 	maps.Copy(m, clusterControllers())
@@ -119,7 +119,7 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 			on("create delete list update watch", "certificates.k8s.io", "clustertrustbundles"),
 		},
 		"selinux-warning-controller": {on(read, "", "persistentvolumes persistentvolumeclaims pods"), on(read, "storage.k8s.io", "csidrivers")},
-		// Keelson's own.
+		// Keelson's own controller.
 		"simulate-controller": {
 			on("create delete get list patch update watch", "", "nodes"), on("patch update", "", "nodes/status pods/status"),
 			on("delete get list watch", "", "pods"), on("create get list patch update watch", "coordination.k8s.io", "leases"),
@@ -149,7 +149,7 @@ func volumeControllers() map[string][]rbacv1.PolicyRule {
 
 func nodeController() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
-		on("create delete get list patch update watch", "", "nodes"), on("patch update", "", "nodes/status pods/status"), // create: to change a range of pods
+		on("create delete get list patch update watch", "", "nodes"), on("patch update", "", "nodes/status pods/status"), // create: to replace a Node when its pod CIDR changes
 		on("delete get list watch", "", "pods"), on("list get watch", "coordination.k8s.io", "leases"),
 	}
 }

@@ -22,20 +22,20 @@ func userFacing() map[string][]rbacv1.PolicyRule {
 			on("create", "authentication.k8s.io", "selfsubjectreviews"),
 		},
 		"system:public-info-viewer": {paths("get", "/healthz /livez /readyz /version /version/")},
-		// Of no aggregated role: a decision names nodes, what is free on them and pods of other namespaces.
+		// Not aggregated to view: a decision shows nodes, their free resources and pods of other namespaces.
 		"system:poddecisions-reader": {on("get list", "decisions.keelson.io", "poddecisions")},
 		"system:monitoring":          {on("get", "", "nodes/metrics"), paths("get", "/flagz /healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/* /statusz")},
 	}
 }
 
-// aggregated are admin, edit and view with the parts they are made of. Their rules are also the union of the parts that
-// exist at start; later parts (labelled rbac.authorization.k8s.io/aggregate-to-*) are added by the aggregation controller.
+// aggregated are admin, edit and view with their parts. Their rules are initially the union of these parts; the aggregation controller adds
+// roles labelled rbac.authorization.k8s.io/aggregate-to-* later.
 func aggregated(gated gates.On) []runtime.Object {
 	parts := map[string][]rbacv1.PolicyRule{"admin": adminRules(), "edit": editRules(), "view": viewRules()}
 	if gated.GenericWorkload {
 		parts["edit"], parts["view"] = append(parts["edit"], groupRules.edit...), append(parts["view"], groupRules.view...)
 	}
-	// By the name that metrics-server gives it.
+	// metrics-server uses this name.
 	usage := &rbacv1.ClusterRole{ObjectMeta: meta("system:aggregated-metrics-reader"), Rules: []rbacv1.PolicyRule{on(read, "metrics.k8s.io", "pods nodes")}}
 	out := []runtime.Object{usage}
 	for _, name := range []string{"admin", "edit", "view"} {
