@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Authorities are the certificates in PEM, which must hold one at least.
+// Authorities parses certificates in PEM; there must be at least one.
 func Authorities(pem []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
@@ -20,7 +20,7 @@ func Authorities(pem []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ReadAuthorities reads the file of certificates that flag names; errors begin with the flag.
+// ReadAuthorities reads the certificate file of a flag; errors begin with the flag.
 func ReadAuthorities(path, flag string) ([]byte, error) {
 	pem, err := os.ReadFile(path)
 	if err != nil {
@@ -32,7 +32,7 @@ func ReadAuthorities(path, flag string) ([]byte, error) {
 	return pem, nil
 }
 
-// ReadAuthority reads an authority from PEM files of its certificate and its key.
+// ReadAuthority reads a CA from PEM files of its certificate and its key.
 func ReadAuthority(cert, key string) (*Authority, error) {
 	var p Pair
 	var err error

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ParseRequest reads the PEM of a certificate request and checks that its sender holds the key.
+// ParseRequest parses a certificate request in PEM and verifies its signature: the sender holds the key.
 func ParseRequest(b []byte) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(b)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -28,10 +28,10 @@ func ParseRequest(b []byte) (*x509.CertificateRequest, error) {
 	return req, nil
 }
 
-// Issued tells when an authority of this package, or Kubernetes', issued a certificate: it is good from a while before.
+// Issued is when a CA of this package, or of Kubernetes, issued a certificate: it is valid from skew before.
 func Issued(c *x509.Certificate) time.Time { return c.NotBefore.Add(skew) }
 
-// Sign issues a certificate for req, for those uses and for life, but never beyond the authority's own end. It returns PEM.
+// Sign issues a certificate for req with these usages and this lifetime, but not beyond the CA's own expiration. It returns PEM.
 func (a *Authority) Sign(req *x509.CertificateRequest, usage x509.KeyUsage, ext []x509.ExtKeyUsage, life time.Duration) ([]byte, error) {
 	now := a.now()
 	if !now.Before(a.cert.NotAfter) {

@@ -16,10 +16,10 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// LegacyIssuer is who the tokens in secrets of type kubernetes.io/service-account-token say they are from.
+// LegacyIssuer is the issuer of tokens in secrets of type kubernetes.io/service-account-token.
 const LegacyIssuer = "kubernetes/serviceaccount"
 
-// LegacyToken is the claims of such a token; it has no end and no audience, and lasts as long as its secret.
+// LegacyToken holds the claims of such a token. It has no expiration and no audience; it is valid as long as its secret.
 type LegacyToken struct {
 	Namespace  string `json:"kubernetes.io/serviceaccount/namespace"`
 	Secret     string `json:"kubernetes.io/serviceaccount/secret.name"`
@@ -27,7 +27,7 @@ type LegacyToken struct {
 	AccountUID string `json:"kubernetes.io/serviceaccount/service-account.uid"`
 }
 
-// KeyID names a public key in the header of tokens, as Kubernetes computes it.
+// KeyID is the key ID in the header of tokens, computed as Kubernetes does.
 func KeyID(key crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -37,7 +37,7 @@ func KeyID(key crypto.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// Algorithm is how tokens are signed by the holder of key.
+// Algorithm is the signature algorithm for tokens signed with key.
 func Algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	switch k := key.(type) {
 	case *rsa.PublicKey:

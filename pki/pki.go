@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki is the cluster's own certificate authority: it makes and keeps the
-// CA, server and client certificates, service-account keys and kubeconfigs in one
-// directory. cluster calls it at start; it never talks to the network.
+// Package pki is the cluster's certificate authority: it creates and stores CAs, server and client certificates, service-account keys and
+// kubeconfigs in one directory. cluster calls it at start, and controllers sign certificate requests with it. It never uses the network.
 //
 // Invariants:
 //  1. Every private key and kubeconfig is written 0600, atomically; the directory is 0700.
 //  2. Opening a directory that has everything writes nothing.
-//  3. A leaf certificate that is missing or of no use is made anew; an authority or a token key that cannot be read is an error.
-//  4. Certificates about to expire (less than a third of their life left) are made anew when asked for.
+//  3. A leaf certificate that is missing or not valid is created again; a CA or a token key that cannot be read is an error.
+//  4. Certificates about to expire (less than a third of their lifetime left) are replaced when they are requested.
 package pki
 
 import (
@@ -34,11 +33,11 @@ import (
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	leafLife = 365 * 24 * time.Hour
-	// skew lets clients whose clock is a little behind accept a fresh certificate.
+	// skew lets clients with a slow clock accept a new certificate.
 	skew = 5 * time.Minute
 )
 
-// Authority is a CA in a directory, or in memory.
+// Authority is a CA, stored in a directory or only in memory.
 type Authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -47,7 +46,7 @@ type Authority struct {
 	now  func() time.Time
 }
 
-// Pair is a certificate with its key, both PEM.
+// Pair is a certificate with its key, both in PEM.
 type Pair struct {
 	CertPEM, KeyPEM []byte
 }
@@ -55,17 +54,17 @@ type Pair struct {
 // TLS returns the pair as a tls.Certificate.
 func (p Pair) TLS() (tls.Certificate, error) { return tls.X509KeyPair(p.CertPEM, p.KeyPEM) }
 
-// Subject says for whom a certificate is.
+// Subject is the identity in a certificate.
 type Subject struct {
-	Name   string   // common name: the user, or the server
+	Name   string   // common name: the user or server
 	Groups []string // organizations
 	// DNS and IPs are set for servers.
 	DNS []string
 	IPs []net.IP
 }
 
-// Open reads the CA called name ("ca") in dir, or keeps it in memory alone where dir is "", making it when there is none, or when making it
-// was interrupted. Another half-present CA, or an unreadable one, is an error: nothing is overwritten.
+// Open opens the CA name ("ca") in dir. It creates the CA if there is none, or if its creation was interrupted. Any other incomplete CA, or
+// an unreadable one, is an error: nothing is overwritten. With dir "" the CA is only in memory.
 func Open(dir, name string) (*Authority, error) { return open(dir, name, time.Now) }
 
 func open(dir, name string, now func() time.Time) (*Authority, error) {
@@ -94,7 +93,7 @@ func open(dir, name string, now func() time.Time) (*Authority, error) {
 	return a, nil
 }
 
-// interrupted is nil if a certificate without a key may be replaced: there is none, or it is one that writePair left half done.
+// interrupted returns nil if a certificate without a key may be replaced: because there is none, or because writePair was interrupted.
 func interrupted(dir, name string) error {
 	if dir == "" {
 		return nil
@@ -116,7 +115,7 @@ func interrupted(dir, name string) error {
 
 func caName(name string) string { return "keelson-" + name }
 
-// Fingerprint names a public key as kubeadm does: sha256 and the hexadecimal sum of its SubjectPublicKeyInfo.
+// Fingerprint identifies a public key as kubeadm does: "sha256:" and the hash of its SubjectPublicKeyInfo.
 func Fingerprint(key crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -128,10 +127,10 @@ func Fingerprint(key crypto.PublicKey) (string, error) {
 // CertPEM is the CA's certificate.
 func (a *Authority) CertPEM() []byte { return a.pem }
 
-// Signer gives the CA's certificate and key, for the certificates API.
+// Signer returns the CA's certificate and key, for the Certificates API.
 func (a *Authority) Signer() (*x509.Certificate, crypto.Signer) { return a.cert, a.key }
 
-// Pool holds the CA alone.
+// Pool contains only this CA.
 func (a *Authority) Pool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(a.cert)
@@ -158,13 +157,13 @@ func (a *Authority) makeCA(name string) (Pair, error) {
 	return p, writePair(a.dir, name, p)
 }
 
-// Server returns the server certificate kept as name, making it anew when it is absent, near its end, signed by another CA,
-// or lacks one of the wanted names.
+// Server returns the server certificate stored as name. It creates a new one if it is missing, near its expiration, signed by another CA,
+// or without one of the wanted names.
 func (a *Authority) Server(name string, s Subject) (Pair, error) {
 	return a.leaf(name, s, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
 }
 
-// Client returns the client certificate kept as name, under the same rules.
+// Client returns the client certificate stored as name, under the same rules.
 func (a *Authority) Client(name string, s Subject) (Pair, error) {
 	return a.leaf(name, s, x509.ExtKeyUsageClientAuth)
 }
@@ -196,7 +195,7 @@ func (a *Authority) leaf(name string, s Subject, usage ...x509.ExtKeyUsage) (Pai
 	return p, writePair(a.dir, name, p)
 }
 
-// fits tells whether a kept certificate can still serve.
+// fits reports whether a stored certificate is still valid for s.
 func (a *Authority) fits(p Pair, s Subject) bool {
 	c, _, err := parsePair(p)
 	if err != nil || c.CheckSignatureFrom(a.cert) != nil {
@@ -263,7 +262,7 @@ func parsePair(p Pair) (*x509.Certificate, crypto.Signer, error) {
 	return t.Leaf, key, nil
 }
 
-// errHalf is of a key without a certificate.
+// errHalf: there is a key without a certificate.
 var errHalf = errors.New("half of the pair is missing")
 
 func readPair(dir, name string) (Pair, error) {
@@ -281,7 +280,7 @@ func readPair(dir, name string) (Pair, error) {
 	return Pair{CertPEM: cert, KeyPEM: key}, err
 }
 
-// writePair writes the certificate first: a key without a certificate is then the sign of tampering, not of a crash.
+// writePair writes the certificate first: a key without a certificate is then a sign of manipulation, not of a crash.
 func writePair(dir, name string, p Pair) error {
 	if dir == "" {
 		return nil
@@ -292,13 +291,13 @@ func writePair(dir, name string, p Pair) error {
 	return WriteFile(filepath.Join(dir, name+".key"), p.KeyPEM, 0o600)
 }
 
-// WriteFile replaces path by b with mode, atomically: a reader sees the old file or the new one.
+// WriteFile replaces path atomically: a reader sees the old file or the new one.
 func WriteFile(path string, b []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // gone already when the rename worked
+	defer func() { _ = os.Remove(f.Name()) }() // it does not exist after a successful rename
 	_, err = f.Write(b)
 	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 	if err == nil {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// ServiceAccountKey returns the key that signs service-account tokens (ECDSA P-256, so ES256), kept in dir/sa.key; it makes one when there
-// is none. Where dir is "" the key is a new one, in memory alone.
+// ServiceAccountKey returns the key that signs service-account tokens (ECDSA P-256, algorithm ES256), stored in dir/sa.key. It creates the
+// key if there is none. With dir "" the key is new and only in memory.
 func ServiceAccountKey(dir string) (crypto.Signer, error) {
 	if dir == "" {
 		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -33,7 +33,7 @@ func ServiceAccountKey(dir string) (crypto.Signer, error) {
 	return parseSigner(path, b)
 }
 
-// TokenSigner reads the private key in the PEM file at path, which signs service-account tokens.
+// TokenSigner reads the private key that signs service-account tokens from the PEM file at path.
 func TokenSigner(path string) (crypto.Signer, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -54,7 +54,7 @@ func parseSigner(path string, b []byte) (crypto.Signer, error) {
 	return s, nil
 }
 
-// TokenKeys reads the keys in the PEM file at path, public, private or in certificates, by which service-account tokens are believed.
+// TokenKeys reads the keys that verify service-account tokens from the PEM file at path: public keys, private keys or certificates.
 func TokenKeys(path string) ([]crypto.PublicKey, error) {
 	found, err := keyutil.PublicKeysFromFile(path)
 	if err != nil {

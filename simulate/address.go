@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Fake addresses: node i is 100.64.0.0/10's i-th address, its pods have the i-th /24 of 10.128.0.0/9. Nothing answers there.
+// Addresses of fake nodes: node i has address i of 100.64.0.0/10, its pods have subnet i (a /24) of 10.128.0.0/9. Nothing listens there.
 const (
 	maxNodes    = 1 << 15
 	podsPerNode = 254
@@ -20,7 +20,7 @@ func podCIDR(i int) string { return fmt.Sprintf("10.%d.%d.0/24", 128+i>>8, i&255
 
 func podIP(i, k int) string { return fmt.Sprintf("10.%d.%d.%d", 128+i>>8, i&255, k) }
 
-// addresses hands out pod addresses.
+// addresses allocates pod IPs.
 type addresses struct {
 	mu   sync.Mutex
 	used map[int]*[podsPerNode + 1]bool
@@ -40,7 +40,7 @@ func (a *addresses) nodeLocked(i int) *[podsPerNode + 1]bool {
 	return u
 }
 
-// take returns a free address of node i; a node with more pods than addresses repeats one.
+// take returns a free address of node i. A node with more pods than addresses uses one twice.
 func (a *addresses) take(i int) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,7 +62,7 @@ func (a *addresses) release(i int, ip string) { a.set(i, ip, false) }
 func (a *addresses) set(i int, ip string, used bool) {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil || !addr.Is4() || podIP(i, int(addr.As4()[3])) != ip {
-		return // none, or not one of ours
+		return // empty, or not an address of a fake node
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

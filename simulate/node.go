@@ -23,7 +23,7 @@ import (
 
 const version = "v1.37.2+keelson"
 
-// atOnce bounds parallel registrations.
+// atOnce limits parallel registrations.
 const atOnce = 32
 
 func (s *Simulator) name(i int) string {
@@ -33,7 +33,7 @@ func (s *Simulator) name(i int) string {
 	return s.cfg.Prefix + strconv.Itoa(i)
 }
 
-// node is fake node i as it registers.
+// node is the Node object of fake node i at its registration.
 func (s *Simulator) node(i int) *corev1.Node {
 	name := s.name(i)
 	n := &corev1.Node{
@@ -43,7 +43,7 @@ func (s *Simulator) node(i int) *corev1.Node {
 		}, Annotations: map[string]string{AnnotationBy: s.cfg.By, volumeapi.AnnotationManaged: "true"}},
 		Spec: corev1.NodeSpec{PodCIDR: podCIDR(i), PodCIDRs: []string{podCIDR(i)}, ProviderID: providerID(name)},
 	}
-	n.Labels[localvolume.NodeHas] = "true" // claims of pods on fake nodes get volumes that are nowhere
+	n.Labels[localvolume.NodeHas] = "true" // claims of pods on fake nodes get volumes without storage
 	if !s.cfg.Untainted {
 		n.Spec.Taints = []corev1.Taint{{Key: TaintFake, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	}
@@ -75,7 +75,7 @@ func (s *Simulator) nodeStatus(i int, now time.Time) corev1.NodeStatus {
 	}
 }
 
-// register makes our nodes exist, ready, with leases, and removes those of an earlier run that nobody simulates any more.
+// register creates or updates our nodes and their leases. It removes nodes of an earlier run that no simulator uses any more.
 func (s *Simulator) register(ctx context.Context) error {
 	there, err := s.cfg.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: LabelType + "=" + TypeFake})
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *Simulator) register(ctx context.Context) error {
 	})
 }
 
-// made reports whether an earlier run of this simulator made a node. A node's provider id never changes once it is set, so that no
-// real node can look like one of ours, whatever its labels and annotations say. Versions before wrote no annotation.
+// made reports whether an earlier run of this simulator created a node. A real node cannot look like one, whatever its labels and
+// annotations: its provider ID never changes once it is set. Earlier versions wrote no annotation.
 func (s *Simulator) made(n *corev1.Node) bool {
 	if n.Spec.ProviderID != providerID(n.Name) || n.Labels[LabelType] != TypeFake {
 		return false
@@ -118,7 +118,7 @@ func (s *Simulator) made(n *corev1.Node) bool {
 
 func providerID(node string) string { return "fake://" + node }
 
-// remove takes a node away with its pods, which no kubelet will end.
+// remove deletes a node with its pods: there is no kubelet to end them.
 func (s *Simulator) remove(ctx context.Context, n *corev1.Node) error {
 	uid, zero := n.UID, int64(0)
 	err := s.cfg.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
@@ -145,7 +145,7 @@ func (s *Simulator) remove(ctx context.Context, n *corev1.Node) error {
 	return nil
 }
 
-// each calls f for the number of every node, in parallel, and returns the first error.
+// each calls f for the index of every node, in parallel, and returns the first error.
 func (s *Simulator) each(f func(i int) error) error {
 	var (
 		wg    sync.WaitGroup
@@ -188,7 +188,7 @@ func (s *Simulator) registerOne(ctx context.Context, i int, there *corev1.Node) 
 	}
 	n = n.DeepCopy()
 	n.Status = want.Status
-	n.ResourceVersion = "" // nobody else says how a fake node is
+	n.ResourceVersion = "" // no conflict check: only the simulator writes fake nodes
 	return nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{})
 }
 
@@ -201,7 +201,7 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// renew writes the node's lease. With n, the node, it also creates the lease; n owns it, so that it goes with the node.
+// renew writes the node's lease. With n, the Node object, it also creates the lease, with n as its owner.
 func (s *Simulator) renew(ctx context.Context, i int, n *corev1.Node) error {
 	name, seconds, now := s.name(i), int32(4*s.cfg.Renew/time.Second), metav1.NowMicro()
 	l := &coordination.Lease{
@@ -236,7 +236,7 @@ func (s *Simulator) renew(ctx context.Context, i int, n *corev1.Node) error {
 		old = old.DeepCopy()
 		old.Spec = l.Spec
 		if n != nil {
-			old.OwnerReferences = l.OwnerReferences // the node may be a new one of its name
+			old.OwnerReferences = l.OwnerReferences // the node may have been recreated
 		}
 		renewed, err := leases.Update(ctx, old, metav1.UpdateOptions{})
 		switch {
@@ -252,7 +252,7 @@ func (s *Simulator) renew(ctx context.Context, i int, n *corev1.Node) error {
 	}
 }
 
-// lease is the lease of node i as it was last written, nil if that is not known.
+// lease is the lease of node i as last written; nil if unknown.
 func (s *Simulator) lease(i int) *coordination.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +269,7 @@ func (s *Simulator) keepLease(i int, l *coordination.Lease) {
 	s.leases[i] = l
 }
 
-// renewLeases renews all leases in turn, one at a time, each once per cfg.Renew.
+// renewLeases renews all leases one after another, each once per cfg.Renew.
 func (s *Simulator) renewLeases(ctx context.Context) {
 	if s.cfg.count() == 0 {
 		return
@@ -285,7 +285,7 @@ func (s *Simulator) renewLeases(ctx context.Context) {
 		if s.silent(i) {
 			continue
 		}
-		// A node that somebody deleted stays away.
+		// A deleted node is not created again.
 		if err := s.renew(ctx, i, nil); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 			s.cfg.Log.Warn("lease not renewed", "node", s.name(i), "err", err)
 		}

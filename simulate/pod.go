@@ -17,11 +17,11 @@ import (
 	"keelson/lib/mark"
 )
 
-// Annotations by which a pod says how its pretended containers behave.
+// Annotations of a pod that control its simulated containers.
 const (
-	// AnnotationRunFor ends the containers after this long (a Go duration); without it they run until deleted.
+	// AnnotationRunFor is how long the containers run (a Go duration); without it they run until the pod is deleted.
 	AnnotationRunFor = "keelson.dev/fake-run-for"
-	// AnnotationExitCode is what they then exit with; default 0.
+	// AnnotationExitCode is their exit code; default 0.
 	AnnotationExitCode = "keelson.dev/fake-exit-code"
 )
 
@@ -29,21 +29,21 @@ type stepKind int
 
 const (
 	nothing stepKind = iota
-	start            // Pending: becomes Running and Ready
-	end              // its time is over: becomes Succeeded or Failed
-	later            // will end after step.wait
-	remove           // is being deleted: goes
-	ready            // Running, but somebody has said that it is not ready: says that it is
+	start            // Pending: set Running and Ready
+	end              // the run time is over: set Succeeded or Failed
+	later            // run end after step.wait
+	remove           // in deletion: delete the object
+	ready            // Running, but set to not ready by another client: set Ready again
 )
 
-// step is what a fake kubelet does next about a pod.
+// step is the next action of a simulated kubelet for a pod.
 type step struct {
 	what stepKind
 	wait time.Duration
-	code int32 // exit code, for end
+	code int32 // exit code of end
 }
 
-// next decides about a pod on a fake node.
+// next returns the next step of a pod on a fake node.
 func next(p *corev1.Pod, now time.Time) step {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -57,14 +57,14 @@ func next(p *corev1.Pod, now time.Time) step {
 	}
 	d, err := time.ParseDuration(p.Annotations[AnnotationRunFor])
 	if err != nil {
-		return step{} // none, or not a duration: it runs on
+		return step{} // no annotation, or no duration: it keeps running
 	}
 	if left := p.Status.StartTime.Add(d).Sub(now); left > 0 {
 		return step{what: later, wait: left}
 	}
 	code, err := strconv.ParseInt(p.Annotations[AnnotationExitCode], 10, 32)
 	if err != nil || code != 0 && p.Spec.RestartPolicy == corev1.RestartPolicyOnFailure {
-		code = 0 // it would be restarted until it succeeds
+		code = 0 // a failed container would be restarted until it succeeds
 	}
 	return step{what: end, code: int32(code)}
 }
@@ -120,7 +120,7 @@ func withCondition(conds []corev1.PodCondition, c corev1.PodCondition) []corev1.
 	return append(conds, c)
 }
 
-// again is the status of a running pod that is ready after all.
+// again is the status of a running pod that becomes ready again.
 func again(p *corev1.Pod, now time.Time) corev1.PodStatus {
 	st := *p.Status.DeepCopy()
 	for _, t := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
@@ -131,7 +131,7 @@ func again(p *corev1.Pod, now time.Time) corev1.PodStatus {
 	return st
 }
 
-// ended is the status of a pod whose containers have all exited with code.
+// ended is the status of a pod whose containers have exited with code.
 func ended(p *corev1.Pod, code int32, now time.Time) corev1.PodStatus {
 	at := metav1.NewTime(now)
 	st := *p.Status.DeepCopy()
@@ -181,7 +181,7 @@ func (s *Simulator) step(ctx context.Context) bool {
 	return true
 }
 
-// move takes a pod one step on.
+// move applies the next step of a pod.
 func (s *Simulator) move(ctx context.Context, key types.NamespacedName) error {
 	p, err := s.pods.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -221,9 +221,9 @@ func (s *Simulator) move(ctx context.Context, key types.NamespacedName) error {
 	return nil
 }
 
-// write stores a pod's status.
+// write updates a pod's status.
 func (s *Simulator) write(ctx context.Context, p *corev1.Pod, st corev1.PodStatus) error {
-	n := *p // the rest is only encoded
+	n := *p // shallow copy: the rest is only encoded
 	n.Status = st
 	if _, err := s.cfg.Client.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, &n, metav1.UpdateOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {

@@ -18,20 +18,20 @@ import (
 	"keelson/client"
 )
 
-// silentLease is how long the last lease of a node lasts that falls silent, where its annotation names no duration: a kubelet's.
+// silentLease is the duration of a silent node's last lease if its annotation has no duration: that of a kubelet's lease.
 const silentLease = 40 * time.Second
 
-// silent reports whether node i says nothing.
+// silent reports whether node i is silent: it neither renews its lease nor updates its pods.
 func (s *Simulator) silent(i int) bool { return s.lastLease(i) > 0 }
 
-// lastLease is how long the last lease of node i lasts, which says nothing; 0: it does.
+// lastLease is the duration of the last lease of node i if it is silent; 0: it is not.
 func (s *Simulator) lastLease(i int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mute[i]
 }
 
-// watchNodes follows the annotations of our nodes.
+// watchNodes watches the annotations of our nodes.
 func (s *Simulator) watchNodes() (cache.DoneChecker, *client.Informers, error) {
 	f := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.LabelSelector = LabelType + "=" + TypeFake }})
 	nodes := coreinformers.New(f.Scoped()).Nodes()
@@ -44,7 +44,7 @@ func (s *Simulator) watchNodes() (cache.DoneChecker, *client.Informers, error) {
 		i, ours := s.index(n.Name)
 		text, mute := n.Annotations[AnnotationSilent]
 		if ours && !mute && !s.silent(i) && !isReady(n) {
-			s.turned.Add(i) // somebody gave it up, while nobody could be told that it lives
+			s.turned.Add(i) // the node was marked not ready while the simulator did not run: report it ready again
 			return
 		}
 		if !ours || mute == s.silent(i) {
@@ -71,7 +71,7 @@ func (s *Simulator) watchNodes() (cache.DoneChecker, *client.Informers, error) {
 	return reg.HasSyncedChecker(), f, nil
 }
 
-// cordoned tells that one of our nodes was cordoned or uncordoned.
+// cordoned records an event when one of our nodes is cordoned or uncordoned.
 func (s *Simulator) cordoned(old, obj any) {
 	was, isNode := old.(*corev1.Node)
 	n, stillNode := obj.(*corev1.Node)
@@ -88,19 +88,19 @@ func (s *Simulator) cordoned(old, obj any) {
 	s.record(n, reason)
 }
 
-// record makes an event about a node, as its kubelet would.
+// record records an event about a node, as a kubelet does.
 func (s *Simulator) record(n *corev1.Node, reason string) {
 	s.events.Eventf(n, corev1.EventTypeNormal, reason, "Node %s status is now: %s", n.Name, reason)
 }
 
-// turn does what is due for one node that fell silent or came back.
+// turn handles a node that became silent or came back.
 func (s *Simulator) turn(ctx context.Context) bool {
 	i, quit := s.turned.Get()
 	if quit {
 		return false
 	}
 	defer s.turned.Done(i)
-	err := s.renew(ctx, i, nil) // the last one of a node that falls silent says how long it lasts
+	err := s.renew(ctx, i, nil) // a node that becomes silent writes its last lease
 	if err == nil && !s.silent(i) {
 		err = s.back(ctx, i)
 	}
@@ -114,7 +114,7 @@ func (s *Simulator) turn(ctx context.Context) bool {
 	return true
 }
 
-// back makes node i ready again and goes on with its pods.
+// back marks node i ready and processes its pods again.
 func (s *Simulator) back(ctx context.Context, i int) error {
 	there, err := s.nodes.Get(s.name(i))
 	if err != nil {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simulate adds fake nodes to a cluster: nodes without machines whose pods
-// become Running and Ready by themselves. cluster starts it for --fake-nodes, and
-// benchmarks use it to fill thousands of nodes. It plays the kubelet's part through
-// the API alone; it runs nothing and needs no privileges. Fake nodes carry the
-// taint keelson.dev/fake, so that real work never lands on them by accident.
+// Package simulate adds fake nodes to a cluster: nodes without machines whose pods become Running and Ready by themselves. cluster starts
+// it for --fake-nodes; benchmarks and clustertest use it for thousands of nodes. It acts as their kubelets through the API only: it never
+// runs a container and needs no privileges. Fake nodes have the taint keelson.dev/fake, so that normal pods are not scheduled to them.
 package simulate
 
 import (
@@ -31,48 +29,48 @@ import (
 	"keelson/lib/mark"
 )
 
-// Names that users and schedulers see.
+// Names in the API objects of fake nodes.
 const (
-	// LabelType is "keelson-fake" on fake nodes.
+	// LabelType has the value TypeFake on fake nodes.
 	LabelType  = "type"
 	TypeFake   = "keelson-fake"
 	TaintFake  = "keelson.dev/fake"
 	fakePrefix = "fake-"
-	// AnnotationBy says who simulates a fake node: Config.By.
+	// AnnotationBy is the name of the simulator of a fake node: Config.By.
 	AnnotationBy = "keelson.dev/simulated-by"
-	// AnnotationSilent makes a fake node behave as one whose power fails: it says nothing any more, and its pods stay as they are. Its
-	// value is how long the node's last lease lasts (a Go duration), otherwise 40 s. Without the annotation the node comes back.
+	// AnnotationSilent simulates a power failure of a fake node: no lease renewals, no pod updates. Its value is the duration of the node's
+	// last lease (a Go duration); default 40 s. Without the annotation the node recovers.
 	AnnotationSilent = "keelson.dev/silent"
 )
 
-// workers is how many pods are moved on at once; a durable write takes a millisecond or two. Few of them leave the machine to
-// what is studied: scheduling and controllers.
+// workers is the number of pods updated at once. A durable write takes 1 to 2 ms. A small number leaves the CPU to the components under
+// test: scheduler and controllers.
 const workers = 4
 
-// Config says what to simulate. Default fills in the rest.
+// Config configures the simulator. Default sets the defaults.
 type Config struct {
 	Client *client.Client
-	// Nodes is how many; they are named Prefix0, Prefix1, ...
+	// Nodes is the number of nodes named Prefix0, Prefix1, ...
 	Nodes  int
 	Prefix string // default "fake-"
-	// Names are those of further nodes.
+	// Names are the names of further nodes.
 	Names []string
-	// By tells the nodes of this simulator from those of others, over restarts; default "keelson". Nodes that an earlier one of the
-	// same name made, and that are not simulated any more, are removed.
+	// By is the name of this simulator, stable over restarts; default "keelson". Nodes created under the same name that are no longer
+	// configured are removed.
 	By string
-	// Untainted lets pods land that do not tolerate the taint keelson.dev/fake=true:NoSchedule: for a cluster of fake nodes only.
+	// Untainted leaves out the taint keelson.dev/fake=true:NoSchedule: for a cluster that has only fake nodes.
 	Untainted bool
-	// CPU, Memory and Pods are each node's size; defaults 32, 256Gi, 110.
+	// CPU, Memory and Pods are each node's capacity; defaults 32, 256Gi, 110.
 	CPU, Memory resource.Quantity
 	Pods        int64
-	// Renew is how often each node's lease is renewed; default 30 min, with leases that last four times as long. A
-	// kube-controller-manager wants every 10 s whatever the lease says; Keelson's own believes the lease.
+	// Renew is the lease renewal interval; default 30 min, with leases four times as long. Keelson's node lifecycle controller respects the
+	// lease duration; kube-controller-manager needs a renewal every 10 s.
 	Renew time.Duration
-	Marks *mark.Recorder // nil ok
+	Marks *mark.Recorder // may be nil
 	Log   *slog.Logger   // nil: discarded
 }
 
-// Default returns c with its gaps filled.
+// Default returns c with defaults for the unset fields.
 func (c Config) Default() Config {
 	if c.Prefix == "" {
 		c.Prefix = fakePrefix
@@ -98,25 +96,25 @@ func (c Config) Default() Config {
 	return c
 }
 
-// Simulator plays the kubelets of all fake nodes.
+// Simulator acts as the kubelets of all fake nodes.
 type Simulator struct {
 	cfg   Config
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	pods  corelisters.PodLister
 	nodes corelisters.NodeLister
-	// events tell what becomes of nodes, not that they begin: thousands of events would delay the start of thousands of nodes.
+	// events are recorded for changes of nodes, not for their start: thousands of events would delay the start of thousands of nodes.
 	events *client.Events
 	ips    *addresses
-	named  map[string]int // Config.Names, by name; their numbers follow those of the other nodes
-	// turned are the nodes that fell silent or came back.
+	named  map[string]int // Config.Names by name; the indexes continue those of the other nodes
+	// turned holds the nodes that became silent or came back.
 	turned workqueue.TypedRateLimitingInterface[int]
 
 	mu     sync.Mutex
-	leases map[int]*coordination.Lease // as last written
-	mute   map[int]time.Duration       // silent nodes, and how long their last leases last
+	leases map[int]*coordination.Lease // leases as last written
+	mute   map[int]time.Duration       // silent nodes and the durations of their last leases
 }
 
-// count is how many nodes there are.
+// count is the total number of nodes.
 func (c Config) count() int { return c.Nodes + len(c.Names) }
 
 // New checks cfg. It starts nothing.
@@ -139,19 +137,19 @@ func New(cfg Config) (*Simulator, error) {
 	}, nil
 }
 
-// Run registers the nodes, calls ready, and keeps their pods and leases until ctx is done. The nodes stay registered.
+// Run registers the nodes, calls ready, and updates their pods and leases until ctx is done. The nodes stay registered.
 func (s *Simulator) Run(ctx context.Context, ready func()) error {
 	defer s.queue.ShutDown()
 	defer s.turned.ShutDown()
 	if s.cfg.count() == 0 {
-		ready() // nobody waits for what is gone
+		ready() // without nodes there is nothing to wait for
 		if err := s.register(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Log.Warn("fake nodes of an earlier run are not removed", "err", err)
 		}
 		<-ctx.Done()
 		return nil
 	}
-	// Pods that are not bound yet, most of a burst, are nobody's business here.
+	// Unbound pods, most of a burst, do not concern us.
 	factory := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName!=" }})
 	pods := coreinformers.New(factory.Scoped()).Pods()
 	s.pods = pods.Lister()
@@ -186,7 +184,7 @@ func (s *Simulator) Run(ctx context.Context, ready func()) error {
 		})
 	}
 	wg.Go(func() { s.renewLeases(ctx) })
-	wg.Go(func() { _ = s.events.Run(ctx, func() {}) }) // it knows no error
+	wg.Go(func() { _ = s.events.Run(ctx, func() {}) }) // it returns no error
 	wg.Go(func() {
 		for s.turn(ctx) {
 		}
@@ -199,7 +197,7 @@ func (s *Simulator) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// index returns the number of one of our nodes, false for others.
+// index returns the index of one of our nodes, false for others.
 func (s *Simulator) index(node string) (int, bool) {
 	if i, ok := s.named[node]; ok {
 		return i, true
@@ -212,7 +210,7 @@ func (s *Simulator) index(node string) (int, bool) {
 	return i, err == nil && i >= 0 && i < s.cfg.Nodes && strconv.Itoa(i) == rest
 }
 
-// mine returns obj as a pod of one of our nodes with the node's number.
+// mine returns obj as a pod of one of our nodes, with the node's index.
 func (s *Simulator) mine(obj any) (*corev1.Pod, int, bool) {
 	p, ok := client.Delivered[*corev1.Pod](obj)
 	if !ok {
