@@ -85,7 +85,7 @@ func (f *storyFlags) target(ctx context.Context, arg string) (name string, all p
 	if len(all.list) == 0 {
 		return "", pods{}, f.noPods(ctx, arg, &meta, uids)
 	}
-	all.lacks = meta.Lacks()
+	all.lacks = meta.CreateError()
 	return all.list[0].Name, all, nil
 }
 
@@ -93,14 +93,14 @@ func (f *storyFlags) target(ctx context.Context, arg string) (name string, all p
 type owning struct{ cause.Workload }
 
 // lacks is why the owner's controller cannot create pods now or is paused; empty: it can, or the kind does not report it.
-func (o *owning) lacks() string { return cmp.Or(o.Lacks(), o.Held()) }
+func (o *owning) lacks() string { return cmp.Or(o.CreateError(), o.Inactive()) }
 
 // noPods explains why an owner has no pods, from conditions and events.
 func (f *storyFlags) noPods(ctx context.Context, arg string, o *owning, uids map[types.UID]bool) error {
 	if why := cmp.Or(o.lacks(), f.warning(ctx, uids)); why != "" {
 		return fmt.Errorf("%s has no pods: %s", arg, why)
 	}
-	if why := o.Unseen(); why != "" {
+	if why := o.NotObserved(); why != "" {
 		return fmt.Errorf("%s has no pods: %s%s", arg, why, f.component(ctx, "controller-manager", "; the controllers do not work: "))
 	}
 	return fmt.Errorf("%s has no pods, and nobody has recorded why: `keelson kubectl describe %s -n %s` shows all that is known of it", arg, arg, f.namespace)

@@ -25,14 +25,14 @@ type traceReader struct {
 	cl *kubernetes.Clientset
 	f  *traceFlags
 	d  destination
-	j  packet.Journey
+	j  packet.TraceInput
 }
 
 // mostPods limits the endpoints whose pods are read.
 const mostPods = 50
 
-func (r *traceReader) journey(ctx context.Context, from *corev1.Pod) (*packet.Journey, error) {
-	r.j = packet.Journey{From: from, To: r.f.to, Protocol: corev1.ProtocolTCP, Nodes: map[string]*corev1.Node{}, Namespaces: map[string]map[string]string{}}
+func (r *traceReader) journey(ctx context.Context, from *corev1.Pod) (*packet.TraceInput, error) {
+	r.j = packet.TraceInput{From: from, To: r.f.to, Protocol: corev1.ProtocolTCP, Nodes: map[string]*corev1.Node{}, Namespaces: map[string]map[string]string{}}
 	if r.f.udp {
 		r.j.Protocol = corev1.ProtocolUDP
 	}

@@ -96,7 +96,7 @@ type around struct {
 
 func (l *around) list(ctx context.Context, what, path string, into any) {
 	if err := l.f.read(ctx, path, into); err != nil {
-		l.failed = append(l.failed, func(a *cause.Answer) { a.Unasked(what, err) })
+		l.failed = append(l.failed, func(a *cause.Answer) { a.Unreadable(what, err) })
 	}
 }
 

@@ -16,34 +16,34 @@ import (
 	"keelson/lib/mark"
 )
 
-// DefaultDecisionBytes bounds the memory of whole decisions unless Config says otherwise.
+// DefaultDecisionBytes is the default memory limit for complete decisions.
 const DefaultDecisionBytes = 16 << 20
 
-// decided is the last attempt for a pod, and what became of its binding.
+// decided is the last scheduling attempt of a pod with the result of its binding.
 type decided struct {
 	uid   string
 	at    time.Time
 	took  time.Duration
 	about *mark.Decision
-	bound *mark.Bind // nil: not yet
+	bound *mark.Bind // nil: not yet bound
 	bind  time.Duration
 	err   string // of the binding
 	bytes int
 }
 
-// ledger keeps the whole decisions of the pods that were tried last: one a pod, all together in a bounded number of bytes. Stories keep a
-// brief form of every attempt.
-type ledger struct {
+// decisionLog stores the complete decision of the last attempt of each pod. Old ones are dropped when the total exceeds limit bytes. Stories
+// keep a short form of every attempt.
+type decisionLog struct {
 	limit, bytes int
 	pods         map[string]*list.Element // by UID, of *decided
-	order        *list.List               // the one tried last in front
+	order        *list.List               // the most recently tried pod first
 }
 
-func newLedger(limit int) ledger {
-	return ledger{limit: limit, pods: map[string]*list.Element{}, order: list.New()}
+func newDecisionLog(limit int) decisionLog {
+	return decisionLog{limit: limit, pods: map[string]*list.Element{}, order: list.New()}
 }
 
-func (l *ledger) of(uid string) *decided {
+func (l *decisionLog) of(uid string) *decided {
 	e, ok := l.pods[uid]
 	if !ok {
 		return nil
@@ -52,8 +52,8 @@ func (l *ledger) of(uid string) *decided {
 	return d
 }
 
-// set remembers an attempt in place of earlier ones of the pod.
-func (l *ledger) set(m *mark.Mark, about *mark.Decision) {
+// set stores an attempt in place of earlier ones of the pod.
+func (l *decisionLog) set(m *mark.Mark, about *mark.Decision) {
 	uid := m.Subject.UID
 	if e, ok := l.pods[uid]; ok {
 		l.drop(e)
@@ -66,23 +66,23 @@ func (l *ledger) set(m *mark.Mark, about *mark.Decision) {
 	}
 }
 
-func (l *ledger) drop(e *list.Element) {
+func (l *decisionLog) drop(e *list.Element) {
 	if d, ok := l.order.Remove(e).(*decided); ok {
 		l.bytes -= d.bytes
 		delete(l.pods, d.uid)
 	}
 }
 
-// bound notes how a binding went.
-func (l *ledger) bound(m *mark.Mark, b *mark.Bind) {
+// bound records the result of a binding.
+func (l *decisionLog) bound(m *mark.Mark, b *mark.Bind) {
 	if d := l.of(m.Subject.UID); d != nil && d.about.Chosen == b.Node {
-		c := *d // readers may have the old one
+		c := *d // a copy: readers may hold the old value
 		c.bound, c.bind, c.err = b, m.Took, m.Err
 		l.pods[c.uid].Value = &c
 	}
 }
 
-// Sizes of what a decision is made of, with what the allocator and the maps add.
+// Approximate memory of the parts of a decision, with the overhead of allocator and maps.
 const (
 	sizeDecided = 512
 	sizeVerdict = 96
@@ -94,8 +94,8 @@ const (
 	sizeText    = 16
 )
 
-// sizeOf is about how many bytes a decision takes. Names of nodes and plugins are shared with others and counted nevertheless: marks of other
-// processes have their own.
+// sizeOf estimates a decision's memory in bytes. Names of nodes and plugins may be shared strings but are counted: marks from other
+// processes have their own copies.
 func sizeOf(d *mark.Decision) int {
 	n := sizeDecided + len(d.Message) + len(d.Waits) + len(d.Chosen) + len(d.PodGroup)
 	for i := range d.Rejected {
@@ -129,7 +129,7 @@ func sizeOf(d *mark.Decision) int {
 	return n
 }
 
-// brief is what a story tells of an attempt.
+// brief is the short form of an attempt in a story.
 func brief(d *mark.Decision) *mark.Decision {
 	const verdicts, scores = 3, 3
 	if len(d.Rejected) <= verdicts && len(d.Scores) <= scores && len(d.Groups)+len(d.Rules) == 0 {
@@ -144,7 +144,8 @@ func brief(d *mark.Decision) *mark.Decision {
 	return &c
 }
 
-// Decision returns what is remembered of the last attempt for a pod, nil if nothing is. The caller may change it but for its slices.
+// Decision returns what is stored of a pod's last attempt, nil if nothing. The caller may modify the result but not the elements of its
+// slices.
 func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 	t.mu.Lock()
 	d := t.decided.of(string(pod))
@@ -155,7 +156,7 @@ func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 	a := d.about
 	out := &decisions.PodDecision{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(d.at)}}
 	out.Status = decisions.PodDecisionStatus{
-		Message: message(a), Attempt: int32(a.Attempt), Nodes: int32(a.Nodes), Feasible: int32(a.Fit), Tied: int32(a.Tied), //nolint:gosec // counts of nodes
+		Message: message(a), Attempt: int32(a.Attempt), Nodes: int32(a.Nodes), Feasible: int32(a.Fit), Tied: int32(a.Tied), //nolint:gosec // numbers of nodes
 		Queued: metav1.Duration{Duration: a.QueueWait}, Took: metav1.Duration{Duration: d.took}, WaitsFor: a.Waits, Fixes: a.Fixes,
 		ExtensionPoints: extensionPoints(d), Scores: nodeScores(a), Rules: rules(a), Refusals: refused(a), RefusedBy: refusedBy(a), Preemption: preempted(a.Preemption),
 	}
@@ -167,7 +168,7 @@ func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 	return out
 }
 
-// message is what the scheduler said, with how the pod's group stood.
+// message is the scheduler's message, with the state of the pod's group.
 func message(a *mark.Decision) string {
 	switch {
 	case a.PodGroup == "":
@@ -178,7 +179,7 @@ func message(a *mark.Decision) string {
 	return a.Message + "; pod group " + a.PodGroup
 }
 
-// outcome is the result of an attempt, the node it is about, and why, in a few words.
+// outcome is an attempt's result, its node, and a short reason.
 func outcome(d *decided) (result, node, reason string) {
 	a := d.about
 	switch {
@@ -254,11 +255,11 @@ func refused(a *mark.Decision) []decisions.Refusal {
 func refusedBy(a *mark.Decision) []decisions.RefusalGroup {
 	var out []decisions.RefusalGroup
 	for _, g := range a.Groups {
-		out = append(out, decisions.RefusalGroup{Plugin: g.Plugin, Reason: g.Reason, Nodes: int32(g.Nodes), Names: g.Names}) //nolint:gosec // a count of nodes
+		out = append(out, decisions.RefusalGroup{Plugin: g.Plugin, Reason: g.Reason, Nodes: int32(g.Nodes), Names: g.Names}) //nolint:gosec // a number of nodes
 	}
 	if len(out) == 0 {
 		for reason, n := range a.RejectedBy {
-			out = append(out, decisions.RefusalGroup{Reason: reason, Nodes: int32(n)}) //nolint:gosec // a count of nodes
+			out = append(out, decisions.RefusalGroup{Reason: reason, Nodes: int32(n)}) //nolint:gosec // a number of nodes
 		}
 		slices.SortFunc(out, func(x, y decisions.RefusalGroup) int {
 			return cmp.Or(cmp.Compare(y.Nodes, x.Nodes), cmp.Compare(x.Reason, y.Reason))

@@ -11,29 +11,29 @@ import (
 	"keelson/lib/mark"
 )
 
-// Bounds of what is remembered of watch events: of one object, and how many different watchers.
+// Limits for stored watch events: per object, and of different watchers.
 const (
 	keepDeliveries = 40
 	keepWatchers   = 10000
 )
 
-// watcher is who got an event, and what it asks for.
+// watcher is the receiver of an event and what it watches.
 type watcher struct{ to, watches string }
 
-// delivery is a mark.Delivery as it is remembered: there are many, and few watchers.
+// delivery is the compact form of a mark.Delivery: there are many deliveries and few watchers.
 type delivery struct {
 	at       int64 // Unix nanoseconds
 	took     time.Duration
 	revision int64
-	event    string // one of few constants
+	event    string // one of eventTypes
 	watcher  *watcher
 }
 
-// deliveries are the first ones of a pod, or the last ones of an owner, whose latest change is what leads to pods.
+// deliveries are the first events of a pod, or the last ones of an owner: the owner's latest change leads to pods.
 type deliveries struct {
 	list []delivery
-	next int // to be replaced, of an owner's
-	left int // that are not remembered
+	next int // index to overwrite next, of an owner's
+	left int // number that was not stored
 }
 
 func (d *deliveries) add(n delivery, last bool) {
@@ -48,7 +48,7 @@ func (d *deliveries) add(n delivery, last bool) {
 	}
 }
 
-// delivered remembers a watch event of a record's object.
+// deliveredLocked stores a watch event of a record's object.
 func (t *Timeline) deliveredLocked(r *record, m mark.Mark, d *mark.Delivery) {
 	key := watcher{d.To, d.Watches}
 	w := t.watchers[key]
@@ -65,7 +65,7 @@ func (t *Timeline) deliveredLocked(r *record, m mark.Mark, d *mark.Delivery) {
 
 var eventTypes = []string{"MODIFIED", "ADDED", "DELETED"}
 
-// marks are the deliveries as they came.
+// marks returns the deliveries as marks.
 func (d *deliveries) marks(about mark.Subject) []mark.Mark {
 	out := make([]mark.Mark, 0, len(d.list))
 	for _, n := range d.list {
@@ -77,10 +77,10 @@ func (d *deliveries) marks(about mark.Subject) []mark.Mark {
 	return out
 }
 
-// delivery tells a watch event: one line for all who got it.
+// delivery adds a watch event: one line for all receivers.
 func (w *writer) delivery(m mark.Mark, d *mark.Delivery) {
 	at := m.At.Sub(w.start)
-	to := Step{At: at, Took: m.Took, Who: watcherOf(d.To), What: d.Watches, HandOff: w.plot.of(m)}
+	to := Step{At: at, Took: m.Took, Who: watcherOf(d.To), What: d.Watches, HandOff: w.handOffs.of(m)}
 	key := fmt.Sprint(m.Subject.UID, d.Revision)
 	if i, ok := w.events[key]; ok {
 		w.steps[i].Parts = append(w.steps[i].Parts, to)
@@ -92,10 +92,10 @@ func (w *writer) delivery(m mark.Mark, d *mark.Delivery) {
 	}
 	w.events[key] = len(w.steps)
 	what := fmt.Sprintf(eventPrefix+"%s at revision %d", strings.TrimSuffix(m.Subject.Resource, "s"), d.Revision)
-	w.steps = append(w.steps, Step{HandOff: w.plot.of(m), At: at, Took: m.Took, Who: m.Component, What: what, Parts: []Step{to}})
+	w.steps = append(w.steps, Step{HandOff: w.handOffs.of(m), At: at, Took: m.Took, Who: m.Component, What: what, Parts: []Step{to}})
 }
 
-// completeDeliveries completes the lines of events, once all who got them are known.
+// completeDeliveries completes the lines of events when all receivers are known.
 func (w *writer) completeDeliveries() {
 	for _, i := range w.events {
 		s := &w.steps[i]
@@ -108,10 +108,10 @@ func (w *writer) completeDeliveries() {
 	}
 }
 
-// eventPrefix begins what is told of a watch event; its parts are who got it, and what they watch.
+// eventPrefix is the prefix of a watch event's line. Its parts are the receivers and what they watch.
 const eventPrefix = "watch event, "
 
-// watcherOf names a program of the cluster as the other steps do, by its user.
+// watcherOf returns the component name for a user name, as the other steps show it.
 func watcherOf(user string) string {
 	switch user {
 	case "system:kube-scheduler":

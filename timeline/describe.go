@@ -14,9 +14,9 @@ import (
 	"keelson/lib/mark"
 )
 
-// request tells an API write; the first of the story with what it went through.
+// request describes an API write; the story's first one with its stages.
 func (w *writer) request(m mark.Mark, d *mark.Request) Step {
-	s := Step{At: m.At.Sub(w.start), Took: m.Took, Who: m.Component, Error: m.Err, HandOff: w.plot.of(m)}
+	s := Step{At: m.At.Sub(w.start), Took: m.Took, Who: m.Component, Error: m.Err, HandOff: w.handOffs.of(m)}
 	target := d.Resource
 	if d.Subresource != "" {
 		target += "/" + d.Subresource
@@ -45,7 +45,7 @@ func (w *writer) request(m mark.Mark, d *mark.Request) Step {
 	return s
 }
 
-// stages lists what a request went through. They follow each other, but only how long each took is known.
+// stages lists the stages of a request. They are in order, but only their durations are known.
 func stages(at time.Duration, d *mark.Request, handOff int) []Step {
 	var out []Step
 	add := func(who, what string, took time.Duration) {
@@ -76,7 +76,7 @@ func stages(at time.Duration, d *mark.Request, handOff int) []Step {
 	return out
 }
 
-// proof shortens how a user proved who they are: the group that everybody is in says nothing, and of many groups few are named.
+// proof shortens how a user authenticated: it leaves out system:authenticated and names only a few groups.
 func proof(d *mark.Request) string {
 	groups := slices.DeleteFunc(slices.Clone(d.Groups), func(g string) bool { return g == "system:authenticated" })
 	switch {
@@ -88,7 +88,7 @@ func proof(d *mark.Request) string {
 	return d.AuthnHow + ", groups " + strings.Join(groups, " ")
 }
 
-// rule says who allowed the request: which binding, of which role unless both are called the same, for whom; else the authorizer's reason.
+// rule says what allowed the request: binding, role (unless it has the same name) and subject; else the authorizer's reason.
 func rule(d *mark.Request) string {
 	g := d.Grant
 	if g == nil {
@@ -132,7 +132,7 @@ func (w *writer) reconcile(m mark.Mark, d *mark.Reconcile) Step {
 	if at.Before(w.start) {
 		at = w.start
 	}
-	s := Step{At: at.Sub(w.start), Took: m.At.Add(m.Took).Sub(at), Who: m.Component, Error: m.Err, HandOff: w.plot.of(m)}
+	s := Step{At: at.Sub(w.start), Took: m.At.Add(m.Took).Sub(at), Who: m.Component, Error: m.Err, HandOff: w.handOffs.of(m)}
 	s.What = fmt.Sprintf("%s: event seen; wants %d, has %d", d.Controller, d.Wants, d.Has)
 	if len(d.Creates) > 0 {
 		s.What += ": creates " + some(d.Creates)
@@ -143,7 +143,7 @@ func (w *writer) reconcile(m mark.Mark, d *mark.Reconcile) Step {
 	return s
 }
 
-// evicted tells what a taint of its node means for the pod.
+// evicted describes the effect of a node's taint on the pod.
 func evicted(d *mark.Eviction) string {
 	if d.Cancelled {
 		return "taint-eviction: stays on " + d.Node
@@ -161,7 +161,7 @@ func some(names []string) string {
 	return strings.Join(names[:shown-1], ", ") + fmt.Sprintf(" and %d more", len(names)-shown+1)
 }
 
-// say tells a mark of the scheduler or kubelet in a few words; empty when there is nothing to add.
+// say describes a mark of the scheduler or kubelet in a few words; empty: there is nothing to add.
 func say(m mark.Mark) string {
 	text := ""
 	switch d := m.Detail.(type) {
@@ -182,13 +182,13 @@ func say(m mark.Mark) string {
 	return plain(text)
 }
 
-// plain leaves the words of an error.
+// plain removes gRPC prefixes from an error text.
 func plain(text string) string { return wrapped.ReplaceAllString(text, "") }
 
-// wrapped is what gRPC puts before the words of an error.
+// wrapped matches the prefix that gRPC adds to an error.
 var wrapped = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 
-// requeued words why a pod is in the queue once more: what changed in the cluster, in the scheduler's words, or only the time.
+// requeued describes why a pod is in the queue again: what changed in the cluster, or the back-off has ended.
 func requeued(why string) string {
 	if why == "BackoffCutShort" {
 		return "no other pod waits, so its backoff is cut short"
@@ -196,7 +196,7 @@ func requeued(why string) string {
 	return why
 }
 
-// staticSeen begins what is told of a static pod's file.
+// staticSeen is the prefix of the line about a static pod's file.
 const staticSeen = "static pod: manifest read"
 
 func kubelet(m mark.Mark) string {
@@ -258,7 +258,7 @@ func image(m mark.Mark, d *mark.Image) string {
 	case d.Total > 0:
 		return fmt.Sprintf("image %s %s of %s", d.Image, Size(d.Bytes), Size(d.Total))
 	case d.Bytes == 0 && m.Err == "":
-		return "" // it begins: the next mark says more
+		return "" // the pull begins: the next mark has the result
 	case d.Bytes == 0:
 		return "image " + d.Image
 	default:
@@ -320,7 +320,7 @@ func status(m mark.Mark, d *mark.Status) string {
 	}
 }
 
-// decision tells an attempt in one line.
+// decision describes an attempt in one line.
 func decision(d *mark.Decision) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "queue %s; filter %s", Took(d.QueueWait), plural(d.Nodes, "node"))
@@ -368,7 +368,7 @@ func decision(d *mark.Decision) string {
 	return b.String()
 }
 
-// lead says what is wrong with a node.
+// lead describes why a node does not fit.
 func lead(v mark.Verdict) string {
 	if taint, ok := strings.CutSuffix(v.Short, " not tolerated"); ok {
 		return " has " + taint
@@ -395,7 +395,7 @@ func plural(n int, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-// Took writes a duration as the timeline does: microseconds where it is microseconds.
+// Took formats a duration as the timeline does, with microseconds for small values.
 func Took(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -411,7 +411,7 @@ func Took(d time.Duration) string {
 	}
 }
 
-// Size writes a number of bytes.
+// Size formats a number of bytes.
 func Size(n int64) string {
 	switch {
 	case n < 1<<10:
@@ -425,7 +425,7 @@ func Size(n int64) string {
 	}
 }
 
-// plugins are the runs of CNI plugins that connected a pod; empty: there were none.
+// plugins lists the CNI plugins that connected a pod; empty: none.
 func plugins(d *mark.Network) string {
 	var ran []string
 	for _, p := range d.Plugins {

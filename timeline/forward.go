@@ -20,26 +20,26 @@ import (
 	"keelson/lib/mark"
 )
 
-// Bounds of a Forwarder: marks it holds, and how long it gathers before it sends.
+// Limits of a Forwarder: marks held, time to collect a batch, and wait before a retry.
 const (
 	maxHeld = 4096
 	gather  = 50 * time.Millisecond
 	again   = 5 * time.Second
 )
 
-// Forwarder sends an agent's marks to the server: register Listen with the agent's recorder, and run Run. While the server
-// cannot be reached the oldest marks are given up. It never blocks the agent.
+// Forwarder sends an agent's marks to the API server: register Listen with the agent's recorder, and run Run. While the server cannot be
+// reached, the oldest marks are dropped. It never blocks the agent.
 type Forwarder struct {
 	client *client.Client
 	log    *slog.Logger
 
-	mu   sync.Mutex
-	held []mark.Mark
-	deaf bool // the server has no timeline
-	wake chan struct{}
+	mu          sync.Mutex
+	held        []mark.Mark
+	unsupported bool // the server does not accept marks
+	wake        chan struct{}
 }
 
-// NewForwarder makes a forwarder; it starts nothing.
+// NewForwarder creates a forwarder; it starts nothing.
 func NewForwarder(c *client.Client, log *slog.Logger) *Forwarder {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -47,11 +47,11 @@ func NewForwarder(c *client.Client, log *slog.Logger) *Forwarder {
 	return &Forwarder{client: c, log: log, wake: make(chan struct{}, 1)}
 }
 
-// Listen is a mark.Listener.
+// Listen implements mark.Listener.
 func (f *Forwarder) Listen(m mark.Mark) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.deaf {
+	if f.unsupported {
 		return
 	}
 	if len(f.held) >= maxHeld {
@@ -64,7 +64,7 @@ func (f *Forwarder) Listen(m mark.Mark) {
 	}
 }
 
-// Run sends until ctx is done. A server that knows no marks is not asked again.
+// Run sends marks until ctx is done. It stops sending to a server that does not accept marks.
 func (f *Forwarder) Run(ctx context.Context, ready func()) error {
 	hc, err := rest.HTTPClientFor(f.client.Config)
 	if err != nil {
@@ -100,7 +100,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// flush sends what is held; it returns how long to wait before trying again, 0 when there is nothing left to do.
+// flush sends what is held. It returns the wait before the next try, 0 when nothing is left.
 func (f *Forwarder) flush(ctx context.Context, hc *http.Client) time.Duration {
 	f.mu.Lock()
 	batch := f.held
@@ -121,7 +121,7 @@ func (f *Forwarder) flush(ctx context.Context, hc *http.Client) time.Duration {
 		f.log.Info("the server takes no marks: this agent's steps will be missing from timelines", "code", code)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.deaf, f.held = true, nil
+		f.unsupported, f.held = true, nil
 	case code >= http.StatusMultipleChoices:
 		f.log.Warn("marks were refused", "code", code, "marks", len(batch))
 	}
@@ -148,6 +148,6 @@ func (f *Forwarder) post(ctx context.Context, hc *http.Client, batch []mark.Mark
 		return 0, fmt.Errorf("send marks: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) // allows reuse of the connection
 	return resp.StatusCode, nil
 }

@@ -10,7 +10,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// The thirteen hand-offs on the way of a pod that a controller made.
+// The thirteen hand-offs of a pod that a controller created.
 const (
 	handRequest = iota + 1
 	handStored
@@ -28,20 +28,20 @@ const (
 	handOffs = handToOthers
 )
 
-// plot is what tells which hand-off a mark belongs to.
-type plot struct {
-	root           *mark.Request // the request that the story begins with
-	owner          string        // UID of the pod's own controller's object
+// classifier assigns marks to hand-offs.
+type classifier struct {
+	root           *mark.Request // the first request of the story
+	owner          string        // UID of the pod's controller object
 	created, bound int64         // revisions
 	ready          time.Time     // zero: not yet
 	static         bool
 }
 
-// nodeUser begins the name of a kubelet's user.
+// nodeUser is the prefix of a kubelet's user name.
 const nodeUser = "system:node:"
 
-func plotOf(all []mark.Mark, pod *record, owners []*record) *plot {
-	p := &plot{}
+func newClassifier(all []mark.Mark, pod *record, owners []*record) *classifier {
+	p := &classifier{}
 	if len(owners) > 0 {
 		p.owner = owners[0].uid
 	}
@@ -68,11 +68,11 @@ func plotOf(all []mark.Mark, pod *record, owners []*record) *plot {
 	return p
 }
 
-// afterReady is how long after Ready what it leads to is told as a part of it.
+// afterReady is how long after Ready its consequences still belong to the story.
 const afterReady = 2 * time.Second
 
-// of is the hand-off that a mark belongs to; 0: none, it came later.
-func (p *plot) of(m mark.Mark) int {
+// of returns the hand-off of a mark; 0: none, it came later.
+func (p *classifier) of(m mark.Mark) int {
 	n := p.kind(m)
 	switch {
 	case p.ready.IsZero() || !m.At.After(p.ready):
@@ -83,7 +83,7 @@ func (p *plot) of(m mark.Mark) int {
 	return n
 }
 
-func (p *plot) kind(m mark.Mark) int {
+func (p *classifier) kind(m mark.Mark) int {
 	switch d := m.Detail.(type) {
 	case *mark.Request:
 		return p.request(d)
@@ -116,7 +116,7 @@ func (p *plot) kind(m mark.Mark) int {
 	return handRun
 }
 
-func (p *plot) request(d *mark.Request) int {
+func (p *classifier) request(d *mark.Request) int {
 	switch {
 	case d.Resource == "pods" && d.Verb == http.MethodDelete:
 		return 0
@@ -132,20 +132,20 @@ func (p *plot) request(d *mark.Request) int {
 		return handSchedule
 	case d.Subresource == "" && d.Verb == http.MethodPost:
 		return handCreate
-	case d.Subresource == "status" && strings.HasPrefix(d.User, nodeUser): // others' words are no report of what became of it
+	case d.Subresource == "status" && strings.HasPrefix(d.User, nodeUser): // only the kubelet's status reports how the pod runs
 		return handStatus
 	}
 	return 0
 }
 
-func (p *plot) event(m mark.Mark, d *mark.Delivery) int {
+func (p *classifier) event(m mark.Mark, d *mark.Delivery) int {
 	switch {
 	case m.Subject.Resource != "pods":
 		return handToController
 	case p.static:
 		return handToOthers
 	case p.bound == 0 && d.Revision == p.created && strings.HasPrefix(d.To, nodeUser):
-		return handToKubelet // its spec.nodeName was given
+		return handToKubelet // its spec.nodeName was set
 	case p.bound == 0 || d.Revision < p.bound:
 		return handToScheduler
 	case d.Revision == p.bound:
@@ -154,7 +154,7 @@ func (p *plot) event(m mark.Mark, d *mark.Delivery) int {
 	return handToOthers
 }
 
-// stored is the hand-off of the store's part of a request that belongs to another.
+// stored returns the hand-off of the store's stage of a request with hand-off handOff.
 func stored(handOff int) int {
 	switch handOff {
 	case handRequest:
@@ -167,7 +167,7 @@ func stored(handOff int) int {
 	return handOff
 }
 
-// common is the hand-off that all parts belong to, 0 if they are of several.
+// common is the hand-off of all parts; 0 if they differ.
 func common(parts []Step) int {
 	n := 0
 	for i, p := range parts {

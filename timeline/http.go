@@ -17,7 +17,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// Bounds of what a remote agent may send at once.
+// Limits for one request of a remote agent.
 const (
 	maxBody  = 8 << 20
 	maxLine  = 256 << 10
@@ -30,7 +30,7 @@ const (
 //	GET  /keelson/v1/why/{namespace}/{pod}        a Why
 //	POST /keelson/v1/marks                        lines of marks from a remote agent
 //
-// Who may do so is for the caller to decide before; sender says who sends marks, and what they may tell of.
+// The caller authorizes requests before; sender returns who sends marks, with the permitted steps and objects.
 func (t *Timeline) Handler(sender func(*http.Request) Sender) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /keelson/v1/timeline/{namespace}/{pod}", t.serveStory)
@@ -57,7 +57,7 @@ func (t *Timeline) serveStory(w http.ResponseWriter, r *http.Request) {
 	flusher := http.NewResponseController(w)
 	_ = flusher.Flush()
 	for {
-		changed := next() // before the story is told, so that no mark is missed
+		changed := next() // before the story is read, so that no mark is missed
 		s, err := t.Story(ns, name)
 		if err == nil {
 			if out.Encode(s) != nil || flusher.Flush() != nil || s.Done {
@@ -75,7 +75,7 @@ func (t *Timeline) serveStory(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// followPause lets marks that come together be told together.
+// followPause combines marks that arrive together into one update.
 const followPause = 20 * time.Millisecond
 
 func pause(r *http.Request) bool {
@@ -97,7 +97,7 @@ func answer(w http.ResponseWriter, r *http.Request, v any, err error) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client has gone
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
 }
 
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
@@ -130,7 +130,7 @@ func (t *Timeline) serveMarks(w http.ResponseWriter, r *http.Request, s Sender) 
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// take remembers those marks that are the sender's to make. The others are left out: a pod that is gone, say, is no mistake of the sender.
+// take stores the marks that the sender may send and ignores the others: a deleted pod, for example, is no error of the sender.
 func (t *Timeline) take(s *Sender, marks []received, now time.Time) {
 	var bound map[string]Pod
 	if s.Node != "" {
@@ -157,7 +157,7 @@ type received struct {
 	size int
 }
 
-// readMarks reads lines of marks: all of them, or an error that names the line.
+// readMarks parses lines of marks. An error names the line, and nothing is returned then.
 func readMarks(body io.Reader) ([]received, error) {
 	var marks []received
 	lines := bufio.NewScanner(body)
@@ -185,7 +185,7 @@ func readMarks(body io.Reader) ([]received, error) {
 	return marks, nil
 }
 
-// plausible refuses marks that no agent makes.
+// plausible rejects marks that no agent sends.
 func plausible(m mark.Mark) error {
 	const maxName = 512
 	switch {

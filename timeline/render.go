@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// ANSI sequences of a coloured rendering.
+// ANSI sequences for colors.
 const (
 	bold  = "\x1b[1m"
 	dim   = "\x1b[2m"
@@ -22,25 +22,25 @@ const (
 	reset = "\x1b[0m"
 )
 
-type paint bool
+type colors bool
 
-func (p paint) with(style, text string) string {
+func (p colors) with(style, text string) string {
 	if !p || style == "" || text == "" {
 		return text
 	}
 	return style + text + reset
 }
 
-// How many characters of what was done go on one line, if it can be broken: where the width is not known, and at least.
+// The width of the column "what", if a line can be wrapped: when the terminal width is unknown, and the minimum.
 const (
 	longLine  = 130
 	shortLine = 24
 )
 
-// Render prints a story for people, as lines with columns at, took, who, what, no wider than width if lines can be broken; 0: the width
-// is not known. Write errors are the writer's business.
+// Render prints a story as lines with the columns at, took, who, what, wrapped at width if possible; 0: unknown. The writer must keep write
+// errors itself.
 func Render(out io.Writer, s *Story, color bool, width int) {
-	p := paint(color)
+	p := colors(color)
 	var b strings.Builder
 	heading(&b, p, s)
 	wide := len("who")
@@ -49,7 +49,7 @@ func Render(out io.Writer, s *Story, color bool, width int) {
 	}
 	limit := longLine
 	if width > 0 {
-		const gaps = 9 + 2 + 9 + 3 + 2 + 2 // columns at and took, what is between them, and the indent of a broken line
+		const gaps = 9 + 2 + 9 + 3 + 2 + 2 // the columns at and took, the gaps, and the indent of a wrapped line
 		limit = max(shortLine, width-gaps-wide)
 	}
 	line := func(at, took, who, style string, whats ...string) {
@@ -91,8 +91,8 @@ func Render(out io.Writer, s *Story, color bool, width int) {
 	_, _ = io.WriteString(out, b.String())
 }
 
-// heading names the pod, where it is, and how long it took.
-func heading(b *strings.Builder, p paint, s *Story) {
+// heading prints the pod, its node, and the time to Ready.
+func heading(b *strings.Builder, p colors, s *Story) {
 	b.WriteString(p.with(bold, s.Namespace+"/"+s.Name) + "   ")
 	if at := where(s); at != "" {
 		b.WriteString(at + "   ")
@@ -117,7 +117,7 @@ func heading(b *strings.Builder, p paint, s *Story) {
 	b.WriteString("\n\n")
 }
 
-// footing says what is missing, whose word some steps are, and how much of the time is explained.
+// footing prints what is missing, which steps only a node reported, and how much of the time is explained.
 func footing(b *strings.Builder, s *Story) {
 	if s.Dropped > 0 {
 		fmt.Fprintf(b, "   %s in the middle are not remembered\n", plural(s.Dropped, "step"))
@@ -136,12 +136,12 @@ func footing(b *strings.Builder, s *Story) {
 	}
 	accounted := ms(s.Accounted)
 	if s.Total < 10*time.Second {
-		accounted = strings.TrimSuffix(accounted, " ms") // the unit of both
+		accounted = strings.TrimSuffix(accounted, " ms") // both have this unit
 	}
 	fmt.Fprintf(b, "   accounted for: %s of %s\n", accounted, ms(s.Total))
 }
 
-// whoSays is who did a step, with a star where only a node says so.
+// whoSays is the component of a step, with a star if only a node reported it.
 func whoSays(s *Step) string {
 	if s.ReportedBy != "" {
 		return clean(s.Who) + " *"
@@ -149,7 +149,7 @@ func whoSays(s *Step) string {
 	return clean(s.Who)
 }
 
-// stagesOf are what a request went through, each with who did it. What one component did is in its line already.
+// stagesOf are the stages of a request with their components. A step of one component has its stages in its own line.
 func stagesOf(st *Step) []Step {
 	if strings.HasPrefix(st.What, eventPrefix) {
 		return nil
@@ -167,7 +167,7 @@ func stagesOf(st *Step) []Step {
 	return out
 }
 
-// clean takes from a text what would move a terminal's cursor or colour it: a node, an image or a program's output may have written it.
+// clean removes terminal control characters: the text may come from a node, an image or a program's output.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || !unicode.IsPrint(r) && r != ' ' {
@@ -177,7 +177,7 @@ func clean(text string) string {
 	}, text)
 }
 
-// wrap breaks a long line where one thing ends and the next begins.
+// wrap breaks a long line between parts.
 func wrap(what string, limit int) []string {
 	var lines []string
 	for utf8.RuneCountInString(what) > limit {
@@ -203,7 +203,7 @@ func where(s *Story) string {
 	return s.Phase + " on " + s.Node
 }
 
-// ms writes in milliseconds, so that numbers that belong together can be compared.
+// ms formats milliseconds, so that numbers in a column can be compared.
 func ms(d time.Duration) string {
 	if d >= 10*time.Second {
 		return Took(d)

@@ -12,23 +12,23 @@ import (
 	"keelson/lib/mark"
 )
 
-// Sender is who sends marks, as the API server has authenticated and authorized them.
+// Sender is the sender of marks, as the API server has authenticated and authorized it.
 type Sender struct {
-	// Name is the user's.
+	// Name is the user name.
 	Name string
-	// Steps are those that the sender may tell of; nil: all.
+	// Steps are the steps whose marks the sender may send; nil: all.
 	Steps []mark.Step
-	// Node is the node that the sender is the kubelet of; empty: it is none. A node tells of pods that are bound to it, and what it tells
-	// is remembered as its word.
+	// Node is the node whose kubelet the sender is; empty: it is none. A node may send marks about pods bound to it; they are stored as
+	// reported by the node.
 	Node string
-	// Bound lists the pods that are bound to Node, by UID; it is called once a request.
+	// Bound lists the pods bound to Node by UID. It is called once per request.
 	Bound func() map[string]Pod
 }
 
 // Pod names a pod.
 type Pod struct{ Namespace, Name string }
 
-// NodeSteps, SchedulerSteps and ControllerSteps are what each kind of agent tells of.
+// NodeSteps, SchedulerSteps and ControllerSteps are the steps of each kind of agent.
 var (
 	NodeSteps = []mark.Step{
 		mark.StepSeen, mark.StepVolumes, mark.StepNetwork, mark.StepPolicy, mark.StepSandbox, mark.StepImage, mark.StepContainerCreated,
@@ -39,7 +39,7 @@ var (
 	ControllerSteps = []mark.Step{mark.StepReconcile, mark.StepEviction}
 )
 
-// Bounds of what a node says. A mark of a node's kubelet has a few hundred bytes.
+// Limits for marks of a node. A normal mark of a kubelet has a few hundred bytes.
 const (
 	longestNodeMark = 4 << 10
 	oldestNodeMark  = 24 * time.Hour
@@ -47,37 +47,37 @@ const (
 	clockSkew       = time.Minute
 )
 
-// errNotIts is a mark that its sender may not make.
-var errNotIts = errors.New("not the sender's to tell")
+// errNotPermitted rejects a mark that its sender may not send.
+var errNotPermitted = errors.New("not the sender's to tell")
 
-// permit is nil if the sender may tell m, whose encoding has size bytes; bound are the pods of the sender's node.
+// permit returns nil if the sender may send m, whose encoding has size bytes. bound are the pods of the sender's node.
 func (t *Timeline) permit(s *Sender, bound map[string]Pod, m *mark.Mark, size int, now time.Time) error {
 	if s.Steps != nil && !slices.Contains(s.Steps, m.Step) {
-		return fmt.Errorf("%w: step %s", errNotIts, m.Step)
+		return fmt.Errorf("%w: step %s", errNotPermitted, m.Step)
 	}
 	if s.Node == "" {
 		return nil
 	}
 	switch {
 	case size > longestNodeMark:
-		return fmt.Errorf("%w: %d bytes", errNotIts, size)
+		return fmt.Errorf("%w: %d bytes", errNotPermitted, size)
 	case m.Subject.Resource != "pods" || m.Subject.UID == "":
-		return fmt.Errorf("%w: about %s", errNotIts, m.Subject.Resource)
+		return fmt.Errorf("%w: about %s", errNotPermitted, m.Subject.Resource)
 	case m.At.After(now.Add(clockSkew)) || m.At.Before(now.Add(-oldestNodeMark)) || m.Took > longestStep:
-		return fmt.Errorf("%w: at %s for %s", errNotIts, m.At, m.Took)
+		return fmt.Errorf("%w: at %s for %s", errNotPermitted, m.At, m.Took)
 	}
 	name := Pod{m.Subject.Namespace, m.Subject.Name}
 	remembered, on := t.remembered(m.Subject.UID)
 	switch p, ok := bound[m.Subject.UID]; {
 	case ok && p != name, remembered != (Pod{}) && remembered != name:
-		return fmt.Errorf("%w: pod %s is not of that name", errNotIts, m.Subject.UID)
-	case !ok && on != s.Node: // a pod that is gone from the API by now is still remembered
-		return fmt.Errorf("%w: pod %s/%s is not bound to node %s", errNotIts, m.Subject.Namespace, m.Subject.Name, s.Node)
+		return fmt.Errorf("%w: pod %s is not of that name", errNotPermitted, m.Subject.UID)
+	case !ok && on != s.Node: // a pod deleted from the API may still be remembered
+		return fmt.Errorf("%w: pod %s/%s is not bound to node %s", errNotPermitted, m.Subject.Namespace, m.Subject.Name, s.Node)
 	}
 	return nil
 }
 
-// remembered is a pod's name, and the node that it was bound to as others than that node have said; nothing if it is not known.
+// remembered is the name of a pod and the node to which it was bound, not counting reports of that node itself; empty: unknown.
 func (t *Timeline) remembered(uid string) (name Pod, node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,14 +88,14 @@ func (t *Timeline) remembered(uid string) (name Pod, node string) {
 	return Pod{r.subject.Namespace, r.subject.Name}, r.node
 }
 
-// Rates of a sender: marks a second in the long run, and how many at once. Fifty pods that start at once make some 600.
+// Rate limits of a sender: marks per second, and the burst. Fifty pods that start together cause about 600 marks.
 const (
 	marksPerSecond = 500
 	marksAtOnce    = 2 * maxHeld
 	mostSenders    = 16384
 )
 
-// rates are how much each sender may still send.
+// rates hold how much each sender may still send.
 type rates struct {
 	mu   sync.Mutex
 	left map[string]*allowance // by sender
@@ -106,7 +106,7 @@ type allowance struct {
 	at    time.Time
 }
 
-// take takes n marks from what name may send, or nothing if that is not enough.
+// take takes n marks from the sender's allowance; false: that is too many.
 func (r *rates) take(name string, n int, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// handOff is one of the thirteen, for a newcomer.
+// handOff is the component and the explanation of a hand-off.
 type handOff struct{ who, sentence string }
 
-var thirteen = [handOffs + 1]handOff{
+var handOffTexts = [handOffs + 1]handOff{
 	handRequest: {"client -> API server", "Somebody asks for an object. The API server finds out who asks (authentication) and whether they may (authorization), lets " +
 		"admission plugins change or refuse the object, fills in defaults and validates it."},
 	handStored: {"API server -> store", "The object is written, and is on disk before the client hears of it. Each write has a number, its revision. Nothing runs yet: " +
@@ -34,21 +34,21 @@ var thirteen = [handOffs + 1]handOff{
 	handToOthers: {"store -> API server -> everybody", "Whoever watches the pod learns of it: controllers count it, Services and names lead to it, `kubectl get -w` shows it."},
 }
 
-// staticRequest stands in the place of the first hand-off of a static pod.
+// staticRequest replaces the first hand-off of a static pod.
 var staticRequest = handOff{"file -> kubelet", "A static pod: its manifest is a file on the node, which the kubelet read. No API server, controller or scheduler was asked. " +
 	"What the API shows is its image, a mirror pod."}
 
 // deed is one line below a hand-off.
 type deed struct {
 	at         time.Duration
-	timed      bool // at is known
+	timed      bool // whether at is known
 	took       time.Duration
 	who, what  string
 	failed     bool
 	reportedBy string
 }
 
-// deeds sorts what was done by hand-offs; below 0 is what belongs to none.
+// deeds groups the steps by hand-off; index 0 holds the others.
 func (s *Story) deeds() [handOffs + 1][]deed {
 	var out [handOffs + 1][]deed
 	add := func(st *Step, timed bool, who, what string) {
@@ -86,7 +86,7 @@ func (s *Story) deeds() [handOffs + 1][]deed {
 	return out
 }
 
-// absent says why nothing is told of a hand-off; last is the last one that something is told of, bound that the pod's binding is told of.
+// absent explains why a hand-off has no steps. last is the last one with steps; bound says whether the pod's binding has a step.
 func (s *Story) absent(n, last int, static, scheduled, bound bool) string {
 	switch {
 	case static && n < handRun:
@@ -111,10 +111,9 @@ func (s *Story) absent(n, last int, static, scheduled, bound bool) string {
 	return "not remembered"
 }
 
-// RenderSteps prints a story as the thirteen hand-offs, each with a sentence for those who see them for the first time, no wider than
-// width if lines can be broken; 0: the width is not known.
+// RenderSteps prints a story as the thirteen hand-offs, each with an explanation for newcomers, wrapped at width if possible; 0: unknown.
 func RenderSteps(out io.Writer, s *Story, color bool, width int) {
-	p := paint(color)
+	p := colors(color)
 	var b strings.Builder
 	heading(&b, p, s)
 	if width <= 0 {
@@ -143,7 +142,7 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 			n = to
 			continue
 		}
-		h := thirteen[n]
+		h := handOffTexts[n]
 		if n == handRequest && static {
 			h = staticRequest
 		}
@@ -161,8 +160,8 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 	_, _ = io.WriteString(out, b.String())
 }
 
-// noDeeds says why nothing is told of the hand-offs from n to to.
-func noDeeds(b *strings.Builder, p paint, n, to int, why string, width int) {
+// noDeeds explains why the hand-offs from n to to have no steps.
+func noDeeds(b *strings.Builder, p colors, n, to int, why string, width int) {
 	number := fmt.Sprint(n)
 	if to > n {
 		number += "-" + fmt.Sprint(to)
@@ -175,7 +174,7 @@ func noDeeds(b *strings.Builder, p paint, n, to int, why string, width int) {
 	}
 }
 
-func deedsBelow(b *strings.Builder, p paint, list []deed, wide, width int) {
+func deedsBelow(b *strings.Builder, p colors, list []deed, wide, width int) {
 	const gaps = 7 + 10 + 2 + 8 + 2 + 2
 	for _, d := range list {
 		at := ""
@@ -198,7 +197,7 @@ func deedsBelow(b *strings.Builder, p paint, list []deed, wide, width int) {
 	}
 }
 
-// broken breaks a line where one thing ends and the next begins, and else between words.
+// broken wraps a line between parts, else between words.
 func broken(text string, limit int) []string {
 	var out []string
 	for _, line := range wrap(text, limit) {
@@ -207,7 +206,7 @@ func broken(text string, limit int) []string {
 	return out
 }
 
-// words breaks a text between words.
+// words wraps a text between words.
 func words(text string, limit int) []string {
 	var lines []string
 	line := ""

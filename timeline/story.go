@@ -13,55 +13,55 @@ import (
 	"keelson/lib/mark"
 )
 
-// Story is how one pod came to be. Durations are in nanoseconds.
+// Story shows how a pod was created and started. Durations are in nanoseconds.
 type Story struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid,omitempty"`
 	Phase     string `json:"phase"`
 	Node      string `json:"node,omitempty"`
-	// Owner is the controller ("ReplicaSet my-replicaset"), OwnerRevision the store's revision that led to this pod, 0 if unknown.
+	// Owner is the controller object ("ReplicaSet my-replicaset"), OwnerRevision the store revision that led to this pod, 0: unknown.
 	Owner         string `json:"owner,omitempty"`
 	OwnerRevision int64  `json:"ownerRevision,omitempty"`
-	// Start is when the story begins: with the request that led to the pod, if it is remembered.
+	// Start is the time of the first request that led to the pod, if it is remembered.
 	Start time.Time `json:"start"`
-	// ReadyAfter is from Start to the first Ready; 0: not yet.
+	// ReadyAfter is the time from Start to the first Ready; 0: not ready yet.
 	ReadyAfter time.Duration `json:"readyAfter,omitempty"`
-	// ReachableAfter is from Start until a Service leads to the pod; 0: none does yet.
+	// ReachableAfter is the time from Start until a Service leads to the pod; 0: none yet.
 	ReachableAfter time.Duration `json:"reachableAfter,omitempty"`
-	// Total is from Start to Ready, or to the end of the last step; Accounted is the part of it that steps cover.
+	// Total is the time from Start to Ready, or to the end of the last step; Accounted is the part covered by steps.
 	Total     time.Duration `json:"total"`
 	Accounted time.Duration `json:"accounted"`
-	// Partial: the pod was made before the server started, or its beginning is not remembered any more. Phase is empty until a
-	// status tells it.
+	// Partial means that the pod was created before the server started, or that its first marks were dropped. Phase is empty until a status
+	// shows it.
 	Partial bool `json:"partial,omitempty"`
-	// Steps by the time they began.
+	// Steps are ordered by start time.
 	Steps []Step `json:"steps"`
-	// Dropped counts marks in the middle of a long life that are not remembered any more.
+	// Dropped counts marks that were dropped from the middle of a long story.
 	Dropped int `json:"dropped,omitempty"`
-	// DroppedEvents counts the later watch events that are not remembered.
+	// DroppedEvents counts later watch events that were dropped.
 	DroppedEvents int `json:"droppedEvents,omitempty"`
-	// Waits is what keeps the pod from its node, as whoever asked the API knows; empty: nothing that is known.
+	// Waits explains why the pod has no node, from the API; empty: unknown.
 	Waits string `json:"-"`
-	// Done: nothing more is to come before the pod is Ready, has ended, or is gone.
+	// Done means that the pod is Ready, finished or deleted, so that the story is complete.
 	Done bool `json:"done"`
 }
 
-// Step is one line: who did what, from At (since Start) on, for Took. Parts are what it was made of.
+// Step is one line: who did what, from At (since Start) on, for Took. Parts are its details.
 type Step struct {
 	At    time.Duration `json:"at"`
 	Took  time.Duration `json:"took"`
 	Who   string        `json:"who"`
 	What  string        `json:"what"`
 	Error string        `json:"error,omitempty"`
-	// HandOff is which of the thirteen hand-offs on a pod's way this belongs to, 0: none.
+	// HandOff is the hand-off to which the step belongs, 0: none.
 	HandOff int `json:"handOff,omitempty"`
-	// ReportedBy is the node whose word this is, which nobody has checked; empty: the control plane itself tells it.
+	// ReportedBy is the node that reported the step, unverified; empty: the control plane reported it.
 	ReportedBy string `json:"reportedBy,omitempty"`
 	Parts      []Step `json:"parts,omitempty"`
 }
 
-// Story tells a pod's story; ErrUnknown if there is none.
+// Story returns a pod's story; ErrUnknown if there is none.
 func (t *Timeline) Story(namespace, name string) (Story, error) {
 	pod, owners, err := t.snapshot(namespace, name)
 	if err != nil {
@@ -70,7 +70,7 @@ func (t *Timeline) Story(namespace, name string) (Story, error) {
 	return join(pod, owners), nil
 }
 
-// join is a function from marks to a story.
+// join builds a story from marks.
 func join(pod *record, owners []*record) Story {
 	marks := pod.marks()
 	s := Story{Namespace: pod.subject.Namespace, Name: pod.subject.Name, UID: pod.uid, Phase: "Pending", Dropped: pod.dropped, DroppedEvents: pod.left}
@@ -82,9 +82,9 @@ func join(pod *record, owners []*record) Story {
 	slices.SortStableFunc(all, func(a, b mark.Mark) int { return a.At.Compare(b.At) })
 	s.Start = all[0].At
 	if i := slices.IndexFunc(all, func(m mark.Mark) bool { return m.ReportedBy == "" }); i >= 0 {
-		s.Start = all[i].At // a node's clock does not say when the story begins
+		s.Start = all[i].At // a node's clock must not set the start of the story
 	}
-	w := writer{start: s.Start, detailed: detailed(all), plot: plotOf(all, pod, owners), leavesFor: pod.leavesFor}
+	w := writer{start: s.Start, detailed: detailed(all), handOffs: newClassifier(all, pod, owners), leavesFor: pod.leavesFor}
 	for _, m := range all {
 		s.note(m)
 		w.write(m)
@@ -103,7 +103,7 @@ func join(pod *record, owners []*record) Story {
 	return s
 }
 
-// note takes what a mark says about the pod as a whole.
+// note updates the story's fields from a mark.
 func (s *Story) note(m mark.Mark) {
 	switch d := m.Detail.(type) {
 	case *mark.Decision:
@@ -142,11 +142,12 @@ func (s *Story) note(m mark.Mark) {
 	}
 }
 
-// A request on an owner that ended this long before its controller saw it led to the reconcile; an older one did not.
+// causal is the longest time between the end of a request on an owner and the controller's observation of it. An older request did not
+// cause the reconcile.
 const causal = 2 * time.Second
 
-// causesOf returns the owners' marks that led to the pod: the reconcile that created it and the request before it, and so on
-// up to the owner's owner.
+// causesOf returns the marks of owners that led to the pod: the reconcile that created it, the request before it, and so on for the owner's
+// owner.
 func causesOf(marks []mark.Mark, owners []*record, s *Story) []mark.Mark {
 	var out []mark.Mark
 	child, childName, made := creation(marks), s.Name, true
@@ -198,8 +199,8 @@ func creation(marks []mark.Mark) time.Time {
 	return time.Time{}
 }
 
-// reconcileOf finds the pass that wrote the child: it lasted while the child was written, or, of a child that was made, names it. A child
-// that was there before and was changed, as a ReplicaSet is by scaling and by rolling back, was named by a pass of long ago.
+// reconcileOf finds the reconcile that wrote the child: the one during which it was written or, for a new child, the one that names it. For
+// an existing child that was changed (a scaled ReplicaSet), the reconcile that names it is an old one.
 func reconcileOf(marks []mark.Mark, child time.Time, name string, made bool) *mark.Mark {
 	var during *mark.Mark
 	for i := range marks {
@@ -217,7 +218,7 @@ func reconcileOf(marks []mark.Mark, child time.Time, name string, made bool) *ma
 	return during
 }
 
-// requestBefore finds the last write of the owner's spec that the reconcile can have followed.
+// requestBefore finds the last write of the owner's spec before the reconcile.
 func requestBefore(marks []mark.Mark, reconcile, seen time.Time) *mark.Mark {
 	var last *mark.Mark
 	for i := range marks {
@@ -232,7 +233,7 @@ func requestBefore(marks []mark.Mark, reconcile, seen time.Time) *mark.Mark {
 	return last
 }
 
-// detailed are the requests that are told with what each went through: the first, and those that made an object or bound the pod.
+// detailed are the requests that are shown with stages: the first one, and those that created an object or bound the pod.
 func detailed(all []mark.Mark) map[*mark.Request]bool {
 	out := map[*mark.Request]bool{}
 	for _, m := range all {
@@ -243,7 +244,7 @@ func detailed(all []mark.Mark) map[*mark.Request]bool {
 	return out
 }
 
-// covered is how much of [0, total] lies within at least one step.
+// covered is the part of [0, total] that lies within at least one step.
 func covered(steps []Step, total time.Duration) time.Duration {
 	type span struct{ from, to time.Duration }
 	var spans []span
@@ -267,26 +268,26 @@ func covered(steps []Step, total time.Duration) time.Duration {
 	return sum
 }
 
-// writer turns marks, in order, into steps. Marks of one component that follow each other closely become one line.
+// writer converts ordered marks to steps. Consecutive marks of one component become one line.
 type writer struct {
 	start    time.Time
 	detailed map[*mark.Request]bool
 	steps    []Step
 
-	open      *Step // the kubelet's or scheduler's line that is being written
+	open      *Step // the current line of the kubelet or scheduler
 	openKind  string
 	decisions int
-	plot      *plot
+	handOffs  *classifier
 	leavesFor string
 	tries     map[string]*tried // of the open line
-	failing   map[string]int    // which of its parts tells that a probe fails
-	events    map[string]int    // which of steps tells of the event of an object's revision
+	failing   map[string]int    // index of the part about a failing probe
+	events    map[string]int    // index of the step about the event of an object's revision
 }
 
 func (w *writer) write(m mark.Mark) {
 	switch d := m.Detail.(type) {
 	case *mark.Request:
-		// Requests are the API server's: a kubelet's line goes on around its own status writes only if they say nothing new.
+		// A request is a line of the API server. The kubelet's open line continues after a status write that changes nothing.
 		if d.Subresource != "status" || d.Change != "" || m.Err != "" {
 			w.flush()
 		}
@@ -296,12 +297,12 @@ func (w *writer) write(m mark.Mark) {
 		w.steps = append(w.steps, w.reconcile(m, d))
 	case *mark.Eviction:
 		w.flush()
-		w.steps = append(w.steps, Step{At: m.At.Sub(w.start), Who: m.Component, What: evicted(d), HandOff: w.plot.of(m)})
+		w.steps = append(w.steps, Step{At: m.At.Sub(w.start), Who: m.Component, What: evicted(d), HandOff: w.handOffs.of(m)})
 	case *mark.Delivery:
 		w.delivery(m, d)
 	case *mark.Resolvable:
 		w.flush()
-		w.steps = append(w.steps, Step{At: m.At.Sub(w.start), Took: m.Took, Who: m.Component, HandOff: w.plot.of(m), What: "name " + d.Name + " leads to it"})
+		w.steps = append(w.steps, Step{At: m.At.Sub(w.start), Took: m.Took, Who: m.Component, HandOff: w.handOffs.of(m), What: "name " + d.Name + " leads to it"})
 	case *mark.Queued, *mark.Decision, *mark.Bind:
 		w.part("scheduler", m)
 	default:
@@ -332,14 +333,14 @@ func (w *writer) part(kind string, m mark.Mark) {
 		w.open.Error = m.Err
 	}
 	if what != "" && !w.told(m, what) && !w.again(m, what) {
-		w.open.Parts = append(w.open.Parts, Step{At: at, Took: m.Took, Who: m.Component, What: what, Error: m.Err, ReportedBy: m.ReportedBy, HandOff: w.plot.of(m)})
+		w.open.Parts = append(w.open.Parts, Step{At: at, Took: m.Took, Who: m.Component, What: what, Error: m.Err, ReportedBy: m.ReportedBy, HandOff: w.handOffs.of(m)})
 	}
 	if d, ok := m.Detail.(*mark.Decision); ok && d.Chosen == "" {
-		w.flush() // the next try is a line of its own
+		w.flush() // the next attempt gets its own line
 	}
 }
 
-// again reports whether the open line has this already, as when something is tried until it succeeds: then it is counted.
+// again reports whether the open line has this step already, as with retries: then it only counts it.
 func (w *writer) again(m mark.Mark, what string) bool {
 	key := what
 	if d, ok := m.Detail.(*mark.Image); m.Err != "" {
@@ -362,13 +363,14 @@ func (w *writer) again(m mark.Mark, what string) bool {
 	return true
 }
 
-// tried is what an open line says was done, and how often.
+// tried is a step in an open line and its number of repetitions.
 type tried struct {
 	part, times int
 	what        string
 }
 
-// told reports whether the open line has this already: a status written without a change once is enough, and of a pull that has
+// told reports whether the mark needs no new step: an unchanged status write is shown once, and the steps during a pull are removed when it
+// has ended.
 // ended the steps on the way are taken back.
 func (w *writer) told(m mark.Mark, what string) bool {
 	switch d := m.Detail.(type) {
@@ -377,12 +379,12 @@ func (w *writer) told(m mark.Mark, what string) bool {
 	case *mark.Image:
 		pulled := "image " + d.Image + " pulled"
 		if !d.Done && !d.Present && slices.ContainsFunc(w.open.Parts, func(p Step) bool { return strings.HasPrefix(p.What, pulled) }) {
-			return m.Err == "" // the pull's own mark has the time of its beginning, and so comes first
+			return m.Err == "" // the pull's own mark sorts first, by its start time
 		}
 		w.open.Parts = slices.DeleteFunc(w.open.Parts, func(p Step) bool {
 			return p.Error == "" && strings.HasPrefix(p.What, "image "+d.Image+" ") && strings.Contains(p.What, " of ")
 		})
-	case *mark.Probe: // it fails on, and how often is told anew
+	case *mark.Probe: // a failing probe: the counter is updated
 		key := d.Container + " " + d.Kind
 		if i, ok := w.failing[key]; ok && !d.Success && i == len(w.open.Parts)-1 {
 			w.open.Parts = w.open.Parts[:i]

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package timeline joins marks into the story of one pod: from the request that led to
-// it, over every hand-off, to the first Ready, and why the scheduler chose its node.
-// cluster registers Listen with every component's recorder and serves Handler; remote
-// agents send their marks with a Forwarder. Stories live in memory, bounded, and are
-// gone when the server stops. It never asks components anything and never slows one:
-// Listen copies a mark into a ring and returns.
+// Package timeline joins marks into the story of a pod, from the request that led to it, over every hand-off, to the first Ready, and
+// explains the scheduler's decision. cluster registers Listen with every component's recorder and serves Handler; remote agents send marks
+// with a Forwarder. Stories are in memory only, with a size limit, and lost when the server stops. It never calls a component and never
+// slows one down: Listen copies a mark and returns.
 package timeline
 
 import (
@@ -19,43 +17,43 @@ import (
 	"keelson/lib/mark"
 )
 
-// DefaultLimit is how many pods are remembered unless Config says otherwise.
+// DefaultLimit is the default number of remembered pods.
 const DefaultLimit = 10000
 
-// Bounds of one record: of a pod that lives long the first and the last marks are kept.
+// Limits of one record. Of a long story the first and the last marks are kept.
 const (
 	keepFirst  = 96
 	keepLast   = 64
 	keepOwners = 2000
 )
 
-// Config says what to remember.
+// Config limits what is remembered.
 type Config struct {
-	// Limit is the number of pods, those touched last; 0 means DefaultLimit.
+	// Limit is the number of pods, the most recently changed ones; 0: DefaultLimit.
 	Limit int
-	// DecisionBytes bounds the memory of the scheduler's whole decisions; 0 means DefaultDecisionBytes.
+	// DecisionBytes limits the memory of complete scheduler decisions; 0: DefaultDecisionBytes.
 	DecisionBytes int
 	Log           *slog.Logger
 }
 
-// Timeline remembers marks. Its methods may be called from any goroutine.
+// Timeline stores marks. It is safe for concurrent use.
 type Timeline struct {
 	log   *slog.Logger
 	rates rates
 
 	mu     sync.Mutex
-	pods   shelf
-	owners shelf
+	pods   recordCache
+	owners recordCache
 	names  map[string]string // namespace/name of a pod -> UID of the latest with that name
-	topics map[string]*topic // namespace/name -> who follows
-	// watchers are those of remembered deliveries; resolved are the names of Services, by namespace/name, which lead to pods.
+	topics map[string]*topic // namespace/name -> followers
+	// watchers are those of stored deliveries. resolved records, by namespace/name, when the names of Services became resolvable.
 	watchers map[watcher]*watcher
-	resolved shelf
-	decided  ledger
-	timer    bool // rest will be called
+	resolved recordCache
+	decided  decisionLog
+	timer    bool // a call of rest is scheduled
 }
 
-// ErrUnknown is returned for a pod that no mark has told of.
+// ErrUnknown is returned for a pod without marks.
 var ErrUnknown = errors.New("nothing is remembered about it: it does not exist, or came to be before the server started")
 
 // New returns an empty timeline; it starts nothing.
@@ -70,18 +68,18 @@ func New(cfg Config) *Timeline {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Timeline{
-		log: cfg.Log, pods: newShelf(cfg.Limit), owners: newShelf(keepOwners), names: map[string]string{}, topics: map[string]*topic{},
-		watchers: map[watcher]*watcher{}, resolved: newShelf(keepOwners), decided: newLedger(cfg.DecisionBytes),
+		log: cfg.Log, pods: newRecordCache(cfg.Limit), owners: newRecordCache(keepOwners), names: map[string]string{}, topics: map[string]*topic{},
+		watchers: map[watcher]*watcher{}, resolved: newRecordCache(keepOwners), decided: newDecisionLog(cfg.DecisionBytes),
 	}
 }
 
-// ownerKinds are the resources whose requests and reconciles begin a pod's story.
+// ownerKinds are the resources whose requests and reconciles can begin a pod's story.
 var ownerKinds = map[string]string{
 	"replicasets": "ReplicaSet", "deployments": "Deployment", "replicationcontrollers": "ReplicationController",
 	"statefulsets": "StatefulSet", "daemonsets": "DaemonSet", "jobs": "Job", "cronjobs": "CronJob",
 }
 
-// Listen is a mark.Listener.
+// Listen implements mark.Listener.
 func (t *Timeline) Listen(m mark.Mark) {
 	if m.Subject.Name == "" {
 		return
@@ -107,7 +105,7 @@ func (t *Timeline) Listen(m mark.Mark) {
 	t.addLocked(r, m)
 }
 
-// addLocked remembers a mark of r's object.
+// addLocked adds a mark to the record r.
 func (t *Timeline) addLocked(r *record, m mark.Mark) {
 	if r.began.IsZero() || m.At.Before(r.began) {
 		r.began = m.At
@@ -120,7 +118,7 @@ func (t *Timeline) addLocked(r *record, m mark.Mark) {
 	t.restLaterLocked()
 }
 
-// resolvedLocked remembers the first server that answered for a Service's name.
+// resolvedLocked records the first DNS server that answers for a Service's name.
 func (t *Timeline) resolvedLocked(m mark.Mark) {
 	r := t.resolved.get(m.Subject.Namespace+"/"+m.Subject.Name, m.Subject, func(*record) {})
 	if len(r.first) == 0 {
@@ -139,7 +137,7 @@ func (t *Timeline) podLocked(m mark.Mark) {
 	uid := m.Subject.UID
 	if uid == "" {
 		if uid = t.names[name]; uid == "" {
-			return // a refused create, say: there is no pod to tell of
+			return // for example a refused create: there is no pod
 		}
 	}
 	r := t.pods.get(uid, m.Subject, func(gone *record) {
@@ -175,14 +173,14 @@ func (t *Timeline) podLocked(m mark.Mark) {
 		}
 	}
 	if m.ReportedBy != "" && r.node == "" {
-		r.node = m.ReportedBy // the API said that the pod is bound to it, or the mark would not be here
+		r.node = m.ReportedBy // a node's mark is only accepted for a pod bound to it
 	}
 	if topic := t.topics[name]; topic != nil {
 		topic.wake()
 	}
 }
 
-// preemptedLocked notes in the stories of those who have to go for whom that is.
+// preemptedLocked records in the victims' stories for which pod they are preempted.
 func (t *Timeline) preemptedLocked(m *mark.Mark, p *mark.Preemption) {
 	if p == nil {
 		return
@@ -194,7 +192,7 @@ func (t *Timeline) preemptedLocked(m *mark.Mark, p *mark.Preemption) {
 	}
 }
 
-// snapshot returns the marks of a pod and of its owners, nearest first.
+// snapshot returns copies of the records of a pod and of its owners, nearest first.
 func (t *Timeline) snapshot(namespace, name string) (pod *record, owners []*record, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -230,14 +228,14 @@ func (t *Timeline) snapshot(namespace, name string) (pod *record, owners []*reco
 	return pod, owners, nil
 }
 
-// Pods counts the remembered pods.
+// Pods is the number of remembered pods.
 func (t *Timeline) Pods() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.pods.records)
 }
 
-// topic wakes followers of one pod.
+// topic wakes the followers of one pod.
 type topic struct {
 	followers int
 	changed   chan struct{} // closed and replaced at each mark
@@ -248,7 +246,7 @@ func (p *topic) wake() {
 	p.changed = make(chan struct{})
 }
 
-// follow registers interest in a pod; next returns a channel that is closed at the next mark, done ends it.
+// follow registers a follower of a pod. next returns a channel that is closed at the next mark; done ends it.
 func (t *Timeline) follow(namespace, name string) (next func() <-chan struct{}, done func()) {
 	key := namespace + "/" + name
 	t.mu.Lock()
@@ -274,18 +272,18 @@ func (t *Timeline) follow(namespace, name string) (next func() <-chan struct{}, 
 	return next, done
 }
 
-// shelf keeps the records touched last.
-type shelf struct {
+// recordCache is an LRU cache of records.
+type recordCache struct {
 	limit   int
 	records map[string]*list.Element // by UID, of *record
-	order   *list.List               // the one touched last in front
+	order   *list.List               // the most recently used first
 }
 
-func newShelf(limit int) shelf {
-	return shelf{limit: limit, records: map[string]*list.Element{}, order: list.New()}
+func newRecordCache(limit int) recordCache {
+	return recordCache{limit: limit, records: map[string]*list.Element{}, order: list.New()}
 }
 
-func (s *shelf) of(uid string) *record {
+func (s *recordCache) of(uid string) *record {
 	e, ok := s.records[uid]
 	if !ok {
 		return nil
@@ -294,8 +292,8 @@ func (s *shelf) of(uid string) *record {
 	return r
 }
 
-// get returns the record of a UID, new if need be, and drops the one untouched for longest when there are too many.
-func (s *shelf) get(uid string, about mark.Subject, dropped func(*record)) *record {
+// get returns the record of a UID, creating it if needed, and drops the least recently used one above the limit.
+func (s *recordCache) get(uid string, about mark.Subject, dropped func(*record)) *record {
 	if e, ok := s.records[uid]; ok {
 		s.order.MoveToFront(e)
 		r, _ := e.Value.(*record)
@@ -314,26 +312,26 @@ func (s *shelf) get(uid string, about mark.Subject, dropped func(*record)) *reco
 	return r
 }
 
-// record is what is remembered of one object: the first marks and a ring of the last.
+// record holds the marks of one object: the first ones and a ring buffer of the last.
 type record struct {
 	uid     string
 	subject mark.Subject
 	owner   string // UID
-	node    string // that it was bound to, as others than that node said
+	node    string // to which it was bound, not counting that node's own reports
 	began   time.Time
-	touched time.Time   // when a mark came last
-	packed  packed      // the oldest of the first marks
-	static  string      // UID of the static pod that this one is the API's image of
-	mirror  string      // UID of the API's image of this one
-	shows   *record     // the static pod, of a snapshot
-	names   []mark.Mark // of Services that lead to the pod, of a snapshot
-	decided *decided    // the last attempt, of a snapshot
-	// leavesFor is the pod, namespace/name, that the scheduler makes room for by deleting this one; empty: there is none.
+	touched time.Time   // time of the last mark
+	packed  packed      // the oldest part of first
+	static  string      // UID of the static pod whose mirror pod this is
+	mirror  string      // UID of this static pod's mirror pod
+	shows   *record     // the static pod, in a snapshot
+	names   []mark.Mark // of Services that lead to the pod, in a snapshot
+	decided *decided    // the last attempt, in a snapshot
+	// leavesFor is the pod, namespace/name, for which the scheduler preempts this one; empty: none.
 	leavesFor string
 	deliveries
 	first   []mark.Mark
 	last    []mark.Mark
-	next    int // in last
+	next    int // index in last
 	dropped int
 }
 
@@ -358,14 +356,14 @@ func (r *record) clone() *record {
 	return &c
 }
 
-// marks returns all marks of a clone by the time they began.
+// marks returns all marks of a clone ordered by start time.
 func (r *record) marks() []mark.Mark {
 	all := slices.Concat(r.first, r.last, r.deliveries.marks(r.subject))
 	if r.shows != nil {
 		all = append(all, r.shows.marks()...)
 	}
 	for _, m := range r.names {
-		if !m.At.Before(r.began) { // or else the name led elsewhere before
+		if !m.At.Before(r.began) { // else the name belonged to another pod before
 			all = append(all, m)
 		}
 	}
@@ -373,7 +371,7 @@ func (r *record) marks() []mark.Mark {
 	return all
 }
 
-// ownerUID is for a clone, too.
+// ownerUID returns the owner's UID; it works on a clone too.
 func (r *record) ownerUID() string {
 	for _, m := range slices.Concat(r.first, r.last) {
 		if q, ok := m.Detail.(*mark.Request); ok && q.OwnerUID != "" {

@@ -14,42 +14,42 @@ import (
 	"keelson/lib/mark"
 )
 
-// Why is what the scheduler last thought of a pod.
+// Why is the last scheduling result of a pod.
 type Why struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Node is where the pod went; empty while it is pending.
+	// Node is the pod's node; empty while it is pending.
 	Node string `json:"node,omitempty"`
-	// Since is when the scheduler first saw the pod, For how long it has been pending, or was.
+	// Since is when the scheduler first saw the pod, For how long it has been (or was) pending.
 	Since time.Time     `json:"since"`
 	For   time.Duration `json:"for"`
 	Tries int           `json:"tries"`
-	// Next says what makes the scheduler try again.
+	// Next says what triggers the next attempt.
 	Next string `json:"next,omitempty"`
-	// Reason is why no scheduler's decision explains where the pod is, or that it is nowhere; empty while one does.
+	// Reason is why no scheduling decision explains the pod's node or its absence; empty: a decision does.
 	Reason string `json:"reason,omitempty"`
-	// BoundBy is who wrote pods/binding.
+	// BoundBy is the user that wrote pods/binding.
 	BoundBy string `json:"boundBy,omitempty"`
-	// Partial: how the pod was made is not remembered, nor what the scheduler may have thought of it before.
+	// Partial means that the pod's creation and earlier decisions are not remembered.
 	Partial bool `json:"partial,omitempty"`
-	// Gone: the pod exists no more.
+	// Gone means that the pod does not exist any more.
 	Gone bool `json:"gone,omitempty"`
 	// PreemptedBy is the pod, namespace/name, for which the scheduler deleted this one.
 	PreemptedBy string `json:"preemptedBy,omitempty"`
-	// Ended is how the pod ended, or who ends it, where that is known: "evicted by ann", "Evicted: The node was low on resource: memory".
+	// Ended is how the pod ended or who ends it, if known: "evicted by ann", "Evicted: The node was low on resource: memory".
 	Ended string `json:"ended,omitempty"`
-	// Decision is the last attempt; absent when there was none yet. Brief: it is not remembered in full any more.
+	// Decision is the last attempt; absent: none yet. Brief: only the short form is remembered.
 	Decision *mark.Decision `json:"decision,omitempty"`
 	Brief    bool           `json:"brief,omitempty"`
-	// Bind is how the binding went, BindTook how long it took from Permit on.
+	// Bind is the result of the binding, BindTook its duration since Permit.
 	Bind     *mark.Bind    `json:"bind,omitempty"`
 	BindTook time.Duration `json:"bindTook,omitempty"`
-	// Eviction says when a taint of its node ends the pod; absent while none does. Left is how long until then.
+	// Eviction is when a taint of its node evicts the pod; absent: none does. Left is the time until then.
 	Eviction *mark.Eviction `json:"eviction,omitempty"`
 	Left     time.Duration  `json:"left,omitempty"`
 }
 
-// Why tells what the scheduler thought of a pod; ErrUnknown if nothing is remembered.
+// Why returns the last scheduling result of a pod; ErrUnknown if nothing is remembered.
 func (t *Timeline) Why(namespace, name string) (Why, error) {
 	pod, _, err := t.snapshot(namespace, name)
 	if err != nil {
@@ -99,15 +99,15 @@ func reason(pod *record, now time.Time) Why {
 	return w
 }
 
-// becameFailed is how a request's change says that a pod failed for a reason, which follows.
+// becameFailed is the text in a request's change before the reason of a failed pod.
 const becameFailed = "-> Failed ("
 
-// request takes what a request that was granted says of the pod's binding and end.
+// request applies a successful request to the pod's binding and end.
 func (w *Why) request(d *mark.Request) {
 	switch {
 	case d.Subresource == "binding":
 		w.BoundBy = d.User
-	case w.Ended != "" || w.PreemptedBy != "": // who ended it first
+	case w.Ended != "" || w.PreemptedBy != "": // the first one ended it
 	case strings.Contains(d.Change, becameFailed):
 		_, why, _ := strings.Cut(d.Change, becameFailed)
 		w.Ended = why[:max(0, strings.LastIndexByte(why, ')'))]
@@ -118,7 +118,7 @@ func (w *Why) request(d *mark.Request) {
 	}
 }
 
-// whole puts the whole decision in place of the brief one.
+// whole replaces the short decision by the complete one.
 func (w *Why) whole(d *decided) {
 	switch {
 	case w.Decision == nil:
@@ -129,9 +129,9 @@ func (w *Why) whole(d *decided) {
 	}
 }
 
-// RenderWhy prints the reasons for people, in lines of width characters where that is possible; 0: as long as they are.
+// RenderWhy prints the explanation, wrapped at width characters if possible; 0: not wrapped.
 func RenderWhy(out io.Writer, w *Why, color bool, width int) {
-	p := paint(color)
+	p := colors(color)
 	if width <= 0 {
 		width = math.MaxInt
 	}
@@ -170,7 +170,7 @@ func tries(n int) string {
 	return fmt.Sprintf("%d tries", n)
 }
 
-// about writes a long duration without fractions.
+// about formats a long duration without fractions.
 func about(d time.Duration) string {
 	if d < time.Second {
 		return Took(d)

@@ -14,20 +14,20 @@ import (
 	"keelson/lib/mark"
 )
 
-// indent is before every line below the first.
+// indent precedes every line but the first.
 const indent = "   "
 
-// mostNamed refusals are told node by node, more in groups.
+// mostNamed is the number of refused nodes that are listed singly; more are grouped.
 const mostNamed = 16
 
 // table prints a decision.
 type table struct {
 	b     *strings.Builder
-	p     paint
+	p     colors
 	width int
 }
 
-// heading prints the pod, and what became of it.
+// heading prints the pod and its result.
 func (t table) heading(w *Why) {
 	name := w.Namespace + "/" + w.Name
 	lines := Fold(name+indent+w.fate(), t.width, indent)
@@ -42,7 +42,7 @@ func (t table) heading(w *Why) {
 	}
 }
 
-// fate is what became of the pod, in one sentence.
+// fate describes the pod's result in one sentence.
 func (w *Why) fate() string {
 	d := w.Decision
 	switch {
@@ -89,8 +89,8 @@ func (t table) eviction(w *Why) {
 	t.text(red, "evicted ", fmt.Sprintf("%s: %s has the taint %s, %s", when, e.Node, e.Taint, tolerated))
 }
 
-// Fold breaks a line between its words into lines of width characters where that is possible, those after the first with below before them;
-// the spaces between words stay as they are.
+// Fold wraps a line between words at width characters if possible, with below as the prefix of further lines. Spaces between words are
+// kept.
 func Fold(text string, width int, below string) []string {
 	var lines []string
 	line := ""
@@ -111,7 +111,7 @@ func Fold(text string, width int, below string) []string {
 	return append(lines, line)
 }
 
-// text prints words after a label, on as many lines as they take.
+// text prints words after a label, wrapped.
 func (t table) text(style, label, words string) {
 	line, below := indent+label, indent+strings.Repeat(" ", utf8.RuneCountInString(label))
 	for i, word := range strings.Fields(words) {
@@ -128,7 +128,7 @@ func (t table) text(style, label, words string) {
 	t.b.WriteString(t.p.with(style, line) + "\n")
 }
 
-// scores prints for each plugin what it gave the leading nodes, as many of them as the width has room for.
+// scores prints each plugin's scores of the best nodes, as many as fit in the width.
 func (t table) scores(d *mark.Decision) {
 	if len(d.Scores) == 0 || len(d.Scores[0].Plugins) == 0 {
 		return
@@ -181,7 +181,7 @@ func (t table) scores(d *mark.Decision) {
 	t.text(dim, "", "raw > from 0 to 100 = times the weight; the first node is the chosen one, the next is the runner-up")
 }
 
-// scoreColumn is a node's column: its name, each plugin's score, the total.
+// scoreColumn is a node's column: name, scores by plugin, total.
 func scoreColumn(s *mark.NodeScore, d *mark.Decision) []string {
 	name := s.Node
 	if name == d.Chosen {
@@ -204,7 +204,7 @@ func scoreColumn(s *mark.NodeScore, d *mark.Decision) []string {
 	return append(column, fmt.Sprint(s.Total))
 }
 
-// ruleCell is what a rule gave a node.
+// ruleCell is the score of a rule for a node.
 func ruleCell(s *mark.NodeScore, d *mark.Decision, rule int) string {
 	if rule >= len(s.Rules) {
 		return ""
@@ -216,14 +216,14 @@ func ruleCell(s *mark.NodeScore, d *mark.Decision, rule int) string {
 	return fmt.Sprintf("%s > %d = %d", strconv.FormatFloat(r.Raw, 'g', 6, 64), r.Score, r.Score*d.Rules[rule].Weight)
 }
 
-// rules prints what the rules are whose scores stand in the table.
+// rules prints the rules whose scores are in the table.
 func (t table) rules(d *mark.Decision) {
 	for _, r := range d.Rules {
 		t.text("", r.Policy+" "+r.Field+": ", r.Expression+" ("+r.From+")")
 	}
 }
 
-// aligned prints rows, the first column to the left and the others to the right.
+// aligned prints rows, the first column left-aligned, the others right-aligned.
 func (t table) aligned(rows [][]string) {
 	widths := columns(rows)
 	for i, row := range rows {
@@ -238,7 +238,7 @@ func (t table) aligned(rows [][]string) {
 	}
 }
 
-// refusals prints for each node the first filter that refused it and what is short; of many nodes in groups, and the nearest one.
+// refusals prints for each node the first plugin that rejected it and what is missing; for many nodes in groups, with the nearest one.
 func (t table) refusals(d *mark.Decision) {
 	var rows [][]string
 	grouped := len(d.Groups) > 0 && (len(d.Rejected) > mostNamed || len(d.Rejected) < d.Nodes-d.Fit)
@@ -268,10 +268,10 @@ func (t table) refusals(d *mark.Decision) {
 		refused += n
 	}
 	switch {
-	case d.Chosen == "" && d.Nodes > 0 && len(rows)+refused == 0: // it was not decided
+	case d.Chosen == "" && d.Nodes > 0 && len(rows)+refused == 0: // no decision was made
 		t.text(red, "", d.Message)
 	case grouped || len(d.Rejected) >= d.Nodes-d.Fit && (len(rows) > 0 || refused == 0):
-	case len(rows) == 0 && len(d.RejectedBy) == 1: // the pod itself is why: no node was looked at
+	case len(rows) == 0 && len(d.RejectedBy) == 1: // the pod itself was rejected before any node was checked
 		for reason := range d.RejectedBy {
 			t.text("", "", "on any node: "+reason)
 		}
@@ -291,7 +291,7 @@ func (t table) fixes(d *mark.Decision) {
 	}
 }
 
-// preemption prints whom the pod drives away, and why those.
+// preemption prints the victims and why these were chosen.
 func (t table) preemption(m *mark.Preemption) {
 	if m == nil {
 		return
@@ -318,7 +318,7 @@ func (t table) preemption(m *mark.Preemption) {
 	t.text("", "", strings.Join(append(notes, why), "; "))
 }
 
-// times prints how long each extension point took.
+// times prints the duration of each extension point.
 func (t table) times(w *Why) {
 	points := extensionPoints(&decided{about: w.Decision, bound: w.Bind, bind: w.BindTook})
 	if len(points) == 0 {

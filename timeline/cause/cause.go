@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cause says why an object that is no pod and no service does not do what it is for: a claim without a volume, a workload
-// without pods, a namespace that does not go. Its functions are pure, from objects of the API to an Answer; `keelson why` reads the
-// objects and prints it. They tell what somebody has recorded, and say what nobody has.
+// Package cause explains why an object other than a pod or a Service does not work: a claim without a volume, a workload without pods, a
+// namespace that is not deleted. `keelson why` (cli) reads the objects and prints the answer. Its functions are pure, from API objects to
+// an Answer; they never guess: what no component has recorded is listed as unknown.
 package cause
 
 import (
@@ -21,9 +21,9 @@ type Answer struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// State is the object's own word for how it is, or ours where it has none.
+	// State is the object's phase, or a word of ours if the kind has none.
 	State string `json:"state"`
-	// Why are the reasons, Next what would help, Unknown what cannot be said.
+	// Why are the reasons, Next what would help, Unknown what cannot be determined.
 	Why     []string `json:"why,omitempty"`
 	Next    []string `json:"next,omitempty"`
 	Unknown []string `json:"unknown,omitempty"`
@@ -44,7 +44,7 @@ func (a *Answer) cannot(format string, args ...any) {
 	a.Unknown = append(a.Unknown, fmt.Sprintf(format, args...))
 }
 
-// Recorded adds the newest warning about the object, unless it has been said; empty: there is none.
+// Recorded adds the newest Warning event of the object, unless the answer has it already; empty: none.
 func (a *Answer) Recorded(warning string) {
 	_, message, _ := strings.Cut(warning, ": ")
 	if warning != "" && !slices.ContainsFunc(a.Why, func(w string) bool { return strings.Contains(w, or(message, warning)) }) {
@@ -52,10 +52,10 @@ func (a *Answer) Recorded(warning string) {
 	}
 }
 
-// Unasked notes a kind of objects that could not be read.
-func (a *Answer) Unasked(what string, err error) { a.cannot("%s could not be read: %v", what, err) }
+// Unreadable records objects that could not be read.
+func (a *Answer) Unreadable(what string, err error) { a.cannot("%s could not be read: %v", what, err) }
 
-// Render prints the answer for people, in lines of width characters where that is possible; 0: as long as they are.
+// Render prints the answer, wrapped at width characters if possible; 0: not wrapped.
 func Render(out io.Writer, a *Answer, width int) {
 	var b strings.Builder
 	name := a.Name
@@ -78,7 +78,7 @@ func Render(out io.Writer, a *Answer, width int) {
 	_, _ = io.WriteString(out, b.String())
 }
 
-// fold writes words after a label, and below it where they do not fit.
+// fold writes words after a label, wrapped below the label.
 func fold(b *strings.Builder, label, words string, width int) {
 	if width <= 0 {
 		width = math.MaxInt
@@ -98,7 +98,7 @@ func fold(b *strings.Builder, label, words string, width int) {
 	b.WriteString(line + "\n")
 }
 
-// visible leaves out what a terminal would obey: messages are anybody's who may write a status.
+// visible removes terminal control characters: anyone with the right to write a status may have put them there.
 func visible(word string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
@@ -108,10 +108,10 @@ func visible(word string) string {
 	}, word)
 }
 
-// mostNamed is how many objects a sentence names.
+// mostNamed limits the objects named in a sentence.
 const mostNamed = 5
 
-// some names a few of them.
+// some names the first few of them.
 func some(names []string) string {
 	if len(names) <= mostNamed {
 		return strings.Join(names, ", ")
@@ -119,7 +119,7 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
 }
 
-// condition is the one of that type; nil: nobody has written it.
+// condition returns the condition of a type; nil: none.
 func condition(all []metav1.Condition, kind string) *metav1.Condition {
 	for i := range all {
 		if all[i].Type == kind {
@@ -134,7 +134,7 @@ func said(reason, message string) string {
 	return strings.Trim(reason+": "+strings.TrimSuffix(message, "."), ": ")
 }
 
-// plural writes a number of things.
+// plural formats a number of things.
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -98,7 +98,7 @@ func TestWorkload(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), w); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.Held(); want == "" && got != "" || !strings.Contains(got, want) {
+		if got := w.Inactive(); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
@@ -110,7 +110,7 @@ func TestWorkload(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), w); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.Unseen(); (got != "") != want {
+		if got := w.NotObserved(); (got != "") != want {
 			t.Errorf("%s: unseen %q, want %v", text, got, want)
 		}
 	}
@@ -183,7 +183,7 @@ func TestRender(t *testing.T) {
 	a := &Answer{Kind: "node", Name: "n", State: "NotReady"}
 	a.because("one two three\x1b[2J four")
 	a.do("five")
-	a.Unasked("leases", errors.New("forbidden"))
+	a.Unreadable("leases", errors.New("forbidden"))
 	var b strings.Builder
 	Render(&b, a, 24)
 	const want = "node n   NotReady\n   why        one two\n              three[2J\n              four\n   next       five\n   not known  leases\n              could not\n              be read:\n              forbidden\n"

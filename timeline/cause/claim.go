@@ -16,17 +16,17 @@ import (
 	"keelson/api/storage"
 )
 
-// Claim is a claim with what decides about it. Drivers are the names of the CSIDrivers.
+// Claim is a PersistentVolumeClaim with the objects that decide about it. Drivers are the names of CSIDrivers.
 type Claim struct {
 	Claim   *corev1.PersistentVolumeClaim
 	Volumes []corev1.PersistentVolume
 	Classes []storagev1.StorageClass
 	Drivers []string
-	// Pods are those of its namespace.
+	// Pods are those in its namespace.
 	Pods []corev1.Pod
 }
 
-// Marks of the volume controllers on claims.
+// Annotations, provisioners and finalizers of the volume controllers.
 const (
 	selectedNode   = "volume.kubernetes.io/selected-node"
 	provisionedBy  = "volume.kubernetes.io/storage-provisioner"
@@ -35,7 +35,7 @@ const (
 	claimProtected = "kubernetes.io/pvc-protection"
 )
 
-// Explain says why the claim has no volume, or which one it has.
+// Explain explains why the claim has no volume, or names its volume.
 func (c *Claim) Explain() *Answer {
 	a := of("persistentvolumeclaim", c.Claim)
 	a.State = string(c.Claim.Status.Phase)
@@ -62,7 +62,7 @@ func (c *Claim) Explain() *Answer {
 	return a
 }
 
-// leaving says what holds a claim that is deleted.
+// leaving explains what blocks the deletion of a claim.
 func (c *Claim) leaving(a *Answer) {
 	for _, f := range c.Claim.Finalizers {
 		if f != claimProtected {
@@ -78,7 +78,7 @@ func (c *Claim) leaving(a *Answer) {
 	}
 }
 
-// users are the pods that name the claim and have not ended.
+// users are the running pods that use the claim.
 func (c *Claim) users() []string {
 	var out []string
 	for i := range c.Pods {
@@ -93,7 +93,7 @@ func (c *Claim) users() []string {
 	return out
 }
 
-// named judges the volume that the claim asks for by name.
+// named explains a claim with spec.volumeName.
 func (c *Claim) named(a *Answer, name string) {
 	i := slices.IndexFunc(c.Volumes, func(v corev1.PersistentVolume) bool { return v.Name == name })
 	switch {
@@ -107,7 +107,7 @@ func (c *Claim) named(a *Answer, name string) {
 	}
 }
 
-// classed judges a claim by its class.
+// classed explains a claim by its StorageClass.
 func (c *Claim) classed(a *Answer) {
 	want := c.Claim.Spec.StorageClassName
 	if want == nil {
@@ -137,7 +137,7 @@ func (c *Claim) classed(a *Answer) {
 	c.provisioned(a, class)
 }
 
-// late is a claim whose node the scheduler chooses with that of its first pod.
+// late explains a WaitForFirstConsumer claim.
 func (c *Claim) late(a *Answer, class *storagev1.StorageClass) {
 	users := c.users()
 	if len(users) == 0 {
@@ -152,7 +152,7 @@ func (c *Claim) late(a *Answer, class *storagev1.StorageClass) {
 	}
 }
 
-// provisioned is a claim that somebody should make a volume for.
+// provisioned explains a claim that waits for a provisioner.
 func (c *Claim) provisioned(a *Answer, class *storagev1.StorageClass) {
 	by := or(c.Claim.Annotations[provisionedBy], class.Provisioner)
 	on := ""
@@ -181,7 +181,7 @@ func (c *Claim) provisioned(a *Answer, class *storagev1.StorageClass) {
 	}
 }
 
-// static says why none of the volumes fits.
+// static explains why no existing volume fits.
 func (c *Claim) static(a *Answer) {
 	if len(c.Volumes) == 0 {
 		a.because("there are no PersistentVolumes")
@@ -213,7 +213,7 @@ func (c *Claim) class() string {
 	return *c.Claim.Spec.StorageClassName
 }
 
-// classNames are the other classes than the claim's own.
+// classNames are the other StorageClasses.
 func (c *Claim) classNames() []string {
 	out := make([]string, len(c.Classes))
 	for i := range c.Classes {
@@ -222,7 +222,7 @@ func (c *Claim) classNames() []string {
 	return slices.DeleteFunc(out, func(name string) bool { return name == c.class() })
 }
 
-// unfit is what keeps a volume from the claim; empty: nothing.
+// unfit is why a volume does not fit the claim; empty: it does.
 func (c *Claim) unfit(v *corev1.PersistentVolume) string {
 	s := &c.Claim.Spec
 	if ref := v.Spec.ClaimRef; ref != nil && (ref.Namespace != c.Claim.Namespace || ref.Name != c.Claim.Name || ref.UID != "" && ref.UID != c.Claim.UID) {

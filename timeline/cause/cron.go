@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// mostMissed is how many missed starts are counted.
+	// mostMissed limits the missed starts that are counted.
 	mostMissed = 100
-	// promptly is how long after its time a start may still be on its way.
+	// promptly is how late a start may be without being missed.
 	promptly = 10 * time.Second
 )
 
-// Cron is a cron job, and what stands around it.
+// Cron is a CronJob with related objects.
 type Cron struct {
 	CronJob *batchv1.CronJob
-	Jobs    []batchv1.Job // of its namespace
-	// Controllers is what is wrong with the controllers; empty: nothing, or nobody knows.
+	Jobs    []batchv1.Job // in its namespace
+	// Controllers is what is wrong with the controllers; empty: nothing known.
 	Controllers string
 }
 
-// Explain says when a cron job ran last and when it will run, and what keeps it from that.
+// Explain says when a CronJob ran last and will run next, and what prevents that.
 func (c *Cron) Explain(now time.Time) *Answer {
 	cj := c.CronJob
 	a := of("cronjob", cj)
@@ -54,7 +54,7 @@ func (c *Cron) Explain(now time.Time) *Answer {
 	return a
 }
 
-// past tells of the last start, of jobs that run, and of how the newest one ended.
+// past describes the last start, active jobs, and how the newest finished job ended.
 func (c *Cron) past(a *Answer, now time.Time) {
 	st := &c.CronJob.Status
 	if st.LastScheduleTime == nil {
@@ -98,7 +98,7 @@ func (c *Cron) startedAt(job string) string {
 	return ""
 }
 
-// newestEnded is the one of its jobs that was created last of those that have ended, and how it did.
+// newestEnded is the CronJob's newest finished job, with its final condition.
 func (c *Cron) newestEnded() (newest *batchv1.Job, how *batchv1.JobCondition) {
 	for i := range c.Jobs {
 		j := &c.Jobs[i]
@@ -112,10 +112,10 @@ func (c *Cron) newestEnded() (newest *batchv1.Job, how *batchv1.JobCondition) {
 	return newest, how
 }
 
-// schedule reads when it is due; nil: it never is, which it says.
+// schedule parses the schedule; nil: it never runs, which is added to the answer.
 func (c *Cron) schedule(a *Answer) *cron.Schedule {
 	spec := &c.CronJob.Spec
-	zone := time.Local // the controller takes its machine's
+	zone := time.Local // the controller uses its machine's time zone
 	if z := spec.TimeZone; z != nil {
 		var err error
 		if zone, err = time.LoadLocation(*z); err != nil {
@@ -133,7 +133,7 @@ func (c *Cron) schedule(a *Answer) *cron.Schedule {
 	return s.In(zone)
 }
 
-// starts tells of the start that is due and did not come, and of the next one.
+// starts explains a start that is due but missing, and gives the next one.
 func (c *Cron) starts(a *Answer, s *cron.Schedule, now time.Time) {
 	cj := c.CronJob
 	from := cj.CreationTimestamp.Time
@@ -164,7 +164,7 @@ func (c *Cron) starts(a *Answer, s *cron.Schedule, now time.Time) {
 	a.because("it is due next at %s, in %s (schedule %q, time zone %s)%s", clock(next), since(now, next), cj.Spec.Schedule, zone, words)
 }
 
-// missed says why the last of the starts that were due did not come.
+// missed explains why the last due start did not happen.
 func (c *Cron) missed(a *Answer, last time.Time, missed int, now time.Time) {
 	cj := c.CronJob
 	lead := "the start of " + clock(last)
@@ -192,5 +192,5 @@ func (c *Cron) missed(a *Answer, last time.Time, missed int, now time.Time) {
 	}
 }
 
-// since is how long it is from one time to another, in whole seconds.
+// since is the time between two times in whole seconds.
 func since(from, to time.Time) string { return to.Sub(from).Round(time.Second).String() }

@@ -10,13 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Remaining is an object in a namespace that is going.
+// Remaining is an object in a namespace that is being deleted.
 type Remaining struct {
 	Resource, Name string
 	Finalizers     []string
 }
 
-// Namespace says what holds a namespace that is going. left is what could be listed of what is in it.
+// Namespace explains what blocks the deletion of a namespace. left are the objects in it that could be listed.
 func Namespace(n *corev1.Namespace, left []Remaining) *Answer {
 	a := of("namespace", n)
 	a.State = string(n.Status.Phase)
@@ -74,7 +74,7 @@ func Namespace(n *corev1.Namespace, left []Remaining) *Answer {
 	return a
 }
 
-// conditions are what the namespace's controller last found, where nothing could be listed.
+// conditions adds the conditions of the namespace controller, for when nothing could be listed.
 func conditions(a *Answer, n *corev1.Namespace) {
 	for _, c := range n.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && (c.Type == corev1.NamespaceContentRemaining || c.Type == corev1.NamespaceFinalizersRemaining) {

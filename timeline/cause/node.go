@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// simulatedBy marks the nodes that are no machines.
+// simulatedBy is the annotation of fake nodes.
 const simulatedBy = "keelson.dev/simulated-by"
 
-// Node says why a node is not Ready, or takes no pods. lease is its kubelet's; nil: it has none, or it is not ours to read.
+// Node explains why a node is not Ready, or accepts no pods. lease is its kubelet's; nil: none, or it may not be read.
 func Node(n *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer {
 	a := of("node", n)
 	a.State = "NotReady"
@@ -80,7 +80,7 @@ func effect(e corev1.TaintEffect) string {
 	}
 }
 
-// clock writes a time.
+// clock formats a time.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return "an unknown time"

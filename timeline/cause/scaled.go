@@ -16,7 +16,7 @@ import (
 	podapi "keelson/api/core/pod"
 )
 
-// Autoscaler says why an autoscaler does not scale, or is at a bound.
+// Autoscaler explains why a HorizontalPodAutoscaler does not scale, or is at a limit.
 func Autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) *Answer {
 	a := of("horizontalpodautoscaler", h)
 	a.State = plural(int(h.Status.CurrentReplicas), "replica")
@@ -56,7 +56,7 @@ func Autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) *Answer {
 	return a
 }
 
-// Budget says whether a disruption budget lets pods be evicted now, and which pods it counts against it. pods are those of its namespace.
+// Budget says whether a PodDisruptionBudget allows evictions now, and which pods count against it. pods are those in its namespace.
 func Budget(b *policyv1.PodDisruptionBudget, pods []corev1.Pod) *Answer {
 	a := of("poddisruptionbudget", b)
 	s := &b.Status

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Ingress says who serves an ingress, or why nobody does, and which of its backends do not exist.
+// Ingress says which controller serves an Ingress, or why none does, and which of its backends do not exist.
 func Ingress(i *networkingv1.Ingress, classes []networkingv1.IngressClass, services []corev1.Service) *Answer {
 	a := of("ingress", i)
 	a.State = "not served"
@@ -54,7 +54,7 @@ func unserved(a *Answer, i *networkingv1.Ingress, classes []networkingv1.Ingress
 	}
 }
 
-// backends says which services or ports of the rules do not exist.
+// backends says which Services or ports of the rules do not exist.
 func backends(a *Answer, i *networkingv1.Ingress, services []corev1.Service) {
 	var all []networkingv1.IngressBackend
 	if i.Spec.DefaultBackend != nil {
@@ -97,7 +97,7 @@ func backend(b *networkingv1.IngressServiceBackend, services []corev1.Service) s
 	return ""
 }
 
-// Definition is what is read of a CustomResourceDefinition.
+// Definition is the part of a CustomResourceDefinition that is read.
 type Definition struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Status            struct {
@@ -105,7 +105,7 @@ type Definition struct {
 	} `json:"status"`
 }
 
-// Explain says why a definition is not established, or does not go.
+// Explain explains why a definition is not established, or is not deleted.
 func (d *Definition) Explain() *Answer {
 	a := of("customresourcedefinition", d)
 	a.State = "Established"

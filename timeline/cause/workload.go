@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Workload is what the kinds that make pods have in common: their objects decode into it, whatever the kind.
+// Workload has the fields that workload kinds share; objects of any of these kinds decode into it.
 type Workload struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
@@ -30,16 +30,16 @@ type Workload struct {
 	} `json:"status"`
 }
 
-// Lacks is what the owner's controller says it cannot do; empty: nothing, or its kind does not say.
-func (w *Workload) Lacks() string {
+// CreateError is the controller's error when it cannot create pods; empty: none, or the kind does not report it.
+func (w *Workload) CreateError() string {
 	if c := condition(w.Status.Conditions, "ReplicaFailure"); c != nil && c.Status == metav1.ConditionTrue {
 		return said(c.Reason, c.Message)
 	}
 	return ""
 }
 
-// Held says why a workload is not worked on, or wants no more pods than it has; empty: nothing in it says so.
-func (w *Workload) Held() string {
+// Inactive explains why the controller does not act on a workload, or why it needs no more pods; empty: no reason in the object.
+func (w *Workload) Inactive() string {
 	ended := func(kind string) *metav1.Condition {
 		if c := condition(w.Status.Conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
 			return c
@@ -72,8 +72,8 @@ func (w *Workload) Held() string {
 	return ""
 }
 
-// Unseen says that the owner's controller has not looked at its present form; empty: it has, or its kind does not say.
-func (w *Workload) Unseen() string {
+// NotObserved says that the controller has not observed the object's generation; empty: it has, or the kind does not report it.
+func (w *Workload) NotObserved() string {
 	if w.Status.ObservedGeneration != nil && w.seen() || w.Generation == 0 {
 		return ""
 	}

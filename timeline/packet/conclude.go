@@ -13,8 +13,8 @@ import (
 	"keelson/api/networking/reach"
 )
 
-// conclude compares what was expected with what became of the probe.
-func (t *Trace) conclude(j *Journey) {
+// conclude compares the expectation with the result of the probe.
+func (t *Trace) conclude(j *TraceInput) {
 	c := t.Connection
 	switch {
 	case t.Expected == NoName:
@@ -61,8 +61,8 @@ func (t *Trace) conclude(j *Journey) {
 	}
 }
 
-// strayed says that the kernel sent the connection where the plan of the rules does not lead. What goes to another node's port leaves this
-// node as it is.
+// strayed reports that the kernel sent the connection to an address that is not in the plan of the rules. A connection to another node's
+// port leaves this node unchanged.
 func (t *Trace) strayed(c *reach.Connection) bool {
 	if t.afar && c.Endpoint == c.Remote {
 		return false
@@ -70,7 +70,7 @@ func (t *Trace) strayed(c *reach.Connection) bool {
 	return c.Endpoint.IsValid() && len(t.Hops) > 0 && !slices.ContainsFunc(t.Hops, func(h Hop) bool { return h.Address == c.Endpoint.String() })
 }
 
-// refused is what a reset or an ICMP error means: nobody listens, unless the rules were to refuse.
+// refused explains a reset or an ICMP error: nothing listens, unless the rules reject the connection.
 func (t *Trace) refused(at netip.AddrPort) {
 	switch t.Expected {
 	case Refuses:
@@ -93,15 +93,15 @@ func confirm(ok bool, expected, found string) string {
 	return "contradicted: expected that " + expected + ", but " + found
 }
 
-// Reached says that the probe came through.
+// Reached reports that the probe connected.
 func (t *Trace) Reached() bool {
 	return t.Connection != nil && (t.Connection.Outcome == reach.Connected || t.Connection.Outcome == reach.Answered || t.Connection.Outcome == reach.Sent)
 }
 
-// shownHops are how many endpoints people are shown.
+// shownHops limits the endpoints in the output.
 const shownHops = 20
 
-// RenderTrace prints a trace for people.
+// RenderTrace prints a trace.
 func RenderTrace(out io.Writer, t *Trace) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s on node %s -> %s port %d/%s\n", t.From, t.Node, t.To, t.Port, t.Protocol)
@@ -144,7 +144,7 @@ func renderNames(b *strings.Builder, n *reach.Names) {
 	}
 }
 
-// tryWords is a question to a DNS server and its answer.
+// tryWords describes a DNS query and its answer.
 func tryWords(try *reach.Try) string {
 	text := strings.Join(append([]string{try.Name}, try.Aliases...), " -> ")
 	switch {

@@ -11,7 +11,7 @@ import (
 	podapi "keelson/api/core/pod"
 )
 
-// nearest says which labels come closest to a selector that matches nothing.
+// nearest finds the labels that are most similar to a selector that matches nothing.
 func nearest(o *Objects) string {
 	type candidate struct {
 		text  string
@@ -36,7 +36,7 @@ func nearest(o *Objects) string {
 		}
 		text := has.String()
 		if len(has) == 0 {
-			text = labels.Set(p.Labels).String() // a wrong key, perhaps
+			text = labels.Set(p.Labels).String() // perhaps the key is wrong
 		}
 		if found[text] == nil {
 			found[text] = &candidate{text: text, far: far}
@@ -69,7 +69,8 @@ func compare(a, b string) int {
 	return 1
 }
 
-// distance is how many letters to add, drop, change or swap (neighbours). Long texts are cut: labels have at most 63.
+// distance is the edit distance: insertions, deletions, changes and swaps of neighbours. Long texts are cut: labels have at most 63
+// characters.
 func distance(a, b string) int {
 	const most = 63
 	a, b = a[:min(len(a), most)], b[:min(len(b), most)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packet says where packets to a service go, and what is the first thing wrong on their way: purely, from the objects of the
-// API. cli asks it for `keelson why svc/NAME`. It does no I/O and sends no packet.
+// Package packet explains where packets to a Service go and the first thing that stops them. cli calls it for `keelson why svc/NAME` and
+// `keelson trace`. Its functions are pure, from API objects and a probe's result; it does no I/O and sends no packet.
 package packet
 
 import (
@@ -23,18 +23,18 @@ import (
 	"keelson/api/networking/verdict"
 )
 
-// Objects are what an explanation looks at: a service and what its namespace has.
+// Objects is the input of an explanation: a Service and the objects of its namespace.
 type Objects struct {
 	Service  *corev1.Service
 	Pods     []corev1.Pod
-	Slices   []discoveryv1.EndpointSlice // the service's
+	Slices   []discoveryv1.EndpointSlice // the Service's
 	Policies []networkingv1.NetworkPolicy
-	// Unhealthy are events of that reason in the service's namespace: what probes found. May be empty.
+	// Unhealthy are the Unhealthy events in the namespace: results of probes. May be empty.
 	Unhealthy []corev1.Event
-	Domain    string // of the cluster; empty: cluster.local
+	Domain    string // the cluster domain; empty: cluster.local
 }
 
-// Service is where a service leads.
+// Service explains a Service.
 type Service struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
@@ -42,30 +42,30 @@ type Service struct {
 	Addresses []string `json:"addresses,omitempty"`
 	Ports     []string `json:"ports,omitempty"`
 	Selector  string   `json:"selector,omitempty"`
-	// Names are what DNS answers.
+	// Names are the DNS names.
 	Names []string `json:"names,omitempty"`
 	Pods  []Pod    `json:"pods,omitempty"`
-	// Wrong is the first thing wrong, in words; empty: nothing is.
+	// Wrong is the first problem; empty: none.
 	Wrong string `json:"wrong,omitempty"`
-	// Nodes are what nodes do for it.
+	// Nodes are what nodes report about it.
 	Nodes []Node `json:"nodes,omitempty"`
 
 	now time.Time
 }
 
-// Pod is one that the service's selector matches.
+// Pod is a pod that the Service's selector matches.
 type Pod struct {
 	Name    string   `json:"name"`
 	Address string   `json:"address,omitempty"`
 	Ready   bool     `json:"ready"`
-	Why     string   `json:"why,omitempty"`   // not ready
-	Slice   string   `json:"slice,omitempty"` // that carries it
+	Why     string   `json:"why,omitempty"`   // why it is not ready
+	Slice   string   `json:"slice,omitempty"` // the EndpointSlice that contains it
 	Ports   []string `json:"ports,omitempty"`
-	// Policies isolate the pod from what they do not allow.
+	// Policies isolate the pod: only what they allow reaches it.
 	Policies []string `json:"policies,omitempty"`
 }
 
-// Explain follows a packet to the service as far as it goes.
+// Explain follows a packet to the Service as far as it gets.
 func Explain(o *Objects) *Service {
 	svc := o.Service
 	s := &Service{Namespace: svc.Namespace, Name: svc.Name, Type: string(svc.Spec.Type), Selector: labels.FormatLabels(svc.Spec.Selector)}
@@ -145,7 +145,7 @@ func explainPod(o *Objects, p *corev1.Pod) Pod {
 	return out
 }
 
-// anAddress is another one than that of no end.
+// anAddress only prevents an endpoint without an address.
 var anAddress = netip.IPv6Loopback()
 
 func resolve(sp *corev1.ServicePort, p *corev1.Pod) (int32, bool) {
@@ -158,7 +158,7 @@ func resolve(sp *corev1.ServicePort, p *corev1.Pod) (int32, bool) {
 	return sp.TargetPort.IntVal, true
 }
 
-// unready says in words why a pod gets no packets.
+// unready explains why a pod gets no packets.
 func unready(o *Objects, p *corev1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "it is being deleted"
@@ -182,11 +182,11 @@ func unready(o *Objects, p *corev1.Pod) string {
 	return "phase " + string(p.Status.Phase)
 }
 
-// found is what the pod's readiness probe last found, as its newest event says; empty: none does.
+// found is the last result of the pod's readiness probe, from its newest event; empty: none.
 func found(o *Objects, p *corev1.Pod) string {
 	const (
 		failed = "Readiness probe failed: "
-		most   = 200 // of what a server may have answered
+		most   = 200 // of a server's response
 	)
 	text, newest := "", time.Time{}
 	for i := range o.Unhealthy {
@@ -231,7 +231,7 @@ func probeText(p *corev1.Pod, container string) string {
 	return ""
 }
 
-// wrong is the first thing that stops a packet, in its own order.
+// wrong is the first thing that stops a packet, in the order of its path.
 func wrong(o *Objects, s *Service) string {
 	svc := o.Service
 	switch {
@@ -265,7 +265,7 @@ func wrong(o *Objects, s *Service) string {
 	return dropped(o, ready)
 }
 
-// dropped names policies that let nobody reach any of the pods.
+// dropped names policies that allow no connection to any of the pods.
 func dropped(o *Objects, ready []Pod) string {
 	var all []string
 	for _, p := range ready {
@@ -314,7 +314,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Render prints the explanation for people.
+// Render prints the explanation.
 func Render(out io.Writer, s *Service) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s/%s   %s %s\n", s.Namespace, s.Name, s.Type, strings.Join(s.Addresses, ", "))

@@ -14,14 +14,14 @@ import (
 	"keelson/api/networking/reach"
 )
 
-// Node is what a node does for a service, as it says itself.
+// Node is what a node reports about a Service.
 type Node struct {
 	reach.Serving
-	// Error is why it was not asked, or did not answer.
+	// Error is why it was not asked or did not answer.
 	Error string `json:"error,omitempty"`
 }
 
-// Serve adds what nodes say to an explanation, and the first thing wrong there if the API showed none. now is for ages.
+// Serve adds the nodes' reports and, if the API objects showed no problem, the first problem of a node. now is used for ages.
 func (s *Service) Serve(o *Objects, nodes []Node, now time.Time) {
 	s.Nodes, s.now = nodes, now
 	for i := range nodes {
@@ -32,7 +32,7 @@ func (s *Service) Serve(o *Objects, nodes []Node, now time.Time) {
 	}
 }
 
-// wrongAt is the first thing wrong on a node; what is not known is nothing wrong.
+// wrongAt is the first problem on a node. Unknown is not a problem.
 func wrongAt(o *Objects, n *Node) string {
 	svc := o.Service
 	if d := n.DNS; d != nil && svc.Spec.Type != corev1.ServiceTypeExternalName {

@@ -19,36 +19,36 @@ import (
 	"keelson/proxy/services"
 )
 
-// Journey is what the way of a connection is told from.
-type Journey struct {
+// TraceInput is the input of a trace.
+type TraceInput struct {
 	From *corev1.Pod
-	// To is the destination as it was asked for.
+	// To is the destination as the user gave it.
 	To       string
 	Port     uint16
 	Protocol corev1.Protocol
-	// Address is where To leads to; not valid: nowhere.
+	// Address is the destination's address; invalid: none.
 	Address netip.Addr
-	// ToNode is the node that has the address; "": none has.
+	// ToNode is the node with the address; "": none.
 	ToNode string
-	// Service has that address, or that node port; nil: none has. Slices are its.
+	// Service has that address or node port; nil: none. Slices are its EndpointSlices.
 	Service *corev1.Service
 	Slices  []*discoveryv1.EndpointSlice
-	// ServiceRange is the range of Services that has the address, which no Service has.
+	// ServiceRange is the ServiceCIDR that contains the address if no Service has it.
 	ServiceRange netip.Prefix
-	// Pods are those behind the addresses that may be met, Nodes those that they are on, by name.
+	// Pods are the possible endpoints' pods, Nodes their nodes by name.
 	Pods  []*corev1.Pod
 	Nodes map[string]*corev1.Node
-	// Policies are those of the namespaces of the two ends.
+	// Policies are those in the namespaces of both ends.
 	Policies   []*networkingv1.NetworkPolicy
 	Namespaces map[string]map[string]string
-	// Answer is the probe's; nil: NoAnswer says why there was none.
+	// Answer is the probe's result; nil: NoAnswer says why there is none.
 	Answer   *reach.Answer
 	NoAnswer string
-	// Unread is what could not be looked at, and why.
+	// Unread lists what could not be read, and why.
 	Unread []string
 }
 
-// Trace is the way of a connection, hop by hop, and what became of one that was tried.
+// Trace is the path of a connection, hop by hop, and the result of a test connection.
 type Trace struct {
 	From     string       `json:"from"`
 	Node     string       `json:"node"`
@@ -57,46 +57,46 @@ type Trace struct {
 	Protocol string       `json:"protocol"`
 	Names    *reach.Names `json:"names,omitempty"`
 	Address  string       `json:"address,omitempty"`
-	// Service is namespace/name; Front the kind of its address; Rules what a node does with such a connection, in words.
+	// Service is namespace/name; Front the kind of its address; Rules describes what a node does with such a connection.
 	Service string `json:"service,omitempty"`
 	Front   string `json:"front,omitempty"`
 	Rules   string `json:"rules,omitempty"`
 	Hops    []Hop  `json:"hops,omitempty"`
-	// Expected is what must become of a connection by all this.
+	// Expected is the expected result.
 	Expected   Expected          `json:"expected"`
 	Why        string            `json:"why"`
 	Connection *reach.Connection `json:"connection,omitempty"`
 	NoProbe    string            `json:"noProbe,omitempty"`
 	// Met is the pod behind the address that the connection reached.
 	Met string `json:"met,omitempty"`
-	// Verdict says whether the probe confirms what was expected.
+	// Verdict says whether the probe confirms the expectation.
 	Verdict string   `json:"verdict"`
 	Unread  []string `json:"unread,omitempty"`
 
 	afar bool // another node's rules choose the endpoint
 }
 
-// Hop is an address that the connection may be sent to.
+// Hop is an address to which the connection may be sent.
 type Hop struct {
 	Address     string  `json:"address"`
 	Probability float64 `json:"probability"`
 	Pod         string  `json:"pod,omitempty"`
 	Node        string  `json:"node,omitempty"`
-	// Way is how packets get to that node, as far as the API tells.
+	// Way is the route to that node, as far as the API shows it.
 	Way string `json:"way,omitempty"`
 	// NoWay is why the nodes do not reach each other's pods.
 	NoWay   string `json:"noWay,omitempty"`
 	Egress  string `json:"egress"`
 	Ingress string `json:"ingress"`
 	Allowed bool   `json:"allowed"`
-	// Fake says that the node is simulated: nobody answers there.
+	// Fake means that the node is simulated: nothing listens there.
 	Fake bool `json:"fake,omitempty"`
 }
 
-// Expected is what becomes of a connection by the objects of the API.
+// Expected is the expected result of a connection, by the API objects.
 type Expected string
 
-// What can be expected. Whether somebody listens at the endpoint's port is not in the API.
+// The possible expectations. Whether a process listens on the endpoint's port is not in the API.
 const (
 	Passes    Expected = "passes"
 	Refuses   Expected = "refused"
@@ -107,8 +107,8 @@ const (
 
 const annotationFake = "keelson.dev/simulated-by"
 
-// Follow says where a connection goes and what must become of it.
-func Follow(j *Journey) *Trace {
+// Follow computes the path of a connection and the expected result.
+func Follow(j *TraceInput) *Trace {
 	t := &Trace{
 		From: j.From.Namespace + "/" + j.From.Name, Node: j.From.Spec.NodeName, To: j.To, Port: j.Port, Protocol: string(j.Protocol),
 		NoProbe: j.NoAnswer, Unread: j.Unread,
@@ -128,7 +128,7 @@ func Follow(j *Journey) *Trace {
 	return t
 }
 
-func nameless(j *Journey, n *reach.Names) string {
+func nameless(j *TraceInput, n *reach.Names) string {
 	if n == nil {
 		return ""
 	}
@@ -143,8 +143,8 @@ func nameless(j *Journey, n *reach.Names) string {
 	return ""
 }
 
-// rules finds the addresses that a connection may be sent to.
-func (t *Trace) rules(j *Journey) {
+// rules finds the addresses to which a connection may be sent.
+func (t *Trace) rules(j *TraceInput) {
 	to := netip.AddrPortFrom(j.Address, j.Port)
 	if j.Service == nil && j.ServiceRange.IsValid() {
 		t.Expected = Drops
@@ -188,8 +188,8 @@ func (t *Trace) rules(j *Journey) {
 	}
 }
 
-// elsewhere is for node ports of another node: it does what that node does with what comes from outside.
-func (t *Trace) elsewhere(j *Journey) {
+// elsewhere handles a node port of another node, which treats the connection as traffic from outside.
+func (t *Trace) elsewhere(j *TraceInput) {
 	if t.Front != "node port" || j.ToNode == "" || j.ToNode == t.Node {
 		return
 	}
@@ -236,8 +236,8 @@ func number(p corev1.Protocol) uint8 {
 	return 6
 }
 
-// nodeFacts are what the rules of the client's node depend on.
-func (t *Trace) nodeFacts(j *Journey) services.Node {
+// nodeFacts are the facts on which the rules of the client's node depend.
+func (t *Trace) nodeFacts(j *TraceInput) services.Node {
 	out := services.Node{Name: t.Node}
 	if n := j.Nodes[t.Node]; n != nil {
 		out.Zone = n.Labels[corev1.LabelTopologyZone]
@@ -250,8 +250,8 @@ func (t *Trace) nodeFacts(j *Journey) services.Node {
 	return out
 }
 
-// hop is one address: whose it is, and what policies say about a connection there.
-func (t *Trace) hop(j *Journey, at netip.AddrPort, probability float64) Hop {
+// hop describes one address: its pod, and what policies say about a connection to it.
+func (t *Trace) hop(j *TraceInput, at netip.AddrPort, probability float64) Hop {
 	h := Hop{Address: at.String(), Probability: probability}
 	server := verdict.End{Addr: at.Addr(), Pod: podAt(j.Pods, at.Addr())}
 	client := verdict.End{Pod: j.From}
@@ -282,7 +282,7 @@ func addressOf(p *corev1.Pod, is4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// podAt is the pod that has an address of its own.
+// podAt is the pod with an own address a.
 func podAt(pods []*corev1.Pod, a netip.Addr) *corev1.Pod {
 	i := slices.IndexFunc(pods, func(p *corev1.Pod) bool {
 		return verdict.Selectable(p) && (p.Status.PodIP == a.String() || slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == a.String() }))
@@ -293,7 +293,7 @@ func podAt(pods []*corev1.Pod, a netip.Addr) *corev1.Pod {
 	return pods[i]
 }
 
-// wayTo is how packets get from a node to another one's pods, and why they do not.
+// wayTo is the route from a node to another node's pods, and why there is none.
 func wayTo(nodes map[string]*corev1.Node, from, to string) (way, why string) {
 	n := nodes[to]
 	if from == to {
@@ -328,7 +328,7 @@ func verdictWords(v verdict.Verdict) string {
 	return "allowed by " + strings.Join(v.Allowing, ", ")
 }
 
-// expect says what must become of a connection.
+// expect computes the expected result.
 func (t *Trace) expect() {
 	if t.Expected != "" {
 		t.Why = t.Rules
@@ -350,7 +350,7 @@ func (t *Trace) expect() {
 	}
 }
 
-// stopper is the first thing that keeps the connection from its ends.
+// stopper is the first thing that blocks the connection at one of its ends.
 func (t *Trace) stopper() string {
 	for _, h := range t.Hops {
 		switch {

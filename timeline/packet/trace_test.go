@@ -21,7 +21,7 @@ import (
 )
 
 // journey is from pod a to the service web, whose two pods are on this node and on another one.
-func journey() *Journey {
+func journey() *TraceInput {
 	web := web()
 	http, tcp, port := "http", corev1.ProtocolTCP, int32(8080)
 	slice := &discoveryv1.EndpointSlice{
@@ -30,7 +30,7 @@ func journey() *Journey {
 	}
 	a := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Labels: map[string]string{"role": "friend"}}}
 	a.Spec.NodeName, a.Status.PodIP = "n1", "10.42.0.4"
-	j := &Journey{
+	j := &TraceInput{
 		From: a, To: "svc/web:80", Port: 80, Protocol: tcp, Address: netip.MustParseAddr("10.96.12.3"), Service: web.Service,
 		Pods: []*corev1.Pod{a}, Nodes: map[string]*corev1.Node{}, Namespaces: map[string]map[string]string{"default": {}},
 	}
@@ -61,7 +61,7 @@ func journey() *Journey {
 }
 
 // fails is a probe that did not come through.
-func fails(j *Journey, how reach.Outcome) {
+func fails(j *TraceInput, how reach.Outcome) {
 	j.Answer.Connection = &reach.Connection{Remote: j.Answer.Connection.Remote, Outcome: how, Took: time.Second, Error: "dial: " + string(how)}
 }
 
@@ -74,83 +74,83 @@ func ingress(name string, from map[string]string) *networkingv1.NetworkPolicy {
 	return p
 }
 
-var journeys = map[string]func(*Journey){
-	"well": func(*Journey) {},
-	"allowed": func(j *Journey) {
+var journeys = map[string]func(*TraceInput){
+	"well": func(*TraceInput) {},
+	"allowed": func(j *TraceInput) {
 		j.Policies = append(j.Policies, ingress("deny", nil), ingress("friends", map[string]string{"role": "friend"}))
 	},
-	"denied": func(j *Journey) {
+	"denied": func(j *TraceInput) {
 		j.Policies = append(j.Policies, ingress("deny", nil))
 		fails(j, reach.TimedOut)
 	},
-	"denied-but-connects": func(j *Journey) { j.Policies = append(j.Policies, ingress("deny", nil)) },
-	"egress-denied": func(j *Journey) {
+	"denied-but-connects": func(j *TraceInput) { j.Policies = append(j.Policies, ingress("deny", nil)) },
+	"egress-denied": func(j *TraceInput) {
 		j.Policies = append(j.Policies, &networkingv1.NetworkPolicy{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "jail"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}},
 		})
 		fails(j, reach.TimedOut)
 	},
-	"nobody-listens": func(j *Journey) {
+	"nobody-listens": func(j *TraceInput) {
 		fails(j, reach.Refused)
 		j.Answer.Connection.Endpoint = netip.MustParseAddrPort("10.42.0.5:8080")
 	},
-	"no-endpoints": func(j *Journey) { j.Slices = nil; fails(j, reach.Refused) },
-	"wrong-port":   func(j *Journey) { j.Port = 81; fails(j, reach.Refused) },
-	"fake": func(j *Journey) {
+	"no-endpoints": func(j *TraceInput) { j.Slices = nil; fails(j, reach.Refused) },
+	"wrong-port":   func(j *TraceInput) { j.Port = 81; fails(j, reach.Refused) },
+	"fake": func(j *TraceInput) {
 		j.Nodes["n2"].Annotations = map[string]string{annotationFake: "simulate"}
 	},
-	"sealed": func(j *Journey) {
+	"sealed": func(j *TraceInput) {
 		seal(j.Nodes["n1"], "1")
 		seal(j.Nodes["n2"], "2")
 		j.Answer.Connection.Route = "tunnel kx-1 (WireGuard)"
 	},
-	"sealed-one": func(j *Journey) {
+	"sealed-one": func(j *TraceInput) {
 		seal(j.Nodes["n1"], "1")
 		j.Slices[0].Endpoints = j.Slices[0].Endpoints[1:]
 		fails(j, reach.Unreachable)
 		j.Answer.Connection.Error = "dial tcp 10.96.12.3:80: connect: no route to host"
 	},
-	"no-probe": func(j *Journey) {
+	"no-probe": func(j *TraceInput) {
 		j.Answer, j.NoAnswer = nil, "node n1 of pod a is simulated: there is no packet to send"
 	},
-	"no-name": func(j *Journey) {
+	"no-name": func(j *TraceInput) {
 		j.Address, j.Service, j.Slices, j.Answer.Connection = netip.Addr{}, nil, nil, nil
 		j.Answer.Names.Addresses, j.Answer.Names.Tries = nil, []reach.Try{{Name: "nobody.default.svc.cluster.local", Code: "NXDOMAIN"}, {Name: "nobody", Error: "i/o timeout", Server: "10.96.0.10"}}
 	},
-	"address": func(j *Journey) {
+	"address": func(j *TraceInput) {
 		j.Service, j.Slices, j.Address, j.Port, j.To = nil, nil, netip.MustParseAddr("10.42.0.5"), 8080, "10.42.0.5:8080"
 		j.Answer.Names = nil
 		j.Unread = []string{"services: services is forbidden"}
 	},
-	"no-service": func(j *Journey) {
+	"no-service": func(j *TraceInput) {
 		j.Service, j.Slices, j.Address, j.To = nil, nil, netip.MustParseAddr("10.96.77.77"), "10.96.77.77:80"
 		j.Answer.Names, j.ServiceRange = nil, netip.MustParsePrefix("10.96.0.0/16")
 		fails(j, reach.TimedOut)
 	},
-	"no-service-but-connects": func(j *Journey) {
+	"no-service-but-connects": func(j *TraceInput) {
 		j.Service, j.Slices, j.Address, j.To = nil, nil, netip.MustParseAddr("10.96.77.77"), "10.96.77.77:80"
 		j.Answer.Names, j.ServiceRange = nil, netip.MustParsePrefix("10.96.0.0/16")
 		j.Answer.Connection.Remote = netip.MustParseAddrPort("10.96.77.77:80")
 		j.Answer.Connection.Endpoint, j.Answer.Connection.Route = netip.AddrPort{}, "eth0"
 	},
-	"sticky": func(j *Journey) {
+	"sticky": func(j *TraceInput) {
 		j.Service = j.Service.DeepCopy()
 		j.Service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	},
-	"local": func(j *Journey) {
+	"local": func(j *TraceInput) {
 		j.Service = j.Service.DeepCopy()
 		local := corev1.ServiceInternalTrafficPolicyLocal
 		j.Service.Spec.InternalTrafficPolicy = &local
 	},
-	"local-none": func(j *Journey) {
+	"local-none": func(j *TraceInput) {
 		j.Service = j.Service.DeepCopy()
 		local := corev1.ServiceInternalTrafficPolicyLocal
 		j.Service.Spec.InternalTrafficPolicy = &local
 		j.Slices[0].Endpoints = j.Slices[0].Endpoints[1:]
 		fails(j, reach.TimedOut)
 	},
-	"strayed": func(j *Journey) { j.Answer.Connection.Endpoint = netip.MustParseAddrPort("10.99.0.1:80") },
-	"datagram": func(j *Journey) {
+	"strayed": func(j *TraceInput) { j.Answer.Connection.Endpoint = netip.MustParseAddrPort("10.99.0.1:80") },
+	"datagram": func(j *TraceInput) {
 		j.Protocol, j.Service = corev1.ProtocolUDP, j.Service.DeepCopy()
 		udp := corev1.ProtocolUDP
 		j.Service.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80, Protocol: udp, TargetPort: intstr.FromInt32(8080)}}

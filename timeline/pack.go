@@ -13,15 +13,15 @@ import (
 	"keelson/lib/memory"
 )
 
-// Stories that nothing happens to any more are packed: some hundred small objects each become one. That is a tenth of the memory, and small
-// objects that stay among thousands that went would keep whole pages of the heap.
+// Stories without new marks are packed: several hundred small objects become one. That takes a tenth of the memory, and avoids heap pages
+// that a few long-lived small objects would keep in use.
 const (
 	restAfter = time.Minute
-	restMin   = 256     // pods; fewer are not worth it
-	restBytes = 1 << 20 // bounds what one record unpacks to, far above what marks can say
+	restMin   = 256     // records; fewer are not worth the work
+	restBytes = 1 << 20 // limits the unpacked size of one record, far above the possible size of its marks
 )
 
-// packed are marks at rest: JSON, one after the other, compressed.
+// packed holds marks as JSON, one after another, compressed.
 type packed struct {
 	marks int
 	bytes []byte
@@ -33,12 +33,12 @@ func (p packed) unpack() []mark.Mark {
 	}
 	d, err := newDecoder()
 	if err != nil {
-		return nil // its options are always the same
+		return nil // cannot happen: the options are constant
 	}
 	defer d.Close()
 	text, err := d.DecodeAll(p.bytes, nil)
 	if err != nil {
-		return nil // nobody but pack made it
+		return nil // cannot happen: only pack writes it
 	}
 	return p.read(text)
 }
@@ -47,7 +47,7 @@ func newDecoder() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(restBytes))
 }
 
-// read reads the marks in what p's bytes decompress to; it keeps nothing of text.
+// read parses the marks in p's decompressed text; it keeps no reference to text.
 func (p packed) read(text []byte) []mark.Mark {
 	out := make([]mark.Mark, 0, p.marks)
 	for line := range bytes.Lines(text) {
@@ -58,15 +58,15 @@ func (p packed) read(text []byte) []mark.Mark {
 	return out
 }
 
-// packer packs one story after the other in the same memory: ten thousand of them, each in its own, would be hundreds of megabytes of garbage
-// in a cluster where nothing happens.
+// packer packs stories one after another with reused buffers: separate buffers for ten thousand stories would be hundreds of megabytes of
+// garbage in an idle cluster.
 type packer struct {
 	zstd   *zstd.Encoder
 	unzstd *zstd.Decoder
-	json   *json.Encoder // into text
+	json   *json.Encoder // writes into text
 	text   bytes.Buffer
 	out    []byte
-	before []byte // what earlier packed marks decompress to
+	before []byte // the decompressed earlier marks
 }
 
 func newPacker() (*packer, error) {
@@ -88,20 +88,20 @@ func (p *packer) close() {
 	p.unzstd.Close()
 }
 
-// unpack is packed's.
+// unpack is packed.unpack with reused buffers.
 func (p *packer) unpack(of packed) []mark.Mark {
 	if of.marks == 0 {
 		return nil
 	}
 	text, err := p.unzstd.DecodeAll(of.bytes, p.before[:0])
 	if err != nil {
-		return nil // nobody but pack made it
+		return nil // cannot happen: only pack writes it
 	}
 	p.before = text
 	return of.read(text)
 }
 
-// pack returns the packed form of marks and how long they were as text; false: they are not packed.
+// pack returns the packed marks and the size of their text; false: they are left unpacked.
 func (p *packer) pack(marks []mark.Mark) (packed, int, bool) {
 	p.text.Reset()
 	for i := range marks {
@@ -116,7 +116,7 @@ func (p *packer) pack(marks []mark.Mark) (packed, int, bool) {
 	return packed{len(marks), bytes.Clone(p.out)}, p.text.Len(), true
 }
 
-// restLaterLocked has the timeline look for stories at rest, after marks came; none come, and nothing runs.
+// restLaterLocked starts the timer for rest after new marks. Without new marks there is no timer.
 func (t *Timeline) restLaterLocked() {
 	if !t.timer && len(t.pods.records) > restMin {
 		t.timer = true
@@ -124,11 +124,11 @@ func (t *Timeline) restLaterLocked() {
 	}
 }
 
-// rest packs what has not been touched for restAfter. Marks come meanwhile: the lock is held for moments only.
+// rest packs records that have had no marks for restAfter. It holds the lock only for short times, so marks may arrive meanwhile.
 func (t *Timeline) rest() {
 	p, err := newPacker()
 	if err != nil {
-		t.log.Error("stories are not packed", "err", err) // its options are always the same; the timer stays off
+		t.log.Error("stories are not packed", "err", err) // cannot happen: the options are constant; the timer stays off
 		return
 	}
 	defer p.close()
@@ -140,17 +140,17 @@ func (t *Timeline) rest() {
 	memory.Dropped(freed)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.timer = false // one at a time
+	t.timer = false // one run at a time
 	if later {
 		t.restLaterLocked()
 	}
 }
 
-// resting lists the records at rest, and tells whether others will be.
+// resting lists the records to pack, and reports whether others must be packed later.
 func (t *Timeline) resting() (out []*record, later bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, s := range []*shelf{&t.pods, &t.owners} {
+	for _, s := range []*recordCache{&t.pods, &t.owners} {
 		for el := s.order.Back(); el != nil; el = el.Prev() {
 			r, ok := el.Value.(*record)
 			switch {
@@ -165,10 +165,10 @@ func (t *Timeline) resting() (out []*record, later bool) {
 	return out, later
 }
 
-// packOne, which only rest calls, packs the first marks of r as they are now, and returns about how many bytes that frees.
+// packOne, called only by rest, packs the current first marks of r and returns the approximate number of bytes freed.
 func (t *Timeline) packOne(by *packer, r *record) int {
 	t.mu.Lock()
-	before, marks := r.packed, r.first // marks are only added to it
+	before, marks := r.packed, r.first // marks are only appended
 	t.mu.Unlock()
 	p, size, ok := by.pack(append(by.unpack(before), marks...))
 	if !ok || p.marks != before.marks+len(marks) {
@@ -177,7 +177,7 @@ func (t *Timeline) packOne(by *packer, r *record) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(r.first) < len(marks) {
-		return 0 // another packing came first
+		return 0 // the record was packed meanwhile
 	}
 	r.packed, r.first = p, append([]mark.Mark(nil), r.first[len(marks):]...)
 	return size

@@ -10,24 +10,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// defaultScheduler is the user of our scheduler, and the name by which pods ask for it.
+// schedulerUser is the user of Keelson's scheduler, defaultScheduler its name in spec.schedulerName.
 const (
 	schedulerUser    = "system:kube-scheduler"
 	defaultScheduler = "default-scheduler"
 )
 
-// Around is what the API says about a pod and what it needs.
+// Around holds API objects that explain why a pod waits.
 type Around struct {
 	Pod *corev1.Pod
-	// NodeGone: the node that the pod names does not exist.
+	// NodeGone means that the pod's node does not exist.
 	NodeGone bool
-	// Group is the pod group of a pod without a node; nil: it has none, or nobody knows.
+	// Group is the pod group of a pod without a node; nil: none, or unknown.
 	Group *Group
-	// Scheduler is what is wrong with our scheduler; empty: nothing that is known.
+	// Scheduler is what is wrong with Keelson's scheduler; empty: nothing known.
 	Scheduler string
 }
 
-// Waits says what keeps the pod from running on a node; empty: it has one, or is gone.
+// Waits explains why the pod does not run on a node; empty: it has one, or is deleted.
 func (w *Why) Waits(a *Around) string {
 	switch d := w.Decision; {
 	case w.Gone, a.Pod == nil:
@@ -46,17 +46,17 @@ func (w *Why) Waits(a *Around) string {
 	return ""
 }
 
-// pendingFor begins the reason of a pod that has no node.
+// pendingFor is the prefix of the reason of a pod without a node.
 const pendingFor = "Pending: "
 
-// Group is how a pod group stands.
+// Group is the state of a pod group.
 type Group struct {
 	Name           string
 	Missing        bool
 	Pods, MinCount int
 }
 
-// waits says why the scheduler does not try the pods of a group yet; empty: it does.
+// waits explains why the scheduler does not try the group's pods yet; empty: it does.
 func (g *Group) waits() string {
 	switch {
 	case g == nil:
@@ -69,10 +69,10 @@ func (g *Group) waits() string {
 	return ""
 }
 
-// Explain says in w why no decision of our scheduler tells where the pod is: none was asked, or none was needed.
+// Explain sets w.Reason when no decision of Keelson's scheduler explains the pod's node: none was requested or none was needed.
 func (w *Why) Explain(a *Around) {
 	p := a.Pod
-	if s := &p.Status; s.Phase == corev1.PodFailed && s.Reason != "" { // more than who deletes it after that
+	if s := &p.Status; s.Phase == corev1.PodFailed && s.Reason != "" { // more useful than who deletes the pod afterwards
 		w.Ended = s.Reason
 		if s.Message != "" {
 			w.Ended += ": " + s.Message
