@@ -12,15 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What the scenario "api" is made of.
+// Parameters of the scenario "api".
 const (
-	crowd        = 64               // clients at once
-	listed       = 5_000            // pods of a LIST
-	eventRate    = 1_000            // a second
-	nodeWatchers = 1_000            // one a node
-	manyWatchers = 10_000           // each with a connection of its own
-	storedPods   = 100_000          // for the start and the bytes per pod
-	settling     = 12 * time.Second // after it the server has given memory back
+	crowd        = 64               // concurrent clients
+	listed       = 5_000            // pods in a LIST
+	eventRate    = 1_000            // per second
+	nodeWatchers = 1_000            // one per node
+	manyWatchers = 10_000           // each with its own connection
+	storedPods   = 100_000          // for the restart and the bytes per pod
+	settling     = 12 * time.Second // after it the server has returned freed memory
 )
 
 // The namespaces of the scenario "api".
@@ -30,7 +30,7 @@ const (
 	nsWatch = "bench-watch"
 )
 
-// apiScenario measures the API server alone, as clients on the same machine see it: each part prepares what the next builds on.
+// apiScenario measures the API server alone, through clients on the same machine. Each part needs the objects of the one before.
 func apiScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err := sleep(ctx, settling); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func apiScenario(ctx context.Context, e *env) ([]Result, error) {
 	return out, nil
 }
 
-// namespace makes a namespace with the service account that pods need and, without controllers, nobody else makes.
+// namespace creates a namespace with the service account that pods need; no controllers run that would create it.
 func (e *env) namespace(ctx context.Context, name string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := e.client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
@@ -74,7 +74,7 @@ func (e *env) namespace(ctx context.Context, name string) error {
 	return err
 }
 
-// createPart: durable creates of a pod of 2 KB.
+// createPart measures durable creates of a pod of 2 KB.
 func createPart(ctx context.Context, e *env) ([]Result, error) {
 	var out []Result
 	for _, media := range []string{protobufType, jsonType} {
@@ -98,7 +98,7 @@ func createPart(ctx context.Context, e *env) ([]Result, error) {
 	return out, nil
 }
 
-// getPart: reads of one pod.
+// getPart measures reads of one pod.
 func getPart(ctx context.Context, e *env) ([]Result, error) {
 	p, err := e.client.CoreV1().Pods(nsLoad).Create(ctx, podOf("read-me", ""), metav1.CreateOptions{})
 	if err != nil {
@@ -121,7 +121,7 @@ func getPart(ctx context.Context, e *env) ([]Result, error) {
 	}, nil
 }
 
-// listPart: one client lists 5,000 pods and reads the bytes.
+// listPart measures one client that lists 5,000 pods and reads the body without decoding it.
 func listPart(ctx context.Context, e *env) ([]Result, error) {
 	if err := e.fill(ctx, nsList, "listed", listed, ""); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func listPart(ctx context.Context, e *env) ([]Result, error) {
 	return out, nil
 }
 
-// storedPart: memory for each of 100,000 pods, and how long the server takes to start with them.
+// storedPart measures the memory per pod with 100,000 pods, and a start of the server with them.
 func storedPart(ctx context.Context, e *env, idle int64) ([]Result, error) {
 	l, err := e.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -198,7 +198,7 @@ func storedPart(ctx context.Context, e *env, idle int64) ([]Result, error) {
 	}, nil
 }
 
-// restart stops the server, starts it again and returns the time from the start of its process until /readyz.
+// restart restarts the server and returns the time from the start of its process until /readyz succeeds.
 func (e *env) restart(ctx context.Context) (time.Duration, error) {
 	if err := e.stopServer(); err != nil {
 		return 0, err
@@ -211,7 +211,7 @@ func (e *env) restart(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	for end := begin.Add(patience); time.Now().Before(end); {
+	for end := begin.Add(waitLimit); time.Now().Before(end); {
 		if _, err = e.read(ctx, hc, jsonType, "/readyz"); err == nil {
 			return time.Since(begin), nil
 		}
@@ -219,7 +219,7 @@ func (e *env) restart(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	return 0, errors.Join(fmt.Errorf("not ready after %s", patience), err)
+	return 0, errors.Join(fmt.Errorf("not ready after %s", waitLimit), err)
 }
 
 func mb(bytes int64) float64 { return float64(bytes) / 1e6 }

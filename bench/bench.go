@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench measures the figures of docs/performance.md on this machine: each
-// scenario starts the real program as a process of its own, drives it as a client
-// would, and reports numbers. cli runs it as `keelson bench`. It judges nothing
-// but what the plan promises, and changes nothing outside its own directory.
+// Package bench measures the figures of docs/performance.md on this machine: each scenario starts the real program as a process of its own,
+// drives it like a client and reports numbers. cli runs it as `keelson bench`. It only compares results with the budgets of the plan, and
+// changes nothing outside its own directory.
 package bench
 
 import (
@@ -26,7 +25,7 @@ import (
 	"keelson/cluster"
 )
 
-// Result is one figure. Limit is the promise; 0 means none. Higher tells that more is better.
+// Result is one figure. Limit is its budget; 0: none. Higher means that larger values are better.
 type Result struct {
 	Scenario string  `json:"scenario"`
 	Figure   string  `json:"figure"`
@@ -36,18 +35,18 @@ type Result struct {
 	Higher   bool    `json:"higher,omitempty"`
 }
 
-// ok tells whether the promise is kept.
+// ok reports whether the figure is within its budget.
 func (r Result) ok() bool {
 	return r.Limit == 0 || r.Higher && r.Value >= r.Limit || !r.Higher && r.Value <= r.Limit
 }
 
-// scenario measures on a fresh cluster of its own.
+// scenario is one measurement, on a new cluster.
 type scenario struct {
 	name string
-	args []string // of `keelson up`
+	args []string // arguments of `keelson up`
 	run  func(ctx context.Context, e *env) ([]Result, error)
 	root bool // needs real containers
-	// alone: on the API server alone, without node, scheduler and controllers.
+	// alone: only the API server runs, without node, scheduler and controllers.
 	alone bool
 }
 
@@ -75,18 +74,18 @@ func Names() []string {
 	return out
 }
 
-// env is a running cluster under measurement.
+// env is the running cluster of a scenario.
 type env struct {
 	bin    string
 	dir    cluster.DataDir
 	begin  time.Time // just before the process was started
 	up     time.Duration
 	client *client.Client
-	server *exec.Cmd // of startServer
+	server *exec.Cmd // the process of startServer
 }
 
-// Run measures the named scenarios (none: all) with the program at bin, prints a line a figure to out, and returns an error when
-// a scenario could not be measured or a promise is broken.
+// Run runs the named scenarios (none: all) with the program at bin and prints one line per figure to out. It returns an error when a
+// scenario fails or a figure exceeds its budget.
 func Run(ctx context.Context, bin string, names []string, asJSON bool, out io.Writer) error {
 	var results []Result
 	var errs []error
@@ -102,7 +101,7 @@ func Run(ctx context.Context, bin string, names []string, asJSON bool, out io.Wr
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 		}
-		results = append(results, rs...) // of the parts that were measured
+		results = append(results, rs...) // also the figures measured before an error
 	}
 	if err := report(out, results, asJSON); err != nil {
 		return err
@@ -142,7 +141,7 @@ func report(out io.Writer, results []Result, asJSON bool) error {
 	return w.Flush()
 }
 
-// measure starts a cluster, runs the scenario and takes the cluster away.
+// measure starts a cluster, runs the scenario and deletes the cluster.
 func (s scenario) measure(ctx context.Context, bin string) (_ []Result, err error) {
 	tmp, err := os.MkdirTemp("", "keelson-bench-")
 	if err != nil {
@@ -161,7 +160,7 @@ func (s scenario) measure(ctx context.Context, bin string) (_ []Result, err erro
 		return nil, err
 	}
 	defer func() {
-		// The cluster is taken down even when the measurement was interrupted.
+		// Delete the cluster even when the measurement was interrupted.
 		err = errors.Join(err, e.command(context.WithoutCancel(ctx), "down", "--purge"))
 	}()
 	return s.run(ctx, e)
@@ -181,7 +180,7 @@ func (e *env) start(ctx context.Context, args ...string) error {
 	return err
 }
 
-// command runs the program on the cluster under measurement.
+// command runs the program on the cluster of the scenario.
 func (e *env) command(ctx context.Context, args ...string) error {
 	c := exec.CommandContext(ctx, e.bin, append(args, "--data-dir", string(e.dir))...)
 	c.WaitDelay = 10 * time.Second

@@ -19,15 +19,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// What the scenario "endpoints" is made of.
+// Parameters of the scenario "endpoints".
 const (
 	smallServices = 100
 	podsOfService = 10
 	readinesses   = 100
 )
 
-// endpointsScenario: from the write that says that a pod is ready to the watcher of endpoint slices that sees it, in a cluster of
-// 1,000 fake pods: for services of ten pods, and for one of all of them.
+// endpointsScenario measures the time from a pod's status write (Ready) to the watch event of its EndpointSlice, in a cluster of 1,000 fake
+// pods: for Services of ten pods, and for one Service of all pods.
 func endpointsScenario(ctx context.Context, e *env) ([]Result, error) {
 	var group errgroup.Group
 	group.SetLimit(16)
@@ -79,8 +79,7 @@ func (e *env) service(ctx context.Context, name string, selector map[string]stri
 	return err
 }
 
-// readinesses makes pods unready and ready, one after the other, and returns how long each took to be seen ready in every slice that
-// has it, the shortest first.
+// readinesses makes pods unready and ready one after another. It returns the sorted times until all slices with the pod show it ready.
 func (e *env) readinesses(ctx context.Context) ([]time.Duration, error) {
 	w, err := e.client.DiscoveryV1().EndpointSlices(namespace).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -91,13 +90,14 @@ func (e *env) readinesses(ctx context.Context) ([]time.Duration, error) {
 	if err := seen.until(ctx, func() bool { return seen.count() >= smallServices*podsOfService }); err != nil {
 		return nil, err
 	}
-	// A kubelet that hears of it says at once that its pod is ready after all. Silent ones are given up after 40 s; this takes a few.
+	// The simulated kubelet would set the pod ready again at once, so its node is silenced. A silent node is marked after 40 s; this takes
+	// less.
 	for i := range podsOfService {
 		if err := e.patchNode(ctx, "fake-"+strconv.Itoa(i), `{"metadata":{"annotations":{"keelson.dev/silent":""}}}`); err != nil {
 			return nil, err
 		}
 	}
-	if err := sleep(ctx, 3*time.Second); err != nil { // what was said of the pods' start is over
+	if err := sleep(ctx, 3*time.Second); err != nil { // wait until the slices no longer change from the pods' start
 		return nil, err
 	}
 	var took []time.Duration
@@ -130,20 +130,20 @@ func (e *env) setReady(ctx context.Context, pod string, ready bool) error {
 	return err
 }
 
-// sliceWatcher follows endpoint slices: which pods are ready, by slice.
+// sliceWatcher watches EndpointSlices and records which pods are ready in each.
 type sliceWatcher struct {
 	events <-chan watch.Event
 	ready  map[string]map[string]bool
 }
 
 func (s *sliceWatcher) until(ctx context.Context, done func() bool) error {
-	limit := time.After(patience)
+	limit := time.After(waitLimit)
 	for !done() {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-limit:
-			return fmt.Errorf("the slices do not show it after %s; %d pods are ready", patience, s.count())
+			return fmt.Errorf("the slices do not show it after %s; %d pods are ready", waitLimit, s.count())
 		case ev, ok := <-s.events:
 			if !ok {
 				return fmt.Errorf("the watch of endpoint slices ended")
@@ -168,7 +168,7 @@ func (s *sliceWatcher) until(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// count is how many endpoints are ready.
+// count is the number of ready endpoints.
 func (s *sliceWatcher) count() int {
 	n := 0
 	for pods := range maps.Values(s.ready) {
@@ -181,7 +181,7 @@ func (s *sliceWatcher) count() int {
 	return n
 }
 
-// all reports whether every slice that has the pod shows it ready, or not.
+// all reports whether every slice that contains the pod shows it with this readiness.
 func (s *sliceWatcher) all(pod string, ready bool) bool {
 	for pods := range maps.Values(s.ready) {
 		if is, ok := pods[pod]; ok && is != ready {

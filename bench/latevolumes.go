@@ -17,30 +17,30 @@ import (
 
 const localClass = "local"
 
-// setupLateVolumes makes local volumes, a few on each node, and a claim for each pod that waits for it (WaitForFirstConsumer). The controller
-// that binds claims runs beside the scheduler.
-func setupLateVolumes(ctx context.Context, r *room, l *workload) error {
+// setupLateVolumes creates local volumes on each node and a WaitForFirstConsumer claim per pod. The controller that binds claims runs
+// beside the scheduler.
+func setupLateVolumes(ctx context.Context, r *testbed, l *workload) error {
 	late := storagev1.VolumeBindingWaitForFirstConsumer
 	if _, err := r.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: localClass}, Provisioner: volume.NotSupportedProvisioner, VolumeBindingMode: &late,
 	}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	each := (l.before+l.pods)/l.nodes + 1 // so that the last pods have a choice
-	if err := many(ctx, each*l.nodes, func(ctx context.Context, i int) error {
+	each := (l.before+l.pods)/l.nodes + 1 // one more, so that the last pods have a choice
+	if err := parallel(ctx, each*l.nodes, func(ctx context.Context, i int) error {
 		v, err := r.CoreV1().PersistentVolumes().Create(ctx, localVolume(i, l.nodes), metav1.CreateOptions{})
 		if err != nil {
 			return err
 		}
 		v = v.DeepCopy()
-		v.Status.Phase = corev1.VolumeAvailable // else the controller would find out while the clock runs
+		v.Status.Phase = corev1.VolumeAvailable // else the controller would set it during the measurement
 		_, err = r.CoreV1().PersistentVolumes().UpdateStatus(ctx, v, metav1.UpdateOptions{})
 		return err
 	}); err != nil {
 		return err
 	}
 	for prefix, n := range map[string]int{"first": l.before, measuredPods: l.pods} {
-		if err := many(ctx, n, func(ctx context.Context, i int) error {
+		if err := parallel(ctx, n, func(ctx context.Context, i int) error {
 			_, err := r.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Create(ctx, lateClaim(fmt.Sprintf("%s-%d", prefix, i)), metav1.CreateOptions{})
 			return err
 		}); err != nil {

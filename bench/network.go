@@ -15,16 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// What the scenario "network" is made of.
+// Parameters of the scenario "network".
 const (
 	reachedPods  = 100
 	questions    = 5000
-	questionPace = 2 * time.Millisecond // 500 questions a second
+	questionPace = 2 * time.Millisecond // 500 queries per second
 	dnsService   = "kube-dns"
 )
 
-// networkScenario: from the watcher's sight of a Ready pod to the first connection through its Service, pod after pod; and questions to the
-// cluster's DNS server at a modest rate, over one socket, by its cluster IP.
+// networkScenario measures, pod by pod, the time from the watch event of a Ready pod to the first connection through its Service; then the
+// latency of queries to the cluster's DNS server, by its cluster IP, over one socket at a moderate rate.
 func networkScenario(ctx context.Context, e *env) ([]Result, error) {
 	s, err := e.client.CoreV1().Services(metav1.NamespaceSystem).Get(ctx, dnsService, metav1.GetOptions{})
 	if err != nil {
@@ -51,8 +51,8 @@ func networkScenario(ctx context.Context, e *env) ([]Result, error) {
 	}, nil
 }
 
-// reach makes a Service and its one pod, and returns how long after the pod was seen Ready the first connection came about. Without an
-// endpoint each try is refused at once.
+// reach creates a Service with one pod. It returns the time from the pod's Ready event to the first successful connection. Without an
+// endpoint, connections are refused at once.
 func (e *env) reach(ctx context.Context, name string) (time.Duration, error) {
 	labels := map[string]string{"app": name}
 	if err := e.service(ctx, name, labels); err != nil {
@@ -67,7 +67,7 @@ func (e *env) reach(ctx context.Context, name string) (time.Duration, error) {
 		return 0, err
 	}
 	defer w.Stop()
-	listens := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80)}}, PeriodSeconds: 1} // or the program's start would count
+	listens := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80)}}, PeriodSeconds: 1} // without a probe, the start of the program would be measured too
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image, ReadinessProbe: listens}}},
@@ -86,7 +86,7 @@ func (e *env) reach(ctx context.Context, name string) (time.Duration, error) {
 			took := time.Since(ready)
 			return took, c.Close()
 		}
-		if ctx.Err() != nil || time.Since(ready) > patience {
+		if ctx.Err() != nil || time.Since(ready) > waitLimit {
 			return 0, fmt.Errorf("service %s of a Ready pod: %w", name, err)
 		}
 		if err := sleep(ctx, 100*time.Microsecond); err != nil {
@@ -95,14 +95,14 @@ func (e *env) reach(ctx context.Context, name string) (time.Duration, error) {
 	}
 }
 
-// ask puts the same question to a DNS server over and over and returns how long the answers took. A lost answer counts as the time-out.
+// ask repeats one DNS query and returns the latencies. A lost response counts as the time-out.
 func ask(ctx context.Context, server string) (times, error) {
 	const lost = time.Second
 	conn, err := dns.DialTimeout("udp", server, lost)
 	if err != nil {
 		return times{}, err
 	}
-	defer func() { _ = conn.Close() }() // a socket
+	defer func() { _ = conn.Close() }() // an error does not matter
 	q := new(dns.Msg).SetQuestion("kubernetes.default.svc.cluster.local.", dns.TypeA)
 	client := &dns.Client{Timeout: lost}
 	took := sink{}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// heartbeatsScenario: 5,000 nodes that renew their leases every ten seconds, as kubelets do, and nothing else for a minute.
+// heartbeatsScenario: 5,000 nodes renew their leases every ten seconds, like kubelets, for a minute without other load.
 func heartbeatsScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err := waitNodes(ctx, e.client, 5000); err != nil {
 		return nil, err
@@ -42,17 +42,17 @@ func heartbeatsScenario(ctx context.Context, e *env) ([]Result, error) {
 	}, nil
 }
 
-// Of nodeLossScenario.
+// Parameters of nodeLossScenario.
 const (
 	lostNodes  = 100
 	podsOfEach = 30
 	lossLabel  = "bench.keelson.dev/lost"
-	// lossRate is the --node-eviction-rate that the scenario's cluster runs with: with the usual 0.1 it would take a quarter of an hour.
+	// lossRate is the --node-eviction-rate of the scenario's cluster. With the default 0.1 it would take a quarter of an hour.
 	lossRate = 2
 )
 
-// nodeLossScenario: 100 of 5,000 nodes with 30 pods each lose power at once. What is told: how fast nodes are evicted from (it must be
-// the configured rate), when all pods run elsewhere, and how long other pods take from creation to Running meanwhile.
+// nodeLossScenario: 100 of 5,000 nodes with 30 pods each lose power at once. It measures the eviction rate of nodes (it must be the
+// configured one), the time until all pods run elsewhere, and meanwhile the time of other pods from creation to Running.
 func nodeLossScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err := waitNodes(ctx, e.client, 5000); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (e *env) patchNode(ctx context.Context, name, patch string) error {
 	return err
 }
 
-// labelNodes marks the nodes that will be lost and returns their names.
+// labelNodes labels the nodes that will be lost and returns their names.
 func (e *env) labelNodes(ctx context.Context) ([]string, error) {
 	var names []string
 	for i := range lostNodes {
@@ -119,7 +119,7 @@ func (e *env) labelNodes(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// lossPod is a pod of the scenario; prefer makes it run on the nodes that will be lost while there are any.
+// lossPod is a pod of the scenario. With prefer it prefers the nodes that will be lost.
 func lossPod(prefer bool) corev1.PodSpec {
 	second := int64(1)
 	s := corev1.PodSpec{
@@ -134,7 +134,7 @@ func lossPod(prefer bool) corev1.PodSpec {
 		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
 			Weight: 100, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: lossLabel, Operator: corev1.NodeSelectorOpExists}}},
 		}}}}
-		// As many on each.
+		// The same number on each.
 		s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: podsOfEach, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
 			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "lost"}},
@@ -143,7 +143,7 @@ func lossPod(prefer bool) corev1.PodSpec {
 	return s
 }
 
-// fillLost runs the pods that will be lost.
+// fillLost creates the pods that will be lost.
 func (e *env) fillLost(ctx context.Context) error {
 	n, labels := int32(lostNodes*podsOfEach), map[string]string{"app": "lost"}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}
@@ -159,7 +159,7 @@ func (e *env) fillLost(ctx context.Context) error {
 	return waitPods(ctx, w, int(n), isReady)
 }
 
-// createToRunning makes a pod after the other for a while and returns the median time from creation to Ready.
+// createToRunning creates pods one after another for span and returns the median time from creation to Ready.
 func (e *env) createToRunning(ctx context.Context, span time.Duration) (time.Duration, error) {
 	w, err := e.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=other"})
 	if err != nil {
@@ -186,9 +186,9 @@ func (e *env) createToRunning(ctx context.Context, span time.Duration) (time.Dur
 	return took[len(took)/2], nil
 }
 
-// waitEvicted returns when so many nodes have had a NoExecute taint, and when the last of them got it.
+// waitEvicted waits until want nodes have got a NoExecute taint, and returns the time of the last one.
 func (e *env) waitEvicted(ctx context.Context, want int) (time.Time, error) {
-	end := time.Now().Add(2*patience + lostNodes/lossRate*time.Second)
+	end := time.Now().Add(2*waitLimit + lostNodes/lossRate*time.Second)
 	for {
 		nodes, err := e.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: lossLabel})
 		if err != nil {
@@ -214,9 +214,9 @@ func (e *env) waitEvicted(ctx context.Context, want int) (time.Time, error) {
 	}
 }
 
-// waitMoved returns how long after since all replicas run on other nodes.
+// waitMoved waits until all replicas run on other nodes, and returns the time since then.
 func (e *env) waitMoved(ctx context.Context, since time.Time) (time.Duration, error) {
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(waitLimit); ; {
 		d, err := e.client.AppsV1().Deployments(namespace).Get(ctx, "lost", metav1.GetOptions{})
 		if err != nil {
 			return 0, err

@@ -20,15 +20,16 @@ import (
 const (
 	namespace = "default"
 	image     = "keelson.local/hello"
-	patience  = 2 * time.Minute
+	waitLimit = 2 * time.Minute
 )
 
-// startScenario: process start to node Ready, as `up --detach` returns, on an empty data directory.
+// startScenario: from the process start to node Ready, on an empty data directory (until `up --detach` returns).
 func startScenario(_ context.Context, e *env) ([]Result, error) {
 	return []Result{{Scenario: "start", Figure: "empty directory to Ready node", Value: ms(e.up), Unit: "ms", Limit: 1000}}, nil
 }
 
-// replicaSetScenario: a ReplicaSet of two, created to both Ready, the image present. The best of three and all three are told.
+// replicaSetScenario: a ReplicaSet of two pods, from its creation to both Ready, with the image present. It reports the best and all of
+// three runs.
 func replicaSetScenario(ctx context.Context, e *env) ([]Result, error) {
 	var worst time.Duration
 	for i := range 3 {
@@ -41,7 +42,7 @@ func replicaSetScenario(ctx context.Context, e *env) ([]Result, error) {
 	return []Result{{Scenario: "replicaset", Figure: "2 replicas created to Ready, worst of 3", Value: ms(worst), Unit: "ms", Limit: 400}}, nil
 }
 
-// podsScenario: 50 replicas at once, to the last one Ready.
+// podsScenario: 50 replicas at once, until the last one is Ready.
 func podsScenario(ctx context.Context, e *env) ([]Result, error) {
 	d, err := e.timeReplicaSet(ctx, "many", 50)
 	if err != nil {
@@ -87,16 +88,16 @@ func isReady(p *corev1.Pod) bool {
 	return false
 }
 
-// waitPods returns when want pods satisfied done.
+// waitPods waits until want pods satisfy done.
 func waitPods(ctx context.Context, w watch.Interface, want int, done func(*corev1.Pod) bool) error {
 	seen := map[string]bool{}
-	limit := time.After(patience)
+	limit := time.After(waitLimit)
 	for len(seen) < want {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-limit:
-			return fmt.Errorf("%d of %d pods after %s", len(seen), want, patience)
+			return fmt.Errorf("%d of %d pods after %s", len(seen), want, waitLimit)
 		case ev, ok := <-w.ResultChan():
 			if !ok {
 				return fmt.Errorf("the watch ended with %d of %d pods", len(seen), want)
@@ -109,7 +110,7 @@ func waitPods(ctx context.Context, w watch.Interface, want int, done func(*corev
 	return nil
 }
 
-// idleScenario: a minute of nothing, after a settling time: memory of all processes, disk writes, processor time.
+// idleScenario: a minute without load, after a settling time: memory of all processes, disk writes, CPU time.
 func idleScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err := sleep(ctx, 15*time.Second); err != nil {
 		return nil, err
@@ -148,7 +149,7 @@ type usage struct {
 	cpu          time.Duration
 }
 
-// usageOf adds up the processes whose command line names the data directory.
+// usageOf sums up the processes whose command line contains the data directory.
 func usageOf(dir string) (usage, error) {
 	var u usage
 	entries, err := os.ReadDir("/proc")
@@ -224,7 +225,7 @@ func scheduleScenario(ctx context.Context, e *env) ([]Result, error) {
 }
 
 func waitNodes(ctx context.Context, c kubernetes.Interface, want int) error {
-	end := time.Now().Add(patience)
+	end := time.Now().Add(waitLimit)
 	for {
 		nodes, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -244,7 +245,7 @@ func waitNodes(ctx context.Context, c kubernetes.Interface, want int) error {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%d of %d fake nodes are ready after %s", ready, want, patience)
+			return fmt.Errorf("%d of %d fake nodes are ready after %s", ready, want, waitLimit)
 		}
 		if err := sleep(ctx, 200*time.Millisecond); err != nil {
 			return err

@@ -35,47 +35,47 @@ import (
 	"keelson/lib/run"
 )
 
-// SchedulingConfig says what to measure of the scheduler.
+// SchedulingConfig selects and scales the scheduler's workloads.
 type SchedulingConfig struct {
 	Workloads []string // by name; none: all
-	Scale     float64  // of the numbers of nodes and pods; 1: as they are
+	Scale     float64  // factor for the numbers of nodes and pods; 1: unchanged
 	JSON      bool
-	Profile   io.Writer // gets a profile of the processor time of the measured parts of one workload; nil: none
+	Profile   io.Writer // receives a CPU profile of the measured part of one workload; nil: none
 }
 
-// Scheduled are the figures of one workload.
+// Scheduled holds the figures of one workload.
 type Scheduled struct {
 	Workload string  `json:"workload"`
 	Nodes    int     `json:"nodes"`
-	Before   int     `json:"before"` // pods that were there
+	Before   int     `json:"before"` // pods created before the measurement
 	Pods     int     `json:"pods"`   // measured
 	Rate     float64 `json:"podsPerSecond"`
-	Floor    float64 `json:"floor"`  // of Kubernetes' own benchmark, on larger machines
-	Target   float64 `json:"target"` // ours
-	// Of the attempts that were made for measured and other pods while the clock ran; and how many there were for each measured pod.
+	Floor    float64 `json:"floor"`  // the threshold of Kubernetes' scheduler_perf, on larger machines
+	Target   float64 `json:"target"` // Keelson's budget
+	// Latencies of all attempts during the measurement; Attempts is their number per measured pod.
 	P50      time.Duration `json:"attemptP50"`
 	P99      time.Duration `json:"attemptP99"`
 	Attempts float64       `json:"attempts"`
-	// Of the whole process, API server and load included, for each measured pod.
+	// Of the whole process, with API server and load, per measured pod.
 	Allocs float64       `json:"allocsPerPod"`
 	CPU    time.Duration `json:"cpuPerPod"`
-	// StateMB is what is given back when the scheduler ends, its informers included.
+	// StateMB is the memory that is freed when the scheduler ends, with its informers.
 	StateMB float64 `json:"stateMB"`
-	// First is how long it took from the scheduler's start, with all pods bound but one, to its first decision; 0: not measured.
+	// First is the time from the start of the scheduler to its first decision when all pods but one are bound; 0: not measured.
 	First time.Duration `json:"firstDecision,omitempty"`
 }
 
-// stall is for how long the slowest step of a workload may make no progress.
-const stall = 2 * time.Minute
+// stallLimit is how long a workload may go without progress.
+const stallLimit = 2 * time.Minute
 
-// creators is how many clients make objects.
+// creators is the number of concurrent clients that create objects.
 const creators = 128
 
-// RunScheduling measures the scheduler against an API server in this process, whose store is on disk, without kubelets and controllers. It
-// prints a line for each workload.
+// RunScheduling measures the scheduler against an API server with a durable store in this process, without kubelets and controllers. It
+// prints one line per workload.
 func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) error {
-	defer memory.Pace()()                             // as cluster has it
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go tells of each event that the end of a workload leaves unwritten
+	defer memory.Pace()()                             // the same garbage collector settings as in cluster
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go logs each event that is not written when a workload ends
 	var errs []error
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	if !cfg.JSON {
@@ -118,22 +118,22 @@ func SchedulingWorkloads() []string {
 	return out
 }
 
-// room is an API server with a scheduler, in this process.
-type room struct {
+// testbed is an API server with a scheduler, in this process.
+type testbed struct {
 	*client.Client
 	mem *cluster.InMemory
-	// Pods that have a node, those of them that are measured, and pods that were tried in vain.
+	// Pods with a node, the measured ones among them, and pods after a failed attempt.
 	bound, measured, refused atomic.Int64
-	last                     atomic.Int64 // when the last measured one was bound, in Unix nanoseconds
+	last                     atomic.Int64 // when the last measured pod was bound, in Unix nanoseconds
 
-	ends []func() error // of parts beside the scheduler
+	ends []func() error // stop the parts beside the scheduler
 
 	mu       sync.Mutex
 	attempts []time.Duration
-	first    time.Time // the end of the first attempt since it was cleared
+	first    time.Time // the end of the first attempt since clear
 }
 
-func (r *room) listen(m mark.Mark) {
+func (r *testbed) listen(m mark.Mark) {
 	if m.Step != mark.StepDecision {
 		return
 	}
@@ -145,14 +145,14 @@ func (r *room) listen(m mark.Mark) {
 	}
 }
 
-func (r *room) clear() {
+func (r *testbed) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.attempts, r.first = nil, time.Time{}
 }
 
-// saw counts a pod once when it has a node, and once when it has none after an attempt.
-func (r *room) saw(before, after *corev1.Pod) {
+// saw counts a pod once when it is bound, and once when an attempt has failed.
+func (r *testbed) saw(before, after *corev1.Pod) {
 	if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "") {
 		r.bound.Add(1)
 		if strings.HasPrefix(after.Name, measuredPods) {
@@ -165,7 +165,7 @@ func (r *room) saw(before, after *corev1.Pod) {
 	}
 }
 
-// measuredPods is how the names of measured pods begin.
+// measuredPods is the name prefix of measured pods.
 const measuredPods = "measured"
 
 func refused(p *corev1.Pod) bool {
@@ -174,8 +174,8 @@ func refused(p *corev1.Pod) bool {
 	})
 }
 
-// withRoom starts an API server over a store in a directory of its own and ends it after use.
-func withRoom(ctx context.Context, use func(ctx context.Context, r *room) error) (err error) {
+// withTestbed runs use with an API server over a new store, and stops the server afterwards.
+func withTestbed(ctx context.Context, use func(ctx context.Context, r *testbed) error) (err error) {
 	dir, err := os.MkdirTemp("", "keelson-bench-")
 	if err != nil {
 		return err
@@ -186,9 +186,9 @@ func withRoom(ctx context.Context, use func(ctx context.Context, r *room) error)
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	r := &room{}
+	r := &testbed{}
 	cfg := cluster.InMemoryConfig{Store: st, Listeners: []mark.Listener{r.listen}}
-	// As in Kubernetes' own benchmark: nodes are ready, priorities are numbers.
+	// As in Kubernetes' scheduler_perf: nodes are ready, priorities are numbers.
 	cfg.API.Admission.Disable = []string{"ServiceAccount", "TaintNodesByCondition", "Priority"}
 	if r.mem, err = cluster.NewInMemory(cfg); err != nil {
 		return err
@@ -212,8 +212,8 @@ func withRoom(ctx context.Context, use func(ctx context.Context, r *room) error)
 	return use(ctx, r)
 }
 
-// beside starts a part that lives as long as the room.
-func (r *room) beside(ctx context.Context, f run.Func) error {
+// beside starts a part that lives as long as the testbed.
+func (r *testbed) beside(ctx context.Context, f run.Func) error {
 	end, err := begin(ctx, f)
 	if err == nil {
 		r.ends = append(r.ends, end)
@@ -221,7 +221,7 @@ func (r *room) beside(ctx context.Context, f run.Func) error {
 	return err
 }
 
-// begin starts a part and returns when it is ready; end ends it.
+// begin starts a part and returns when it is ready; end stops it.
 func begin(ctx context.Context, f run.Func) (end func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready, ended := make(chan struct{}), make(chan error, 1)
@@ -235,8 +235,8 @@ func begin(ctx context.Context, f run.Func) (end func() error, err error) {
 	}
 }
 
-// follow counts pods as they are bound.
-func (r *room) follow() (stop func(), err error) {
+// follow counts pods when they are bound.
+func (r *testbed) follow() (stop func(), err error) {
 	f := r.Informers(0, client.Scope{})
 	done := make(chan struct{})
 	_, err = coreinformers.New(f.Scoped()).Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -256,8 +256,8 @@ func (r *room) follow() (stop func(), err error) {
 	return func() { close(done); f.Shutdown() }, err
 }
 
-// many calls make for 0 to n-1, from several goroutines.
-func many(ctx context.Context, n int, make func(ctx context.Context, i int) error) error {
+// parallel calls make for 0 to n-1 from several goroutines.
+func parallel(ctx context.Context, n int, make func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
 	for range creators {
@@ -273,9 +273,9 @@ func many(ctx context.Context, n int, make func(ctx context.Context, i int) erro
 	return g.Wait()
 }
 
-// create makes pods of a shape, with their claims and volumes.
-func (r *room) create(ctx context.Context, n int, prefix string, shape func(i int) *corev1.Pod) error {
-	return many(ctx, n, func(ctx context.Context, i int) error {
+// create creates n pods of a shape, with their claims and volumes.
+func (r *testbed) create(ctx context.Context, n int, prefix string, shape func(i int) *corev1.Pod) error {
+	return parallel(ctx, n, func(ctx context.Context, i int) error {
 		p := shape(i)
 		p.Name = fmt.Sprintf("%s-%d", prefix, i)
 		_, err := r.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
@@ -283,7 +283,7 @@ func (r *room) create(ctx context.Context, n int, prefix string, shape func(i in
 	})
 }
 
-// reach waits until a count is so large.
+// reach waits until a counter reaches want.
 func reach(ctx context.Context, what string, count *atomic.Int64, want int64) error {
 	last, at := int64(-1), time.Now()
 	for {
@@ -294,8 +294,8 @@ func reach(ctx context.Context, what string, count *atomic.Int64, want int64) er
 		if n != last {
 			last, at = n, time.Now()
 		}
-		if time.Since(at) > stall {
-			return fmt.Errorf("%d of %d pods are %s, and for %s there was no other", n, want, what, stall)
+		if time.Since(at) > stallLimit {
+			return fmt.Errorf("%d of %d pods are %s, and for %s there was no other", n, want, what, stallLimit)
 		}
 		if err := sleep(ctx, 2*time.Millisecond); err != nil {
 			return err
@@ -306,7 +306,7 @@ func reach(ctx context.Context, what string, count *atomic.Int64, want int64) er
 // measureWorkload runs one workload on a server of its own.
 func measureWorkload(ctx context.Context, l workload, profile io.Writer) (out Scheduled, err error) {
 	out = Scheduled{Workload: l.name, Nodes: l.nodes, Before: l.before, Pods: l.pods, Floor: l.floor, Target: l.target}
-	err = withRoom(ctx, func(ctx context.Context, r *room) (err error) {
+	err = withTestbed(ctx, func(ctx context.Context, r *testbed) (err error) {
 		if err := l.prepare(ctx, r); err != nil {
 			return err
 		}
@@ -342,8 +342,8 @@ func measureWorkload(ctx context.Context, l workload, profile io.Writer) (out Sc
 	return out, err
 }
 
-// startsLate starts the scheduler when all pods are bound but one.
-func (l *workload) startsLate(ctx context.Context, r *room, out *Scheduled) error {
+// startsLate starts the scheduler when all pods but one are bound.
+func (l *workload) startsLate(ctx context.Context, r *testbed, out *Scheduled) error {
 	if err := r.create(ctx, l.before, "first", placed(l.nodes)); err != nil {
 		return err
 	}
@@ -368,7 +368,7 @@ func (l *workload) startsLate(ctx context.Context, r *room, out *Scheduled) erro
 	return nil
 }
 
-func (l *workload) measure(ctx context.Context, r *room, out *Scheduled) error {
+func (l *workload) measure(ctx context.Context, r *testbed, out *Scheduled) error {
 	r.clear()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -401,8 +401,8 @@ func (l *workload) measure(ctx context.Context, r *room, out *Scheduled) error {
 	return nil
 }
 
-// churnPods makes five pods a second, as Kubernetes' benchmark does.
-func (l *workload) churnPods(ctx context.Context, r *room) {
+// churnPods creates five pods per second, as scheduler_perf does.
+func (l *workload) churnPods(ctx context.Context, r *testbed) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for i := 0; ; i++ {
@@ -419,17 +419,17 @@ func (l *workload) churnPods(ctx context.Context, r *room) {
 	}
 }
 
-// heap is what lives, in bytes.
+// heap is the live heap in bytes.
 func heap() float64 {
 	var m runtime.MemStats
-	for range 3 { // finalizers and pools need more than one collection
+	for range 3 { // finalizers and pools need several collections
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)
 }
 
-// processorTime is what this process has used.
+// processorTime is the CPU time of this process.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

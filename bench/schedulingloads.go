@@ -14,20 +14,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// workload is one of the shapes of Kubernetes' own scheduler benchmark (test/integration/scheduler_perf), with its numbers.
+// workload is a workload of Kubernetes' scheduler benchmark (test/integration/scheduler_perf), with its numbers.
 type workload struct {
 	name                string
 	nodes, before, pods int
 	floor, target       float64
-	zones               []string // that nodes are in, in turn
-	first, pod          shape    // of the pods before the measured ones, and of these
-	churn               shape    // five a second of these come while the others are measured
-	refused             bool     // the pods before fit nowhere
-	restart             bool     // the scheduler starts when the pods before are bound already: its first decision is timed
-	setup               func(ctx context.Context, r *room, l *workload) error
+	zones               []string // of the nodes, in turn
+	first, pod          shape    // of the pods before the measurement, and of the measured ones
+	churn               shape    // five pods per second of this shape are created during the measurement
+	refused             bool     // the pods before fit on no node
+	restart             bool     // the scheduler starts when the pods before are bound; its first decision is timed
+	setup               func(ctx context.Context, r *testbed, l *workload) error
 }
 
-// shape makes the i-th pod, without its name.
+// shape returns the i-th pod, without its name.
 type shape func(i int) *corev1.Pod
 
 var (
@@ -81,7 +81,7 @@ var schedulingLoads = []workload{
 	{name: "restart", nodes: 5000, before: 100000, pods: 1, pod: plain, restart: true},
 }
 
-// scaled is l with fewer nodes and pods; counts stay 10 and more, so that the shape holds.
+// scaled returns l with the numbers of nodes and pods multiplied; they stay at least 10.
 func (l workload) scaled(by float64) workload {
 	if by == 0 || by == 1 {
 		return l
@@ -94,20 +94,20 @@ func (l workload) scaled(by float64) workload {
 	return l
 }
 
-// both are the namespaces that terms speak of.
+// both are the namespaces in affinity terms.
 var both = []string{"sched-1", "sched-0"}
 
-// teams is how many namespaces the pods before are in, where a selector chooses namespaces.
+// teams is the number of namespaces of the pods before, for workloads with namespace selectors.
 const teams = 100
 
-// prepare makes namespaces, nodes and what the workload wants besides.
-func (l *workload) prepare(ctx context.Context, r *room) error {
+// prepare creates namespaces, nodes and other objects of the workload.
+func (l *workload) prepare(ctx context.Context, r *testbed) error {
 	for _, name := range both {
 		if err := r.namespace(ctx, name, nil); err != nil {
 			return err
 		}
 	}
-	if err := many(ctx, l.nodes, func(ctx context.Context, i int) error {
+	if err := parallel(ctx, l.nodes, func(ctx context.Context, i int) error {
 		_, err := r.CoreV1().Nodes().Create(ctx, l.node(i), metav1.CreateOptions{})
 		return err
 	}); err != nil {
@@ -119,8 +119,8 @@ func (l *workload) prepare(ctx context.Context, r *room) error {
 	return nil
 }
 
-// initial makes the pods before the measured ones, and waits until each has been tried.
-func (l *workload) initial(ctx context.Context, r *room) error {
+// initial creates the pods before the measurement and waits until each has been tried.
+func (l *workload) initial(ctx context.Context, r *testbed) error {
 	if err := r.create(ctx, l.before, "first", l.first); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (l *workload) initial(ctx context.Context, r *room) error {
 	return reach(ctx, "bound", &r.bound, int64(l.before))
 }
 
-func (r *room) namespace(ctx context.Context, name string, labels map[string]string) error {
+func (r *testbed) namespace(ctx context.Context, name string, labels map[string]string) error {
 	_, err := r.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
 	return err
 }
@@ -157,7 +157,7 @@ func resources(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
-// sized is a pod that asks for so much.
+// sized is a pod with these resource requests.
 func sized(cpu, memory string) *corev1.Pod {
 	list := resources(cpu, memory)
 	return &corev1.Pod{
@@ -171,7 +171,7 @@ func sized(cpu, memory string) *corev1.Pod {
 
 func plain(int) *corev1.Pod { return sized("100m", "500Mi") }
 
-// placed are pods that have one of n nodes, in turn.
+// placed returns pods that are bound to n nodes in turn.
 func placed(n int) shape {
 	return func(i int) *corev1.Pod {
 		p := sized("10m", "50Mi")
@@ -204,7 +204,7 @@ func selects(labels map[string]string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: maps.Clone(labels)}
 }
 
-// inZones are pods with a required node affinity that all nodes match.
+// inZones returns pods with a required node affinity that all nodes match.
 func inZones(int) *corev1.Pod {
 	p := plain(0)
 	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
@@ -240,7 +240,7 @@ func preferring(away bool) func(string) *corev1.Pod {
 
 var devops = map[string]string{"team": "devops"}
 
-// apart are pods of which a node takes one; without namespaces they mean those of a team.
+// apart returns pods of which only one fits on a node. Without namespaces the term selects the namespaces of a team.
 func apart(namespace string, namespaces []string) *corev1.Pod {
 	p := colored(namespace, "green")
 	term := corev1.PodAffinityTerm{LabelSelector: selects(p.Labels), TopologyKey: corev1.LabelHostname, Namespaces: namespaces}
@@ -251,11 +251,11 @@ func apart(namespace string, namespaces []string) *corev1.Pod {
 	return p
 }
 
-func setupTeams(ctx context.Context, r *room, _ *workload) error {
+func setupTeams(ctx context.Context, r *testbed, _ *workload) error {
 	if err := r.namespace(ctx, "measure-ns-0", devops); err != nil {
 		return err
 	}
-	return many(ctx, teams, func(ctx context.Context, i int) error { return r.namespace(ctx, fmt.Sprintf("init-ns-%d", i), devops) })
+	return parallel(ctx, teams, func(ctx context.Context, i int) error { return r.namespace(ctx, fmt.Sprintf("init-ns-%d", i), devops) })
 }
 
 func spread(action corev1.UnsatisfiableConstraintAction) shape {
@@ -269,7 +269,7 @@ func spread(action corev1.UnsatisfiableConstraintAction) shape {
 	}
 }
 
-// ofService are pods that ask for nothing and that a service selects.
+// ofService returns pods without requests that a Service selects.
 func ofService(int) *corev1.Pod {
 	p := plain(0)
 	p.Namespace, p.Labels = both[0], map[string]string{"app": "scheduler-perf"}
@@ -277,7 +277,7 @@ func ofService(int) *corev1.Pod {
 	return p
 }
 
-func setupService(ctx context.Context, r *room, _ *workload) error {
+func setupService(ctx context.Context, r *testbed, _ *workload) error {
 	_, err := r.CoreV1().Services(both[0]).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "service"},
 		Spec: corev1.ServiceSpec{
@@ -299,9 +299,9 @@ func claiming(prefix string) shape {
 	}
 }
 
-// setupVolumes makes a bound claim for each pod, and says how many volumes a node takes.
-func setupVolumes(ctx context.Context, r *room, l *workload) error {
-	if err := many(ctx, l.nodes, func(ctx context.Context, i int) error {
+// setupVolumes creates a bound claim per pod and the volume limit of the nodes.
+func setupVolumes(ctx context.Context, r *testbed, l *workload) error {
+	if err := parallel(ctx, l.nodes, func(ctx context.Context, i int) error {
 		_, err := r.StorageV1().CSINodes().Create(ctx, &storagev1.CSINode{
 			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)},
 			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{
@@ -313,7 +313,7 @@ func setupVolumes(ctx context.Context, r *room, l *workload) error {
 		return err
 	}
 	claims := func(prefix string, n int) error {
-		return many(ctx, n, func(ctx context.Context, i int) error { return r.boundClaim(ctx, fmt.Sprintf("%s-%d", prefix, i)) })
+		return parallel(ctx, n, func(ctx context.Context, i int) error { return r.boundClaim(ctx, fmt.Sprintf("%s-%d", prefix, i)) })
 	}
 	if err := claims("first", l.before); err != nil {
 		return err
@@ -321,7 +321,7 @@ func setupVolumes(ctx context.Context, r *room, l *workload) error {
 	return claims(measuredPods, l.pods)
 }
 
-func (r *room) boundClaim(ctx context.Context, name string) error {
+func (r *testbed) boundClaim(ctx context.Context, name string) error {
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}
 	if _, err := r.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{

@@ -19,7 +19,7 @@ import (
 	"keelson/client"
 )
 
-// startServer runs the API server alone, as a child process, until it is ready. Later starts take the first one's port.
+// startServer runs the API server alone as a child process and waits until it is ready. Later starts use the same port.
 func (e *env) startServer(ctx context.Context) error {
 	port := "0"
 	if e.client != nil {
@@ -55,7 +55,7 @@ func (e *env) startServer(ctx context.Context) error {
 	return err
 }
 
-// stopServer ends the process of startServer; without one it does nothing.
+// stopServer stops the process of startServer, if there is one.
 func (e *env) stopServer() error {
 	if e.server == nil {
 		return nil

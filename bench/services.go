@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// What the scenario "services" is made of. Nobody answers at the endpoints but at those of the last Service, which lead to this process.
+// Parameters of the scenario "services". Only the endpoint of the last Service has a listener: this process.
 const (
 	manyServices   = 10_000
 	endpointsOf    = 5
@@ -30,11 +30,11 @@ const (
 	greeting       = "here"
 )
 
-// ownServices keep the scenario's rules apart from those of other clusters on this machine.
+// ownServices separate the scenario's rules from other clusters on this machine.
 var ownServices = []string{"--service-cluster-ip-range", "10.124.0.0/16", "--healthz-bind-address", ""}
 
-// servicesScenario: 10,000 Services of 5 endpoints in the whole program: what they take, how soon after a start the rules lead somewhere,
-// and how long one endpoint's change takes from its write to the kernel.
+// servicesScenario: 10,000 Services with 5 endpoints each in the whole program. It measures resources, the time from a start until the
+// rules work, and the time from one endpoint's write to the kernel.
 func servicesScenario(ctx context.Context, e *env) ([]Result, error) {
 	idle, err := usageOf(string(e.dir))
 	if err != nil {
@@ -47,7 +47,7 @@ func servicesScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = answer.Close() }() // ends its goroutine
+	defer func() { _ = answer.Close() }() // this ends its goroutine
 	front, err := e.lastOne(ctx, at)
 	if err != nil {
 		return nil, err
@@ -66,12 +66,12 @@ func servicesScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.command(ctx, "down"); err != nil { // and with it the rules
+	if err := e.command(ctx, "down"); err != nil { // this removes the rules
 		return nil, err
 	}
 	var first time.Time
 	group, both := errgroup.WithContext(ctx)
-	group.Go(func() (err error) { // rules may be there before the node is Ready
+	group.Go(func() (err error) { // the rules may be there before the node is Ready
 		first, err = until(both, front, true)
 		return err
 	})
@@ -96,7 +96,7 @@ func servicesScenario(ctx context.Context, e *env) ([]Result, error) {
 	}, nil
 }
 
-// fillServices makes the Services without selectors and a slice for each.
+// fillServices creates the Services without selectors, and an EndpointSlice for each.
 func (e *env) fillServices(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for c := range clientsForMany {
@@ -117,7 +117,7 @@ func (e *env) fillServices(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serviceOf makes a Service and its slice.
+// serviceOf creates a Service and its EndpointSlice.
 func (e *env) serviceOf(ctx context.Context, name string, port int32, addresses ...string) error {
 	if err := e.service(ctx, name, nil); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (e *env) serviceOf(ctx context.Context, name string, port int32, addresses 
 	return err
 }
 
-// answering listens at the node's address until it is closed.
+// answering listens on the node's address until it is closed.
 func (e *env) answering(ctx context.Context) (*net.TCPAddr, net.Listener, error) {
 	nodes, err := e.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -158,16 +158,16 @@ func (e *env) answering(ctx context.Context) (*net.TCPAddr, net.Listener, error)
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(c, greeting) // so that nobody else's answer is taken for this one
+			_, _ = io.WriteString(c, greeting) // identifies this process
 			_ = c.Close()
 		}
 	}()
-	return l.Addr().(*net.TCPAddr), l, nil //nolint:forcetypeassert // a TCP listener's
+	return l.Addr().(*net.TCPAddr), l, nil //nolint:forcetypeassert // the address of a TCP listener
 }
 
-// lastOne is the cluster IP, with the port, of the Service whose endpoint is at.
+// lastOne creates the Service whose endpoint is at, and returns its cluster IP and port.
 func (e *env) lastOne(ctx context.Context, at *net.TCPAddr) (string, error) {
-	if err := e.serviceOf(ctx, lastService, int32(at.Port), at.IP.String()); err != nil { //nolint:gosec // a port
+	if err := e.serviceOf(ctx, lastService, int32(at.Port), at.IP.String()); err != nil { //nolint:gosec // a port number
 		return "", err
 	}
 	s, err := e.client.CoreV1().Services(namespace).Get(ctx, lastService, metav1.GetOptions{})
@@ -177,9 +177,9 @@ func (e *env) lastOne(ctx context.Context, at *net.TCPAddr) (string, error) {
 	return net.JoinHostPort(s.Spec.ClusterIP, "80"), nil
 }
 
-// until tries front until connections come about, or are refused, and returns when that was.
+// until connects to front until that succeeds, or fails if leads is false, and returns the time.
 func until(ctx context.Context, front string, leads bool) (time.Time, error) {
-	end := time.Now().Add(patience)
+	end := time.Now().Add(waitLimit)
 	d := net.Dialer{Timeout: time.Second}
 	for {
 		c, err := d.DialContext(ctx, "tcp", front)
@@ -199,7 +199,7 @@ func until(ctx context.Context, front string, leads bool) (time.Time, error) {
 	}
 }
 
-// greeted reads what this process says to whom connects.
+// greeted checks that the connection reaches this process.
 func greeted(c net.Conn) error {
 	defer func() { _ = c.Close() }() // nothing was sent
 	got := make([]byte, len(greeting))
@@ -215,7 +215,7 @@ func greeted(c net.Conn) error {
 	return nil
 }
 
-// flips makes the last Service's endpoint unready and ready, and returns how long the kernel took to follow, the shortest first.
+// flips makes the last Service's endpoint unready and ready. It returns the sorted times that the kernel rules took.
 func (e *env) flips(ctx context.Context, front string) ([]time.Duration, error) {
 	var took []time.Duration
 	for i := range changes {

@@ -30,7 +30,7 @@ const (
 
 func short(media string) string { return media[strings.LastIndexAny(media, "./")+1:] }
 
-// podOf is a pod of about 2 KB when stored, for a scheduler that nobody runs.
+// podOf is a pod of about 2 KB in the store, with a scheduler name that nobody uses.
 func podOf(name, node string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
@@ -53,16 +53,16 @@ func podOf(name, node string) *corev1.Pod {
 	return p
 }
 
-// ownConfig is a configuration whose clients share no connection with others.
+// ownConfig is a client configuration whose clients share no connection with others.
 func (e *env) ownConfig(media string) *rest.Config {
 	cfg := rest.CopyConfig(e.client.Config)
-	cfg.ContentConfig = rest.ContentConfig{ContentType: media, AcceptContentTypes: media + "," + jsonType} // /version has no other form
+	cfg.ContentConfig = rest.ContentConfig{ContentType: media, AcceptContentTypes: media + "," + jsonType} // /version has JSON only
 	d := &net.Dialer{Timeout: 30 * time.Second}
-	cfg.Dial = d.DialContext // one of its own keeps client-go from sharing a cached transport
+	cfg.Dial = d.DialContext // its own Dial prevents client-go from sharing a cached transport
 	return cfg
 }
 
-// clientsets have a connection each, which is open already.
+// clientsets returns n clients with an open connection each.
 func (e *env) clientsets(n int, media string) ([]*kubernetes.Clientset, error) {
 	out := make([]*kubernetes.Clientset, n)
 	for i := range out {
@@ -78,12 +78,12 @@ func (e *env) clientsets(n int, media string) ([]*kubernetes.Clientset, error) {
 	return out, nil
 }
 
-// httpClient speaks to the server as the administrator, over a connection of its own.
+// httpClient is an administrator's HTTP client with its own connection.
 func (e *env) httpClient() (*http.Client, error) {
 	return rest.HTTPClientFor(e.ownConfig(protobufType))
 }
 
-// get begins a request for a path; the caller closes the body.
+// get sends a GET request; the caller closes the body.
 func (e *env) get(ctx context.Context, hc *http.Client, media, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.client.Config.Host+path, nil)
 	if err != nil {
@@ -101,7 +101,7 @@ func (e *env) get(ctx context.Context, hc *http.Client, media, path string) (*ht
 	return resp, nil
 }
 
-// read reads a path to its end and returns the size, decompressed.
+// read reads a path to the end and returns the decompressed size.
 func (e *env) read(ctx context.Context, hc *http.Client, media, path string) (int64, error) {
 	resp, err := e.get(ctx, hc, media, path)
 	if err != nil {
@@ -111,7 +111,7 @@ func (e *env) read(ctx context.Context, hc *http.Client, media, path string) (in
 	return io.Copy(io.Discard, resp.Body)
 }
 
-// times are what a load took: each request, and all together.
+// times are the latencies of a load and its whole duration.
 type times struct {
 	each []time.Duration // sorted
 	span time.Duration
@@ -126,7 +126,7 @@ func (t times) quantile(q float64) time.Duration {
 	return t.each[min(len(t.each)-1, int(q*float64(len(t.each))))]
 }
 
-// load lets clients call do one time after the other for a while. The first error ends it.
+// load lets clients call do repeatedly for d. The first error ends it.
 func load(ctx context.Context, clients int, d time.Duration, do func(client, seq int) error) (times, error) {
 	each := make([][]time.Duration, clients)
 	begin := time.Now()
@@ -149,10 +149,10 @@ func load(ctx context.Context, clients int, d time.Duration, do func(client, seq
 	return t, err
 }
 
-// runs makes the names of different loads differ.
+// runs makes object names unique across loads.
 var runs atomic.Int64
 
-// creates makes pods for a while.
+// creates creates pods for d.
 func (e *env) creates(ctx context.Context, clients int, media string, d time.Duration) (times, error) {
 	cs, err := e.clientsets(clients, media)
 	if err != nil {
@@ -165,7 +165,7 @@ func (e *env) creates(ctx context.Context, clients int, media string, d time.Dur
 	})
 }
 
-// fill makes n pods called name-0 and so on; with node they are bound to node-0 and so on.
+// fill creates n pods, name-0 and so on; with node they are bound to node-0 and so on.
 func (e *env) fill(ctx context.Context, ns, name string, n int, node string) error {
 	cs, err := e.clientsets(crowd, protobufType)
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *sink) add(d time.Duration) {
 	s.each = append(s.each, d)
 }
 
-// take empties the sink, sorted.
+// take returns the sorted durations and empties the sink.
 func (s *sink) take() times {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,14 +19,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sentNote is the annotation that tells when a write began, in nanoseconds; watchers find it in the bytes, by the mark before it.
+// sentAnnotation is the annotation with the time of the write, in nanoseconds. Watchers find it in the encoded event by sentMark.
 const (
-	sentNote = "bench-sent"
-	sentMark = "sent="
+	sentAnnotation = "bench-sent"
+	sentMark       = "sent="
 )
 
-// gallery is many watches under way. Events are read but not decoded, as the clients' work is not what is measured.
-type gallery struct {
+// watchSet holds many running watches. Events are read but not decoded: the client's work is not measured.
+type watchSet struct {
 	e      *env
 	ctx    context.Context //nolint:containedctx // the lifetime of the watches
 	cancel context.CancelFunc
@@ -37,14 +37,14 @@ type gallery struct {
 	broken error
 }
 
-func (e *env) newGallery(ctx context.Context) *gallery {
-	g := &gallery{e: e}
+func (e *env) newWatchSet(ctx context.Context) *watchSet {
+	g := &watchSet{e: e}
 	g.ctx, g.cancel = context.WithCancel(ctx)
 	return g
 }
 
-// open starts n watches; conns connections carry them. query is what follows the path in the i-th.
-func (g *gallery) open(n, conns int, rv string, query func(i int) string) error {
+// open starts n watches on conns connections. query is the query string of the i-th.
+func (g *watchSet) open(n, conns int, rv string, query func(i int) string) error {
 	clients := make([]*http.Client, conns)
 	for i := range clients {
 		var err error
@@ -69,7 +69,7 @@ func (g *gallery) open(n, conns int, rv string, query func(i int) string) error 
 }
 
 // follow reads frames until the watch ends.
-func (g *gallery) follow(body io.ReadCloser) {
+func (g *watchSet) follow(body io.ReadCloser) {
 	defer func() { _ = body.Close() }() // only read
 	r := bufio.NewReaderSize(body, 4<<10)
 	var frame []byte
@@ -104,18 +104,18 @@ func (g *gallery) follow(body io.ReadCloser) {
 	}
 }
 
-// close ends all watches and tells what went wrong with any.
-func (g *gallery) close() error {
+// close ends all watches and returns the first error of any.
+func (g *watchSet) close() error {
 	g.cancel()
 	g.wg.Wait()
 	return g.broken
 }
 
-// await returns when n events have been seen.
-func (g *gallery) await(n int) error {
-	for end := time.Now().Add(patience); g.seen.len() < n; {
+// await waits until n events have been seen.
+func (g *watchSet) await(n int) error {
+	for end := time.Now().Add(waitLimit); g.seen.len() < n; {
 		if time.Now().After(end) {
-			return fmt.Errorf("%d of %d events seen after %s", g.seen.len(), n, patience)
+			return fmt.Errorf("%d of %d events seen after %s", g.seen.len(), n, waitLimit)
 		}
 		if err := sleep(g.ctx, time.Millisecond); err != nil {
 			return err
@@ -124,9 +124,9 @@ func (g *gallery) await(n int) error {
 	return nil
 }
 
-// touch writes a pod with the time of the write in it.
+// touch updates a pod with the current time in its annotation.
 func (e *env) touch(ctx context.Context, w writer, p *corev1.Pod) (*corev1.Pod, error) {
-	p.Annotations = map[string]string{sentNote: sentMark + strconv.FormatInt(time.Now().UnixNano(), 10)}
+	p.Annotations = map[string]string{sentAnnotation: sentMark + strconv.FormatInt(time.Now().UnixNano(), 10)}
 	return w.Update(ctx, p, metav1.UpdateOptions{})
 }
 
@@ -135,7 +135,7 @@ type writer interface {
 	Update(ctx context.Context, p *corev1.Pod, opts metav1.UpdateOptions) (*corev1.Pod, error)
 }
 
-// events updates the pods in turn, at a rate, from some clients, and returns the server's processor time meanwhile, in cores.
+// events updates the pods in turn at a rate, and returns how many updates were sent and the server's CPU time, in cores.
 func (e *env) events(ctx context.Context, pods []*corev1.Pod, rate int, d time.Duration) (sent int, cores float64, err error) {
 	const writers = 16
 	cs, err := e.clientsets(writers, protobufType)
@@ -155,7 +155,7 @@ func (e *env) events(ctx context.Context, pods []*corev1.Pod, rate int, d time.D
 				if err := sleep(ctx, time.Until(begin.Add(time.Duration(i)*time.Second/time.Duration(rate)))); err != nil {
 					return err
 				}
-				at := i % len(pods) // each writer has pods of its own, as their number is a multiple of the writers'
+				at := i % len(pods) // each writer has its own pods: their number is a multiple of the writers'
 				p, err := e.touch(ctx, cs[w].CoreV1().Pods(nsWatch), pods[at])
 				if err != nil {
 					return err
@@ -174,7 +174,7 @@ func (e *env) events(ctx context.Context, pods []*corev1.Pod, rate int, d time.D
 	return total, (after.cpu - before.cpu).Seconds() / span.Seconds(), err
 }
 
-// watched are the pods that watchers watch, made when they are not there: one on each node.
+// watched returns the watched pods, one per node; it creates missing ones.
 func (e *env) watched(ctx context.Context) ([]*corev1.Pod, string, error) {
 	l, err := e.client.CoreV1().Pods(nsWatch).List(ctx, metav1.ListOptions{})
 	if err == nil && len(l.Items) == 0 {
@@ -196,8 +196,8 @@ func onNode(i int) string {
 	return "&fieldSelector=spec.nodeName%3Dnode-" + strconv.Itoa(i%nodeWatchers)
 }
 
-// nodesPart: 1,000 events a second, each for one of 1,000 watchers with connections of their own, as kubelets are; and the same writes
-// without watchers.
+// nodesPart: 1,000 events per second, each for one of 1,000 watchers with own connections, like kubelets; then the same writes without
+// watchers.
 func nodesPart(ctx context.Context, e *env) ([]Result, error) {
 	pods, _, err := e.watched(ctx)
 	if err != nil {
@@ -212,7 +212,7 @@ func nodesPart(ctx context.Context, e *env) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := e.newGallery(ctx)
+	g := e.newWatchSet(ctx)
 	defer g.cancel()
 	if err := g.open(nodeWatchers, nodeWatchers, rv, onNode); err != nil {
 		return nil, err
@@ -239,7 +239,7 @@ func fanOutPart(ctx context.Context, e *env) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := e.newGallery(ctx)
+	g := e.newWatchSet(ctx)
 	defer g.cancel()
 	if err := g.open(nodeWatchers, nodeWatchers, rv, func(int) string { return "" }); err != nil {
 		return nil, err
@@ -264,13 +264,13 @@ func fanOutPart(ctx context.Context, e *env) ([]Result, error) {
 	}, g.close()
 }
 
-// manyPart: the server's memory with 10,000 watchers of a node each, on as many connections, while events come; and after they left.
+// manyPart: the server's memory with 10,000 watchers of one node each, on as many connections, during events; and after they have closed.
 func manyPart(ctx context.Context, e *env) ([]Result, error) {
 	pods, rv, err := e.watched(ctx)
 	if err != nil {
 		return nil, err
 	}
-	g := e.newGallery(ctx)
+	g := e.newWatchSet(ctx)
 	defer g.cancel()
 	if err := g.open(manyWatchers, manyWatchers, rv, onNode); err != nil {
 		return nil, err

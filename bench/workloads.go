@@ -19,7 +19,7 @@ import (
 
 const workloads = "workloads"
 
-// workloadsScenario: what the controllers of Deployments, garbage and namespaces do with thousands of objects, on fake nodes.
+// workloadsScenario measures the controllers of Deployments, garbage collection and namespaces with thousands of objects, on fake nodes.
 func workloadsScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err := waitNodes(ctx, e.client, 1000); err != nil {
 		return nil, err
@@ -42,18 +42,18 @@ func workloadsScenario(ctx context.Context, e *env) ([]Result, error) {
 		if err != nil {
 			return results, err
 		}
-		// Times depend on what else the machine does; this does so far less.
+		// CPU time depends less on other load of the machine than durations do.
 		results = append(results, figure(part.name+", all of it: processor time", after.cpu-before.cpu, 0))
 	}
 	return results, nil
 }
 
-// figure is one time in seconds.
+// figure is a duration in seconds.
 func figure(name string, d time.Duration, limit float64) Result {
 	return Result{Scenario: workloads, Figure: name, Value: d.Seconds(), Unit: "s", Limit: limit}
 }
 
-// rolloutPart: a Deployment of 1,000 replicas created, rolled over to another template, and deleted.
+// rolloutPart: a Deployment of 1,000 replicas is created, rolled out with another template, and deleted.
 func rolloutPart(ctx context.Context, e *env) ([]Result, error) {
 	const replicas = 1000
 	times, err := e.createDeployment(ctx, "roll", replicas)
@@ -80,7 +80,7 @@ func rolloutPart(ctx context.Context, e *env) ([]Result, error) {
 	}, nil
 }
 
-// largePart: the same with 10,000 replicas, without an update.
+// largePart: the same with 10,000 replicas, without a rollout.
 func largePart(ctx context.Context, e *env) ([]Result, error) {
 	times, err := e.createDeployment(ctx, "large", 10000)
 	if err != nil {
@@ -96,7 +96,7 @@ func largePart(ctx context.Context, e *env) ([]Result, error) {
 	}, nil
 }
 
-// garbagePart: an owner of 10,000 objects is deleted in the background.
+// garbagePart: an owner of 10,000 objects is deleted with background propagation.
 func garbagePart(ctx context.Context, e *env) ([]Result, error) {
 	configs := e.client.CoreV1().ConfigMaps(namespace)
 	owner, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
@@ -150,10 +150,10 @@ func (e *env) fillConfigMaps(ctx context.Context, ns string, n int, owners ...me
 	return group.Wait()
 }
 
-// deploymentTimes are measured from the creation.
+// deploymentTimes are durations since the creation.
 type deploymentTimes struct{ exist, bound time.Duration }
 
-// createDeployment returns when all pods of the new Deployment are available.
+// createDeployment waits until all pods of a new Deployment are available.
 func (e *env) createDeployment(ctx context.Context, name string, replicas int32) (deploymentTimes, error) {
 	var t deploymentTimes
 	w, err := e.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
@@ -181,20 +181,20 @@ func (e *env) createDeployment(ctx context.Context, name string, replicas int32)
 	return t, e.waitRollout(ctx, name, d.Generation, replicas)
 }
 
-// waitRollout returns when kubectl rollout status would.
+// waitRollout waits for the condition of `kubectl rollout status`.
 func (e *env) waitRollout(ctx context.Context, name string, generation int64, replicas int32) error {
 	w, err := e.client.AppsV1().Deployments(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
 		return err
 	}
 	defer w.Stop()
-	limit := time.After(patience)
+	limit := time.After(waitLimit)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-limit:
-			return fmt.Errorf("deployment %s is not rolled out after %s", name, patience)
+			return fmt.Errorf("deployment %s is not rolled out after %s", name, waitLimit)
 		case ev, ok := <-w.ResultChan():
 			if !ok {
 				return fmt.Errorf("the watch of deployment %s ended", name)
@@ -216,7 +216,7 @@ func (e *env) deleteDeployment(ctx context.Context, name string) (time.Duration,
 		return 0, err
 	}
 	watch := func(o metav1.ListOptions) (watch.Interface, error) {
-		o.ResourceVersion = pods.ResourceVersion // some may be on their way out
+		o.ResourceVersion = pods.ResourceVersion // pods may already be terminating
 		return e.client.CoreV1().Pods(namespace).Watch(ctx, o)
 	}
 	return e.untilGone(ctx, watch, "app="+name, len(pods.Items), func() error {
@@ -224,7 +224,7 @@ func (e *env) deleteDeployment(ctx context.Context, name string) (time.Duration,
 	})
 }
 
-// untilGone calls end and measures until n of the objects that a watch shows are deleted.
+// untilGone calls end and measures the time until n of the watched objects are deleted.
 func (e *env) untilGone(
 	ctx context.Context, open func(metav1.ListOptions) (watch.Interface, error), selector string, n int, end func() error,
 ) (time.Duration, error) {
@@ -237,13 +237,13 @@ func (e *env) untilGone(
 	if err := end(); err != nil {
 		return 0, err
 	}
-	limit := time.After(patience)
+	limit := time.After(waitLimit)
 	for gone := 0; gone < n; {
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-limit:
-			return 0, fmt.Errorf("%d of %d objects are gone after %s", gone, n, patience)
+			return 0, fmt.Errorf("%d of %d objects are gone after %s", gone, n, waitLimit)
 		case ev, ok := <-w.ResultChan():
 			if !ok {
 				return 0, fmt.Errorf("the watch ended with %d of %d objects gone", gone, n)
@@ -256,7 +256,7 @@ func (e *env) untilGone(
 	return time.Since(begin), nil
 }
 
-// fakeDeployment runs on fake nodes.
+// fakeDeployment is a Deployment for fake nodes.
 func fakeDeployment(name string, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{
