@@ -28,7 +28,7 @@ var (
 	eventsResource = eventsv1.SchemeGroupVersion.WithResource("events")
 )
 
-// allocateServices gives services their addresses from what the services and IPAddresses there are leave.
+// allocateServices creates the allocator of cluster IPs and node ports, which knows the existing Services and IPAddresses.
 func (s *Server) allocateServices() error {
 	ports := s.config.NodePorts
 	if ports == (servicealloc.PortRange{}) {
@@ -70,7 +70,7 @@ func (s *Server) allocateServices() error {
 	return nil
 }
 
-// serviceEvent makes an event of what is wrong with a service's addresses or ports.
+// serviceEvent records an event about a problem with a Service's addresses or ports.
 func (s *Server) serviceEvent(ctx context.Context, p servicealloc.Problem) error {
 	const controller = "service-allocator"
 	now := time.Now()
@@ -82,7 +82,7 @@ func (s *Server) serviceEvent(ctx context.Context, p servicealloc.Problem) error
 	})
 }
 
-// claims are the IPAddresses that the server makes for services.
+// claims creates and deletes the IPAddress objects of Services.
 type claims Server
 
 func (c *claims) Claim(ctx context.Context, ip netip.Addr, service types.NamespacedName) error {
@@ -117,7 +117,7 @@ func (c *claims) Release(ctx context.Context, ip netip.Addr, service types.Names
 	return nil
 }
 
-// current is the IPAddress as of now.
+// current reads the IPAddress from the store.
 func (c *claims) current(ctx context.Context, ip netip.Addr) (*networkingv1.IPAddress, error) {
 	st, err := c.reader.storage(ipAddresses)
 	if err != nil {
@@ -134,8 +134,8 @@ func (c *claims) current(ctx context.Context, ip netip.Addr) (*networkingv1.IPAd
 	return a, nil
 }
 
-// logRangeProblems says that the ServiceCIDR "kubernetes" has other ranges than the server was started with, once: it stays as it is, and
-// so do the addresses that services have.
+// logRangeProblems warns once if the ServiceCIDR "kubernetes" has other ranges than the server's flags. The object and the Services'
+// addresses stay unchanged.
 func (s *Server) logRangeProblems(ctx context.Context) {
 	obj, err := s.reader.Get(ctx, serviceCIDRs, "", "kubernetes")
 	have, ok := obj.(*networkingv1.ServiceCIDR)
@@ -154,11 +154,11 @@ func (s *Server) logRangeProblems(ctx context.Context) {
 		FirstTimestamp: now, LastTimestamp: now, Count: 1, Source: corev1.EventSource{Component: controller}, ReportingController: controller,
 	})
 	if err != nil {
-		s.log.Debug("no event tells of the ranges of services", "error", err)
+		s.log.Debug("record event about service ranges", "error", err)
 	}
 }
 
-// rangeReady says of the server's own ServiceCIDR that it can be used, as long as nobody has said anything.
+// rangeReady sets the condition Ready of the server's own ServiceCIDR if it has no such condition yet.
 func (s *Server) rangeReady(ctx context.Context) error {
 	const manager = "kube-apiserver"
 	res := s.reader.resources[serviceCIDRs]

@@ -28,13 +28,13 @@ import (
 	"keelson/api/kind"
 )
 
-// namespaces that every cluster has.
+// namespaces exist in every cluster.
 var namespaces = []string{"default", "kube-system", "kube-public", "kube-node-lease"}
 
-// autoupdate marks cluster roles and bindings that the server may bring up to date.
+// autoupdate is the annotation of roles and bindings that the server may update at start.
 const autoupdate = "rbac.authorization.kubernetes.io/autoupdate"
 
-// bootstrap creates what every cluster has and Config.Bootstrap, where it is missing.
+// bootstrap creates missing objects that every cluster has, and those of Config.Bootstrap.
 func (s *Server) bootstrap(ctx context.Context) error {
 	objs := make([]runtime.Object, 0, len(namespaces))
 	for _, name := range namespaces {
@@ -62,7 +62,7 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	return s.rangeReady(ctx)
 }
 
-// ensureAll ensures objects that do not need each other, several at a time: the store writes them together.
+// ensureAll ensures independent objects concurrently, so that the store can write them together.
 func (s *Server) ensureAll(ctx context.Context, objs []runtime.Object) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
@@ -75,10 +75,10 @@ func (s *Server) ensureAll(ctx context.Context, objs []runtime.Object) error {
 	return nil
 }
 
-// Ensure creates obj, or brings up to date what is there. It is for objects like those of Config.Bootstrap.
+// Ensure creates or updates an object like those of Config.Bootstrap.
 func (s *Server) Ensure(ctx context.Context, obj runtime.Object) error { return s.ensure(ctx, obj) }
 
-// ensure creates obj, or brings up to date what is there.
+// ensure creates obj, or updates the existing object.
 func (s *Server) ensure(ctx context.Context, obj runtime.Object) error {
 	o, ok := obj.(kind.Object)
 	if !ok {
@@ -90,13 +90,13 @@ func (s *Server) ensure(ctx context.Context, obj runtime.Object) error {
 	}
 	gvr, ok := s.resourceOf(gvks[0])
 	if !ok {
-		return nil // its kind is not served
+		return nil // the kind is not served
 	}
 	name := gvks[0].Kind + " " + o.GetName()
 	current, err := s.reader.Get(ctx, gvr, o.GetNamespace(), o.GetName())
 	if apierrors.IsNotFound(err) {
 		if err = s.handler.Create(ctx, self, gvr, o); apierrors.IsAlreadyExists(err) {
-			return nil // another server was faster
+			return nil // another server has created it
 		}
 		if err != nil {
 			return fmt.Errorf("create %s: %w", name, err)
@@ -115,7 +115,7 @@ func (s *Server) ensure(ctx context.Context, obj runtime.Object) error {
 	return nil
 }
 
-// withdraw takes b's subjects from the binding of that name, unless its administrator took it over.
+// withdraw removes b's subjects from the binding of that name, unless an administrator disabled autoupdate.
 func (s *Server) withdraw(ctx context.Context, b *rbacv1.ClusterRoleBinding) error {
 	gvr := rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
 	current, err := s.reader.Get(ctx, gvr, "", b.Name)
@@ -128,7 +128,7 @@ func (s *Server) withdraw(ctx context.Context, b *rbacv1.ClusterRoleBinding) err
 	if probe, ok := current.DeepCopyObject().(*rbacv1.ClusterRoleBinding); !ok || !removeSubjects(probe, b.Subjects) {
 		return nil
 	}
-	s.config.Log.Warn("a grant of an earlier version is withdrawn", "binding", b.Name, "subjects", b.Subjects)
+	s.config.Log.Warn("remove subjects granted by an earlier version", "binding", b.Name, "subjects", b.Subjects)
 	if err := s.handler.Update(ctx, self, gvr, b, func(obj kind.Object) bool {
 		o, ok := obj.(*rbacv1.ClusterRoleBinding)
 		return ok && removeSubjects(o, b.Subjects)
@@ -138,7 +138,7 @@ func (s *Server) withdraw(ctx context.Context, b *rbacv1.ClusterRoleBinding) err
 	return nil
 }
 
-// removeSubjects changes b, which is the caller's, and tells whether that changed anything.
+// removeSubjects modifies b and reports whether that changed anything.
 func removeSubjects(b *rbacv1.ClusterRoleBinding, subjects []rbacv1.Subject) bool {
 	if b.Annotations[autoupdate] == "false" {
 		return false
@@ -157,8 +157,8 @@ func (s *Server) resourceOf(gvk schema.GroupVersionKind) (schema.GroupVersionRes
 	return schema.GroupVersionResource{}, false
 }
 
-// bringUpToDate changes obj, which is the caller's, to what want says, and tells whether that changed anything: rules and subjects
-// are added (what an administrator added stays, and an object with autoupdate "false" is left alone), addresses are replaced.
+// bringUpToDate modifies obj towards want and reports whether that changed anything. Missing rules and subjects are added, extra ones stay,
+// an object with autoupdate "false" is left alone, and addresses are replaced.
 func bringUpToDate(obj, want kind.Object) bool {
 	if obj.GetAnnotations()[autoupdate] == "false" {
 		return false
@@ -191,7 +191,7 @@ func bringUpToDate(obj, want kind.Object) bool {
 	case *networkingv1.ServiceCIDR: // from one IP family to two
 		w, ok := want.(*networkingv1.ServiceCIDR)
 		return ok && len(o.Spec.CIDRs) == 1 && len(w.Spec.CIDRs) == 2 && o.Spec.CIDRs[0] == w.Spec.CIDRs[0] && replace(&o.Spec.CIDRs, w.Spec.CIDRs)
-	case *corev1.Endpoints: // clients still read the endpoints of the service kubernetes
+	case *corev1.Endpoints: // deprecated, but still read by clients
 		w, ok := want.(*corev1.Endpoints) // the same
 		return ok && replace(&o.Subsets, w.Subsets)
 	case *discoveryv1.EndpointSlice:
@@ -205,7 +205,7 @@ func bringUpToDate(obj, want kind.Object) bool {
 	return false
 }
 
-// addAuthorities adds those of want to those that aggregated servers are told of. Others stay: another server may believe them.
+// addAuthorities adds the CAs of want to the ConfigMap for aggregated servers. Others stay: another server may use them.
 func addAuthorities(have, want *corev1.ConfigMap) bool {
 	changed := false
 	for key, list := range want.Data {
@@ -248,7 +248,7 @@ func replace[T any](have *[]T, want []T) bool {
 	return true
 }
 
-// ownService is the service "kubernetes" and the range that it has its address from.
+// ownService returns the Service "kubernetes" and the ServiceCIDR of its address.
 func (s *Server) ownService() ([]runtime.Object, error) {
 	_, port, err := s.advertised()
 	if err != nil {
@@ -267,7 +267,7 @@ func (s *Server) ownService() ([]runtime.Object, error) {
 	return []runtime.Object{service, addresses}, nil
 }
 
-// address is where clients find the server, host and port; "" when it has no listener.
+// address is the host and port of the server; "" without a listener.
 func (s *Server) address() string {
 	if s.config.Advertise == "" && s.config.Listener != nil {
 		return s.config.Listener.Addr().String()
@@ -275,8 +275,8 @@ func (s *Server) address() string {
 	return s.config.Advertise
 }
 
-// advertised is the address that others reach the server at. A loopback address is nobody else's, and so no endpoint: what runs on
-// this machine's own network finds the server there all the same.
+// advertised is the address by which other machines reach the server. A loopback address is not advertised: host-network processes on this
+// machine reach the server anyway.
 func (s *Server) advertised() (host string, port int32, err error) {
 	at := s.address()
 	if at == "" {
@@ -291,12 +291,12 @@ func (s *Server) advertised() (host string, port int32, err error) {
 		return "", 0, fmt.Errorf("port of the server's address %q: %w", at, err)
 	}
 	if addr, err := netip.ParseAddr(host); err != nil || addr.IsLoopback() || addr.IsUnspecified() {
-		return "", int32(n), nil //nolint:nilerr // a name is no address to advertise, and no mistake
+		return "", int32(n), nil //nolint:nilerr // a host name is valid but cannot be advertised
 	}
 	return host, int32(n), nil
 }
 
-// ownRanges are where addresses of services come from by default.
+// ownRanges are the service CIDRs of the server's flags.
 func (s *Server) ownRanges() []netip.Prefix {
 	if len(s.config.ServiceCIDRs) == 0 {
 		return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
@@ -308,7 +308,7 @@ func (s *Server) ownRanges() []netip.Prefix {
 	return out
 }
 
-// ownCIDRs are ownRanges as the ServiceCIDR kubernetes has them.
+// ownCIDRs is ownRanges as strings, for the ServiceCIDR kubernetes.
 func (s *Server) ownCIDRs() []string {
 	var out []string
 	for _, p := range s.ownRanges() {
@@ -317,7 +317,7 @@ func (s *Server) ownCIDRs() []string {
 	return out
 }
 
-// follow sets the spec of a flow schema or priority level to the program's own, unless its administrator took it over.
+// follow updates the spec of a FlowSchema or PriorityLevelConfiguration, unless an administrator disabled autoupdate.
 func follow[T any](obj kind.Object, spec, want *T) bool {
 	if obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] != "true" || apiequality.Semantic.DeepEqual(spec, want) {
 		return false

@@ -19,17 +19,17 @@ import (
 	"keelson/api/kind"
 )
 
-// components tells how the control plane is: the objects of componentstatuses, made when somebody asks. A part of this process lives as
-// long as the server does. Of another one it knows what the lease says which its leader renews: where it runs is unknown here.
+// components serves componentstatuses, computed at each request. A component in this process is healthy as long as the server runs. For
+// another one it checks the leader's lease, because its address is unknown.
 type components struct {
-	// here are the leases of parts of this process.
+	// here has the lease names of components in this process.
 	here  map[string]bool
 	store func(context.Context) error
 	lease func(ctx context.Context, name string) (runtime.Object, error)
 	now   func() time.Time
 }
 
-// agents are the components beside the store, with the leases of their leaders in kube-system.
+// agents are the components except the store, with their leader election leases in kube-system.
 var agents = []struct{ name, lease string }{{"controller-manager", "kube-controller-manager"}, {"scheduler", "kube-scheduler"}}
 
 var leases = coordinationv1.SchemeGroupVersion.WithResource("leases")
@@ -40,7 +40,7 @@ func (s *Server) components() components {
 	}}
 }
 
-// Get answers 404 for what is no component.
+// Get returns 404 for unknown names.
 func (c components) Get(ctx context.Context, _, name string) (kind.Object, error) {
 	all, err := c.List(ctx, "", nil, nil)
 	if err != nil {
@@ -54,7 +54,7 @@ func (c components) Get(ctx context.Context, _, name string) (kind.Object, error
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "componentstatuses"}, name)
 }
 
-// List asks all of them.
+// List computes all of them.
 func (c components) List(ctx context.Context, _ string, l labels.Selector, _ fields.Selector) ([]kind.Object, error) {
 	out := []kind.Object{}
 	add := func(name string, cond corev1.ComponentCondition) {

@@ -8,10 +8,10 @@ import (
 	"keelson/lib/connlimit"
 )
 
-// defaultConnections is how many connections of clients may be open at once.
+// defaultConnections limits the open client connections.
 const defaultConnections = 20000
 
-// connectionMetrics counts the connections there are, when it is asked.
+// connectionMetrics reports the number of open connections.
 type connectionMetrics struct{ l *connlimit.Listener }
 
 var (
@@ -21,14 +21,14 @@ var (
 		[]string{"reason"}, nil)
 )
 
-// Describe names the metrics.
+// Describe implements prometheus.Collector.
 func (connectionMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- connectionsDesc
 	ch <- maxConnDesc
 	ch <- refusedConnDesc
 }
 
-// Collect counts.
+// Collect implements prometheus.Collector.
 func (m connectionMetrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.l.Stats()
 	ch <- prometheus.MustNewConstMetric(maxConnDesc, prometheus.GaugeValue, float64(s.Max))

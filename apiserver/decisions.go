@@ -16,8 +16,7 @@ import (
 	"keelson/api/kind"
 )
 
-// podDecisions are the PodDecisions of the pods that exist and are remembered: who may read those of a namespace learns nothing of pods
-// that were there before.
+// podDecisions serves PodDecisions of existing pods only: a reader of a namespace must not learn about earlier pods in it.
 type podDecisions struct {
 	reader *Reader
 	of     func(types.UID) *decisions.PodDecision
@@ -43,7 +42,7 @@ func (p podDecisions) Get(ctx context.Context, namespace, name string) (kind.Obj
 	return nil, missing
 }
 
-// List returns those of the pods that are selected.
+// List returns the decisions about the selected pods.
 func (p podDecisions) List(ctx context.Context, namespace string, l labels.Selector, f fields.Selector) ([]kind.Object, error) {
 	pods, err := p.reader.Select(ctx, podsGVR, namespace, l, f)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"keelson/auth"
 )
 
-// guardDevices keeps claims that ask for admin access to devices out of namespaces that are not labeled for it (KEP-5018). It comes
-// before next, which may be nil.
+// guardDevices rejects claims with admin access to devices in namespaces without the label for it (KEP-5018). It runs before next, which
+// may be nil.
 func (s *Server) guardDevices(of schema.GroupResource, next Guard) Guard {
 	if of.Group != resourcev1.GroupName || of.Resource != "resourceclaims" && of.Resource != "resourceclaimtemplates" {
 		return next

@@ -10,7 +10,7 @@ import (
 	"keelson/apiserver/outbound"
 )
 
-// door is by which the server calls others; it knows where the server itself is.
+// door builds the outbound door, which refuses connections to the server itself.
 func (s *Server) door() *outbound.Door {
 	cfg := s.config.Outbound
 	if l := s.config.Listener; l != nil {
@@ -23,7 +23,7 @@ func (s *Server) door() *outbound.Door {
 			cfg.Listeners = append(slices.Clone(cfg.Listeners), netip.AddrPortFrom(ip, uint16(port))) //nolint:gosec // a port
 		}
 	}
-	for _, r := range s.ownRanges() { // the service "kubernetes" has the first address of each
+	for _, r := range s.ownRanges() { // the Service "kubernetes" has the first address of each
 		cfg.Own = append(slices.Clone(cfg.Own), r.Masked().Addr().Next())
 	}
 	d := outbound.New(cfg)

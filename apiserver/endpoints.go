@@ -27,14 +27,14 @@ import (
 	"keelson/store"
 )
 
-// The endpoints of the service "kubernetes" are the addresses of the servers that live. A server that has its store for itself is the only
-// one, and writes when something is wrong, never otherwise. Servers that share one each keep a key below leasesPrefix, as kube-apiserver
-// does, and renew it: a key that nobody renews is removed by the others, and with it the address (docs/decisions/0090).
+// The endpoints of the Service "kubernetes" are the addresses of the running API servers. A server with a store of its own is the only one;
+// it writes only if they are wrong. Servers that share a store each write a key below leasesPrefix, as kube-apiserver does, and renew it.
+// When a key is not renewed, the other servers remove it and the address (docs/decisions/0090).
 const (
 	leasesPrefix = "/registry/masterleases/"
 	leaseRenewal = 10 * time.Second
 	leaseLife    = 15 * time.Second
-	// ownName is the service's name, that of its Endpoints, and of its first slice.
+	// ownName is the name of the Service, of its Endpoints and of its first EndpointSlice.
 	ownName = "kubernetes"
 )
 
@@ -43,24 +43,24 @@ var (
 	slicesResource    = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
 )
 
-// peers is what a server knows of those that share its store.
+// peers tracks the other servers on the same store.
 type peers struct {
 	codec  objects.Codec
-	writes int64                // how often it has renewed its key
+	writes int64                // number of renewals of its key
 	seen   map[string]peerLease // by key
 }
 
-// peerLease is another server's key: since when it has been as it is.
+// peerLease is another server's key, and since when it has not changed.
 type peerLease struct {
 	revision int64
 	since    time.Time
 }
 
 func newPeers() *peers {
-	return &peers{codec: objects.Protobuf(corev1.SchemeGroupVersion.WithKind("Endpoints"), func() kind.Object { return &corev1.Endpoints{} }, nil), seen: map[string]peerLease{}} // clients still read it
+	return &peers{codec: objects.Protobuf(corev1.SchemeGroupVersion.WithKind("Endpoints"), func() kind.Object { return &corev1.Endpoints{} }, nil), seen: map[string]peerLease{}} // deprecated, but still read by clients
 }
 
-// ownEndpoint is where others reach this server; invalid: nowhere.
+// ownEndpoint is this server's address for others; invalid: none.
 func (s *Server) ownEndpoint() (netip.AddrPort, error) {
 	host, port, err := s.advertised()
 	if err != nil || host == "" {
@@ -70,7 +70,7 @@ func (s *Server) ownEndpoint() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ip, uint16(port)), err //nolint:gosec // a port
 }
 
-// reconcileEndpoints has the service "kubernetes" lead to the servers that live.
+// reconcileEndpoints updates the endpoints of the Service "kubernetes" to the running servers.
 func (s *Server) reconcileEndpoints(ctx context.Context) error {
 	own, err := s.ownEndpoint()
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Server) reconcileEndpoints(ctx context.Context) error {
 	return s.writeEndpoints(ctx, want)
 }
 
-// writeEndpoints brings the Endpoints and slices of the service "kubernetes" to what want says, and writes nothing when they are so.
+// writeEndpoints updates the Endpoints and EndpointSlices of the Service "kubernetes" if they differ from want.
 func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) error {
 	objs := endpointsOf(want)
 	if err := s.ensureAll(ctx, objs); err != nil {
@@ -143,7 +143,7 @@ func (s *Server) deleteOwn(ctx context.Context, gvr schema.GroupVersionResource,
 	return nil
 }
 
-// endpointsOf are the endpoints of the service "kubernetes", in both forms. Servers at one port are one subset and one slice.
+// endpointsOf builds the Endpoints and EndpointSlices of the Service "kubernetes". Servers with the same port share a subset and a slice.
 func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 	if len(servers) == 0 {
 		return nil
@@ -152,7 +152,7 @@ func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 	slices.SortFunc(servers, func(a, b netip.AddrPort) int {
 		return cmp.Or(cmp.Compare(a.Port(), b.Port()), a.Addr().Compare(b.Addr()))
 	})
-	endpoints := &corev1.Endpoints{ // clients still read it
+	endpoints := &corev1.Endpoints{ // deprecated, but still read by clients
 		ObjectMeta: metav1.ObjectMeta{Name: ownName, Namespace: metav1.NamespaceDefault, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
 	}
 	out := []runtime.Object{endpoints}
@@ -188,14 +188,14 @@ func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 
 func leaseKey(server netip.AddrPort) string { return leasesPrefix + server.Addr().String() }
 
-// renew writes this server's key. Its value is Kubernetes': Endpoints with the address, of a generation that counts; the port is ours to
-// tell.
+// renew writes this server's key. The value is Kubernetes': Endpoints with the address, and a generation that is incremented; the port is
+// our addition.
 func (s *Server) renew(ctx context.Context, own netip.AddrPort) error {
 	if !own.IsValid() {
 		return nil
 	}
 	s.peers.writes++
-	value, err := s.peers.codec.Encode(&corev1.Endpoints{ // clients still read it
+	value, err := s.peers.codec.Encode(&corev1.Endpoints{ // the format of the lease
 		ObjectMeta: metav1.ObjectMeta{Generation: s.peers.writes},
 		Subsets: []corev1.EndpointSubset{{ // the same
 			Addresses: []corev1.EndpointAddress{{IP: own.Addr().String()}}, Ports: []corev1.EndpointPort{{Port: int32(own.Port())}},
@@ -225,7 +225,7 @@ func (s *Server) renew(ctx context.Context, own netip.AddrPort) error {
 	}
 }
 
-// living are the servers whose keys are renewed. A key that was not for leaseLife, as far as this server has seen, is removed.
+// living are the servers that renew their keys. It removes a key that has not changed for leaseLife.
 func (s *Server) living(ctx context.Context, now time.Time) ([]netip.AddrPort, error) {
 	page, err := s.config.Store.List(ctx, store.Range{Prefix: leasesPrefix})
 	if err != nil {
@@ -254,7 +254,7 @@ func (s *Server) living(ctx context.Context, now time.Time) ([]netip.AddrPort, e
 	return out, nil
 }
 
-// peerOf reads a key. Kubernetes' own servers tell no port: all have the same.
+// peerOf decodes a key. Kubernetes' servers write no port: all have the same.
 func (s *Server) peerOf(kv store.KV) (netip.AddrPort, bool) {
 	ip, err := netip.ParseAddr(strings.TrimPrefix(kv.Key, leasesPrefix))
 	if err != nil {
@@ -265,7 +265,7 @@ func (s *Server) peerOf(kv store.KV) (netip.AddrPort, bool) {
 		return netip.AddrPort{}, false
 	}
 	if obj, err := s.peers.codec.Decode(kv.Value); err == nil {
-		if e, ok := obj.(*corev1.Endpoints); ok && len(e.Subsets) == 1 && len(e.Subsets[0].Ports) == 1 { // clients still read it
+		if e, ok := obj.(*corev1.Endpoints); ok && len(e.Subsets) == 1 && len(e.Subsets[0].Ports) == 1 { // the format of the lease
 			port = e.Subsets[0].Ports[0].Port
 		}
 	}
@@ -275,7 +275,7 @@ func (s *Server) peerOf(kv store.KV) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ip, uint16(port)), true
 }
 
-// keepEndpoints renews this server's key, and follows the others', until ctx is done. It ends at once where the store is not shared.
+// keepEndpoints renews this server's key and checks the others' until ctx is done. It returns at once if the store is not shared.
 func (s *Server) keepEndpoints(ctx context.Context) error {
 	if !s.config.Shared {
 		return nil
@@ -294,7 +294,7 @@ func (s *Server) keepEndpoints(ctx context.Context) error {
 	}
 }
 
-// leave takes this server's address away from the others' clients, while it ends.
+// leave removes this server's address from the endpoints while it shuts down.
 func (s *Server) leave(ctx context.Context) {
 	own, err := s.ownEndpoint()
 	if err != nil || !s.config.Shared || !own.IsValid() {
@@ -313,7 +313,7 @@ func (s *Server) leave(ctx context.Context) {
 	}
 }
 
-// wrongEndpoints tells whether somebody has changed what this server alone writes.
+// wrongEndpoints reports whether a client has changed endpoints that only this server writes.
 func (s *Server) wrongEndpoints(obj runtime.Object) bool {
 	own, err := s.ownEndpoint()
 	if err != nil || s.config.Shared {
@@ -324,7 +324,7 @@ func (s *Server) wrongEndpoints(obj runtime.Object) bool {
 		want = endpointsOf([]netip.AddrPort{own})
 	}
 	switch o := obj.(type) {
-	case *corev1.Endpoints: // clients still read it
+	case *corev1.Endpoints: // deprecated, but still read by clients
 		return o.Namespace == metav1.NamespaceDefault && o.Name == ownName && !slices.ContainsFunc(want, func(w runtime.Object) bool {
 			e, ok := w.(*corev1.Endpoints) // the same
 			return ok && apiequality.Semantic.DeepEqual(e.Subsets, o.Subsets)

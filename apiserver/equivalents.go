@@ -17,7 +17,7 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// Equivalents lists the other resources that serve the same objects as gvr: other versions, and events in their two groups.
+// Equivalents lists the other resources with the same objects as gvr: other versions, and events in their two groups.
 func (r *Reader) Equivalents(gvr schema.GroupVersionResource) []schema.GroupVersionResource {
 	res := r.find(gvr)
 	if res == nil {
@@ -38,7 +38,7 @@ func (r *Reader) Equivalents(gvr schema.GroupVersionResource) []schema.GroupVers
 	return out
 }
 
-// noteAlike fills alike from the rows of the table.
+// noteAlike fills alike from the registry rows.
 func (r *Reader) noteAlike(rows []registry.Row) {
 	stored := func(row *registry.Row) schema.GroupResource {
 		if row.View != nil {
@@ -64,7 +64,7 @@ func (r *Reader) noteAlike(rows []registry.Row) {
 	}
 }
 
-// Kind names the kind that gvr serves.
+// Kind returns the kind of gvr.
 func (r *Reader) Kind(gvr schema.GroupVersionResource) (schema.GroupVersionKind, bool) {
 	res := r.find(gvr)
 	if res == nil {
@@ -73,7 +73,7 @@ func (r *Reader) Kind(gvr schema.GroupVersionResource) (schema.GroupVersionKind,
 	return res.GVK(), true
 }
 
-// Describe is the description of the kind that gvr serves, or nil.
+// Describe returns the kind.Kind of gvr, or nil.
 func (r *Reader) Describe(gvr schema.GroupVersionResource) *kind.Kind {
 	if res := r.find(gvr); res != nil {
 		return res.Kind
@@ -81,7 +81,7 @@ func (r *Reader) Describe(gvr schema.GroupVersionResource) *kind.Kind {
 	return nil
 }
 
-// ResourceOf is the resource that serves a kind.
+// ResourceOf returns the resource of a kind.
 func (r *Reader) ResourceOf(gvk schema.GroupVersionKind) (gvr schema.GroupVersionResource, namespaced, ok bool) {
 	for _, res := range r.resources {
 		if res.GVK() == gvk {
@@ -98,7 +98,7 @@ func (r *Reader) ResourceOf(gvk schema.GroupVersionKind) (gvr schema.GroupVersio
 	return gvr, false, false
 }
 
-// Types reads objects that gvr serves through their merge schema.
+// Types returns the type converter for objects of gvr.
 func (r *Reader) Types(gvr schema.GroupVersionResource) (managedfields.TypeConverter, error) {
 	res := r.find(gvr)
 	if res == nil || res.Fields[""] == nil {
@@ -107,7 +107,7 @@ func (r *Reader) Types(gvr schema.GroupVersionResource) (managedfields.TypeConve
 	return res.Fields[""].Types()
 }
 
-// Convert returns obj, which from serves, as to does. obj is shared and stays as it is.
+// Convert converts obj from one resource's version to another. obj is shared and not modified.
 func (r *Reader) Convert(ctx context.Context, obj runtime.Object, from, to schema.GroupVersionResource) (runtime.Object, error) {
 	source, target := r.find(from), r.find(to)
 	o, ok := obj.(kind.Object)
@@ -129,10 +129,10 @@ func (r *Reader) Convert(ctx context.Context, obj runtime.Object, from, to schem
 	return o, nil
 }
 
-// Resolve returns host:port of something behind a service's port.
+// Resolve returns host:port of an endpoint for a Service's port.
 func (r *Reader) Resolve(ctx context.Context, namespace, name string, port int32) (string, error) {
 	return backend.Resolve(ctx, r, namespace, name, port)
 }
 
-// Outbound is the door by which the server calls others.
+// Outbound returns the server's door to other servers.
 func (r *Reader) Outbound() *outbound.Door { return r.outbound }

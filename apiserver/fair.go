@@ -14,16 +14,16 @@ import (
 
 const (
 	defaultSeats = 600
-	// longestInQueue is how long a request waits for a seat, a quarter of what it may take in all.
+	// longestInQueue is how long a request may wait for a seat, a quarter of its total time-out.
 	longestInQueue = 15 * time.Second
-	// A list takes a seat more for so many objects or stored bytes that it may write, and a write for so many bytes of body, up to a limit.
+	// A list needs one more seat per so many objects or stored bytes, a write per so many bytes of body, up to mostSeats.
 	objectsPerSeat = 100
 	bytesPerSeat   = 512 << 10
 	bodyPerSeat    = 256 << 10
 	mostSeats      = 10
 )
 
-// fairness makes the limiter and lets it follow the stored flow schemas and priority levels.
+// fairness creates the controller and updates it from the stored FlowSchemas and PriorityLevelConfigurations.
 func (s *Server) fairness() *fairness.Controller {
 	seats := s.config.Seats
 	if seats == 0 {
@@ -49,10 +49,10 @@ func (s *Server) fairness() *fairness.Controller {
 	return f
 }
 
-// cost estimates how many seats a request takes: lists of many or large objects more, and writes of large ones.
+// cost estimates the seats of a request: more for lists of many or large objects and for large writes.
 func (s *Server) cost(rq *pipeline.Request) int {
 	if !rq.ReadOnly() {
-		if rq.Length < 0 { // it may be as large as any
+		if rq.Length < 0 { // unknown length: count it as the largest
 			return mostSeats
 		}
 		return int(min(1+rq.Length/bodyPerSeat, mostSeats))
@@ -65,7 +65,7 @@ func (s *Server) cost(rq *pipeline.Request) int {
 		return 1
 	}
 	count, size := res.Storage.Size()
-	if rq.Limit > 0 && rq.Limit < int64(count) { // a page
+	if rq.Limit > 0 && rq.Limit < int64(count) { // one page only
 		size = int(float64(size) * float64(rq.Limit) / float64(count))
 		count = int(rq.Limit)
 	}

@@ -23,7 +23,7 @@ import (
 	"keelson/lib/keyed"
 )
 
-// flowSchemaStatus keeps the condition Dangling of flow schemas true to the priority levels that there are.
+// flowSchemaStatus maintains the condition Dangling of FlowSchemas: whether their priority level exists.
 type flowSchemaStatus struct {
 	stored objects.Storage
 	owners *apply.Manager
@@ -34,10 +34,10 @@ type flowSchemaStatus struct {
 	levels  map[string]bool
 }
 
-// fairnessManager owns the condition, by Kubernetes' name.
+// fairnessManager is the field manager of the condition, named as in Kubernetes.
 const fairnessManager = "api-priority-and-fairness-config-consumer-v1"
 
-// againAfter is when a condition that could not be written is tried again.
+// againAfter is the wait after a failed write.
 const againAfter = 2 * time.Second
 
 func newFlowSchemaStatus(stored objects.Storage, owners *apply.Manager, log *slog.Logger) *flowSchemaStatus {
@@ -45,13 +45,13 @@ func newFlowSchemaStatus(stored objects.Storage, owners *apply.Manager, log *slo
 	d.loop = keyed.New(keyed.Config[string]{
 		Do: d.sync, Pause: againAfter,
 		Failed: func(name string, err error) {
-			log.Warn("condition of flow schema is not written", "flowschema", name, "err", err)
+			log.Warn("write condition of flow schema", "flowschema", name, "err", err)
 		},
 	})
 	return d
 }
 
-// set tells of a flow schema or priority level as it is now.
+// set adds or updates a FlowSchema or PriorityLevelConfiguration.
 func (d *flowSchemaStatus) set(obj runtime.Object) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,7 +65,7 @@ func (d *flowSchemaStatus) set(obj runtime.Object) {
 	}
 }
 
-// remove tells of one that is gone.
+// remove removes a deleted one.
 func (d *flowSchemaStatus) remove(obj runtime.Object) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +78,7 @@ func (d *flowSchemaStatus) remove(obj runtime.Object) {
 	}
 }
 
-// lookLocked has another look at the flow schemas of a priority level.
+// lookLocked requeues the FlowSchemas of a priority level.
 func (d *flowSchemaStatus) lookLocked(level string) {
 	for name, s := range d.schemas {
 		if s.Spec.PriorityLevelConfiguration.Name == level {
@@ -90,7 +90,7 @@ func (d *flowSchemaStatus) lookLocked(level string) {
 // run writes the conditions until ctx ends.
 func (d *flowSchemaStatus) run(ctx context.Context) error { return d.loop.Run(ctx) }
 
-// sync writes the condition of one flow schema if it is not as it should be.
+// sync writes the condition of one FlowSchema if it differs.
 func (d *flowSchemaStatus) sync(ctx context.Context, name string) (time.Duration, error) {
 	d.mu.Lock()
 	s := d.schemas[name]

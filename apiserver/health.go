@@ -10,8 +10,8 @@ import (
 	"keelson/store"
 )
 
-// startSteps are the names by which Kubernetes' health checks tell of a server's start. Here each stands for a part of Run that is done
-// before the first request is taken: caches and their followers, definitions, the objects that every cluster has, aggregation.
+// startSteps are the names of Kubernetes' health checks for post-start hooks. Here each stands for a part of Run that ends before the first
+// request is served: caches and their followers, definitions, bootstrap objects, aggregation.
 var startSteps = []string{
 	"log",
 	"poststarthook/start-kube-apiserver-admission-initializer",
@@ -36,7 +36,7 @@ var startSteps = []string{
 
 var errNotReady = errors.New("not ready yet")
 
-// checks are what /livez, /healthz and /readyz ask, by path.
+// checks are the checks of /livez, /healthz and /readyz, by path.
 func (s *Server) checks() map[string][]discovery.Check {
 	started := func(*http.Request) error {
 		if !s.ready.Load() {

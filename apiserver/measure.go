@@ -15,7 +15,7 @@ import (
 	"keelson/store"
 )
 
-// measured is st with the time of each call in etcd_request_duration_seconds, the name that dashboards know.
+// measured wraps st to record the duration of each call as etcd_request_duration_seconds, the metric that dashboards use.
 func measured(st store.Store, r *prometheus.Registry) store.Store {
 	m := &measuredStore{Store: st, took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "etcd_request_duration_seconds",
@@ -61,7 +61,7 @@ func (m *measuredStore) Delete(ctx context.Context, key string, expected int64) 
 	return m.Store.Delete(ctx, key, expected)
 }
 
-// objectMetrics counts the objects there are, when it is asked.
+// objectMetrics reports the number of objects.
 type objectMetrics struct{ s *Server }
 
 var (
@@ -88,7 +88,7 @@ func (m objectMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// fairnessMetrics shows the priority levels and what the flow schemas' requests do there.
+// fairnessMetrics reports the priority levels and the requests of FlowSchemas.
 type fairnessMetrics struct{ f *fairness.Controller }
 
 var (
@@ -117,7 +117,7 @@ func (m fairnessMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, s := range m.f.Stats() {
 		gauge(seatsDesc, s.Nominal, s.Level)
-		gauge(currentDesc, max(s.Nominal, s.Executing), s.Level) // what it borrows is its own for now
+		gauge(currentDesc, max(s.Nominal, s.Executing), s.Level) // including borrowed seats
 		gauge(leastDesc, s.Least, s.Level)
 		gauge(mostDesc, s.Most, s.Level)
 	}
@@ -129,10 +129,10 @@ func (m fairnessMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// celMetrics are what Kubernetes' libraries note of the expressions they compile and evaluate, in a registry of the process.
+// celMetrics are the CEL metrics of Kubernetes' libraries, which use a global registry.
 var celMetrics = prometheus.GathererFunc(onlyNamed("apiserver_cel_", legacyregistry.DefaultGatherer.Gather))
 
-// onlyNamed leaves of what gather returns the families whose names begin with prefix.
+// onlyNamed filters gather's metric families by name prefix.
 func onlyNamed[F interface{ GetName() string }](prefix string, gather func() ([]F, error)) func() ([]F, error) {
 	return func() ([]F, error) {
 		all, err := gather()

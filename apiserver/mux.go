@@ -23,11 +23,11 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// mux serves everything that is not an object.
+// mux serves all non-resource paths.
 func (s *Server) mux() (http.Handler, error) {
 	m := http.NewServeMux()
 	fixed := []string{"/apis/", "/healthz", "/livez", "/readyz", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
-	var index []string // fixed, and what comes to it below
+	var index []string // the fixed paths; more are added below
 	for extra := range s.config.Extra {
 		fixed = append(fixed, strings.TrimSuffix(extra, "/"))
 	}
@@ -64,7 +64,7 @@ func (s *Server) mux() (http.Handler, error) {
 	return uncached(asAsked(m)), nil
 }
 
-// pages serves what the process says of itself to people, and returns where.
+// pages serves /statusz and /flagz, and returns their paths.
 func (s *Server) pages(m *http.ServeMux) []string {
 	paths := []string{"/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"}
 	served := []string{"/statusz"}
@@ -76,8 +76,7 @@ func (s *Server) pages(m *http.ServeMux) []string {
 	return served
 }
 
-// mayHoldObjects tells paths where a client may look for objects: below /api, and below the groups there are. /version is
-// answered for in the same way.
+// mayHoldObjects reports whether a path may be a resource path: below /api, below an existing group, or /version.
 func (s *Server) mayHoldObjects(path string) bool {
 	if strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/version/") {
 		return true
@@ -89,7 +88,7 @@ func (s *Server) mayHoldObjects(path string) bool {
 	return slices.ContainsFunc(s.groupVersions(), func(gv string) bool { return strings.HasPrefix(gv, group+"/") })
 }
 
-// uncached tells clients to keep no answer, unless the answer says otherwise.
+// uncached sets Cache-Control so that clients cache no response, unless the response sets it.
 func uncached(m http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache, private")
@@ -97,7 +96,7 @@ func uncached(m http.Handler) http.Handler {
 	})
 }
 
-// asAsked keeps the mux from sending clients to a tidier path: what is not there as it is asked for is not there.
+// asAsked disables the mux's redirects to cleaned paths: a path that does not match is not found.
 func asAsked(m http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := r.URL.Path; strings.Contains(p, "//") || path.Clean(p) != p && path.Clean(p)+"/" != p {
@@ -116,12 +115,12 @@ func (s *Server) groupVersions() []string {
 	return out
 }
 
-// everything lists what is served at the moment, custom resources too.
+// everything lists all served resources, with custom resources.
 func (s *Server) everything() []*registry.Resource {
 	return slices.Concat(s.resources, s.definitions.Resources())
 }
 
-// republish tells discovery and OpenAPI of a change to what is served.
+// republish updates discovery and OpenAPI after a change of the served resources.
 func (s *Server) republish() {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
@@ -138,7 +137,7 @@ func (s *Server) republish() {
 	s.schemas.Set(described(s.definitions.Resources()), docs)
 }
 
-// local lists the group versions that this server answers for itself.
+// local lists the group versions that this server serves itself.
 func (s *Server) local() []aggregate.Local {
 	var out []aggregate.Local
 	seen := map[schema.GroupVersion]bool{}
@@ -151,7 +150,7 @@ func (s *Server) local() []aggregate.Local {
 	return out
 }
 
-// described lists the resources as OpenAPI describes them.
+// described converts the resources for OpenAPI.
 func described(resources []*registry.Resource) []openapi.Resource {
 	var out []openapi.Resource
 	for _, r := range resources {

@@ -19,7 +19,7 @@ import (
 	"keelson/lib/mux"
 )
 
-// openTunnels takes the connections by which nodes let this server reach their kubelets (docs/decisions/0092).
+// openTunnels accepts the connections that nodes open so that this server can reach their kubelets (docs/decisions/0092).
 func (s *Server) openTunnels() {
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	s.tunnels = tunnels.New(tunnels.Config{
@@ -42,7 +42,7 @@ func (s *Server) openTunnels() {
 	}})
 }
 
-// tunnelCaller is the node whose client certificate a request shows. Who impersonates a node is none.
+// tunnelCaller is the node in a request's client certificate. An impersonated node is rejected.
 func tunnelCaller(r *http.Request) (string, error) {
 	rq := pipeline.From(r.Context())
 	if rq == nil || rq.User == nil {

@@ -14,7 +14,7 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// portRecords is where Kubernetes' servers keep the record of node ports. It is stored beside the objects and no resource of the API.
+// portRecords is the storage of Kubernetes' record of allocated node ports. It is not a resource of the API.
 var portRecords = objects.Config{
 	Resource: schema.GroupResource{Resource: "servicenodeportallocations"},
 	GVK:      corev1.SchemeGroupVersion.WithKind("RangeAllocation"),
@@ -22,7 +22,7 @@ var portRecords = objects.Config{
 	Prefix:   "ranges",
 }
 
-// portRecord is the record of node ports of servers that share a store.
+// portRecord is the record of node ports for servers that share a store.
 type portRecord struct{ storage objects.Storage }
 
 var errUnchanged = errors.New("nothing to write")

@@ -21,20 +21,20 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// Reader reads the server's own objects, past the pipeline, for what decides about requests: admission, authorization, tokens.
-// What it returns is shared and never modified (P4). Safe for concurrent use.
+// Reader reads the server's own objects without the pipeline, for admission, authorization and token verification. The results are shared
+// and never modified (P4). It is safe for concurrent use.
 type Reader struct {
 	resources map[schema.GroupVersionResource]*registry.Resource
-	custom    func(schema.GroupVersionResource) *registry.Resource // resources that come and go
-	customs   func() []*registry.Resource                          // all of those
+	custom    func(schema.GroupVersionResource) *registry.Resource // finds custom resources
+	customs   func() []*registry.Resource                          // all custom resources
 	create    func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error
 	// alike are the other resources that serve the same objects.
 	alike map[schema.GroupVersionResource][]schema.GroupVersionResource
-	// outbound is the door by which the server calls others.
+	// outbound is the server's door to other servers.
 	outbound *outbound.Door
 }
 
-// find returns what is served as gvr, or nil.
+// find returns the resource served as gvr, or nil.
 func (r *Reader) find(gvr schema.GroupVersionResource) *registry.Resource {
 	if res := r.resources[gvr]; res != nil || r.custom == nil {
 		return res
@@ -50,7 +50,7 @@ func (r *Reader) storage(gvr schema.GroupVersionResource) (objects.Storage, erro
 	return res.Storage, nil
 }
 
-// Get returns an object as the cache has it, which may be a moment old; an object the cache does not know yet is looked for as of now.
+// Get returns an object from the cache, which may be slightly old. An object missing there is read consistently.
 func (r *Reader) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error) {
 	s, err := r.storage(gvr)
 	if err != nil {
@@ -66,7 +66,7 @@ func (r *Reader) Get(ctx context.Context, gvr schema.GroupVersionResource, names
 	return e.Object, nil
 }
 
-// List returns every object of the namespace ("": all) as the cache has them.
+// List returns the objects of the namespace ("": all) from the cache.
 func (r *Reader) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string) ([]runtime.Object, error) {
 	s, err := r.storage(gvr)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *Reader) List(ctx context.Context, gvr schema.GroupVersionResource, name
 	return out, err
 }
 
-// Select is List of the objects that match; a nil selector matches everything.
+// Select lists the objects that match; a nil selector matches everything.
 func (r *Reader) Select(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector,
 ) ([]runtime.Object, error) {
@@ -102,7 +102,7 @@ func (r *Reader) Select(
 	return out, nil
 }
 
-// Create stores a new object through the plugins, as the server's own.
+// Create stores a new object on behalf of the server, with admission.
 func (r *Reader) Create(ctx context.Context, gvr schema.GroupVersionResource, obj runtime.Object) error {
 	o, ok := obj.(kind.Object)
 	if !ok {
@@ -111,8 +111,8 @@ func (r *Reader) Create(ctx context.Context, gvr schema.GroupVersionResource, ob
 	return r.create(ctx, gvr, o)
 }
 
-// Amend changes an object past the pipeline: f gets its current state, which is shared, and returns the one to store (the same:
-// nothing is written). It is called again with a newer state when somebody else was faster.
+// Amend updates an object without the pipeline: f gets its current state, which is shared, and returns the new one; the same one means no
+// write. f is called again after a conflict.
 func (r *Reader) Amend(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, f func(current runtime.Object) (runtime.Object, error),
 ) error {
@@ -138,7 +138,7 @@ func (r *Reader) Amend(
 func (r *Reader) PodsOn(node string) []*corev1.Pod {
 	list, err := r.Select(context.Background(), podsGVR, "", nil, fields.OneTermEqualSelector("spec.nodeName", node))
 	if err != nil {
-		return nil // the cache is not filled: nothing is known to be bound
+		return nil // the cache is not filled yet
 	}
 	pods := make([]*corev1.Pod, 0, len(list))
 	for _, obj := range list {
@@ -151,7 +151,7 @@ func (r *Reader) PodsOn(node string) []*corev1.Pod {
 
 var podsGVR = corev1.SchemeGroupVersion.WithResource("pods")
 
-// listOptions turns client options into a query, for Source.
+// listOptions converts client options to a query, for Source.
 func listOptions(namespace string, opts metav1.ListOptions) (objects.ListQuery, error) {
 	q := objects.ListQuery{
 		Namespace: namespace, ResourceVersion: opts.ResourceVersion, Match: string(opts.ResourceVersionMatch), Limit: opts.Limit,

@@ -27,10 +27,10 @@ import (
 	"keelson/lib/h2"
 )
 
-// Run serves until ctx is done. It calls ready once the caches are filled, the bootstrap objects exist and requests are taken.
-// On the way out readiness fails first, then watches end, then requests under way are finished.
+// Run serves until ctx is done. It calls ready when the caches are filled, the bootstrap objects exist and requests are accepted. At
+// shutdown readiness fails first, then watches end, then running requests finish.
 func (s *Server) Run(ctx context.Context, ready func()) error {
-	// What serves requests outlives ctx until they are done.
+	// What running requests need outlives ctx until they are done.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	g, gctx := errgroup.WithContext(inner)
@@ -66,7 +66,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// serve runs the followers, bootstraps, and takes requests until ctx is done.
+// serve runs the followers, bootstraps, and accepts requests until ctx is done.
 func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func()) error {
 	s.followSystemObjects()
 	for _, f := range s.follow {
@@ -87,7 +87,7 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 	g.Go(func() error { return s.addresses.Run(inner, s.log) })
 	if err := s.bootstrap(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // being stopped is no failure
+			return nil // a stop is no error
 		}
 		return err
 	}
@@ -121,7 +121,7 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 	return s.shutdown(hs)
 }
 
-// listen takes connections until the server that it returns is shut down; failed then says what went wrong, or nil. Both are nil without a
+// listen accepts connections until the returned server is shut down; failed then receives the error, or nil. Both are nil without a
 // listener.
 func (s *Server) listen(inner context.Context, g *errgroup.Group) (hs *http.Server, failed chan error) {
 	if s.config.Listener == nil {
@@ -143,32 +143,32 @@ func (s *Server) listen(inner context.Context, g *errgroup.Group) (hs *http.Serv
 	return hs, failed
 }
 
-// beginStop fails readiness and ends watches.
+// beginStop makes readiness fail and ends watches.
 func (s *Server) beginStop() { s.stop.Do(func() { close(s.stopping) }) }
 
 func (s *Server) shutdown(hs *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.Grace)
 	defer cancel()
 	if err := hs.Shutdown(ctx); err != nil {
-		s.log.Warn("requests were cut off at shutdown", "error", err)
+		s.log.Warn("requests interrupted at shutdown", "error", err)
 		return hs.Close()
 	}
 	return nil
 }
 
-// mostStreams is how many requests a connection may have under way.
+// mostStreams limits the concurrent requests of a connection.
 const mostStreams = 1000
 
-// httpServer speaks HTTP/2 with as many streams per connection as an informer-heavy client needs, and HTTP/1.1 for upgrades.
+// httpServer serves HTTP/2 with enough streams per connection for a client with many informers, and HTTP/1.1 for upgrades.
 func (s *Server) httpServer(inner context.Context) *http.Server {
 	hs := &http.Server{
 		Handler:           s.root,
-		ReadHeaderTimeout: 10 * time.Second, // also for the TLS handshake
+		ReadHeaderTimeout: 10 * time.Second, // also limits the TLS handshake
 		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    256 << 10, // each of a connection's requests may take as much before anybody is known
+		MaxHeaderBytes:    256 << 10, // an unauthenticated client may use this much per request
 		BaseContext:       func(net.Listener) context.Context { return inner },
 		ConnContext:       connlimit.Context,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // handshakes of strangers
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // failed handshakes
 	}
 	if s.config.TLS == nil {
 		return hs
@@ -183,7 +183,7 @@ func (s *Server) httpServer(inner context.Context) *http.Server {
 	return hs
 }
 
-// startFollowing tells f of all there is, then of every change until inner ends.
+// startFollowing passes f all objects, then every change until inner ends.
 func (s *Server) startFollowing(inner context.Context, g *errgroup.Group, f Follower) error {
 	st := f.from
 	if st == nil {
@@ -216,9 +216,9 @@ func (s *Server) startFollowing(inner context.Context, g *errgroup.Group, f Foll
 	return nil
 }
 
-// relist brings known, and with it the follower, to the state of now.
+// relist updates known, and the follower, to the current state.
 func (f Follower) relist(ctx context.Context, st objects.Storage, known map[string]kind.Object) (string, error) {
-	// What the cache has will do, and an object that cannot be read keeps nobody from the others.
+	// resourceVersion=0 reads the cache and skips unreadable objects.
 	page, err := st.List(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything(), ResourceVersion: "0"})
 	if err != nil {
 		return "", fmt.Errorf("list %s: %w", f.Resource.Resource, err)
@@ -236,7 +236,7 @@ func (f Follower) relist(ctx context.Context, st objects.Storage, known map[stri
 	return objects.FormatRevision(page.Revision), nil
 }
 
-// watch follows changes after rv; lost tells that history is gone.
+// watch passes on changes after rv; lost means that the history is gone.
 func (f Follower) watch(ctx context.Context, st objects.Storage, known map[string]kind.Object, rv *string, seen *atomic.Int64) (lost bool, err error) {
 	w, err := st.Watch(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything(), ResourceVersion: *rv})
 	if err != nil {
@@ -258,13 +258,13 @@ func (f Follower) watch(ctx context.Context, st objects.Storage, known map[strin
 	return w.Err() != nil, nil
 }
 
-// followed is how far a follower has come.
+// followed is the progress of a follower.
 type followed struct {
 	storage objects.Storage
-	seen    atomic.Int64 // the revision of the last object that it was told of, or of its list
+	seen    atomic.Int64 // the revision of the last object, or list, that it received
 }
 
-// followersKnow waits until all followers have been told of what bootstrap wrote: the first request is judged by all rules.
+// followersKnow waits until all followers have received the bootstrap objects, so that all rules apply to the first request.
 func (s *Server) followersKnow(ctx, inner context.Context) error {
 	for _, f := range s.followed {
 		page, err := f.storage.List(inner, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything()})
@@ -276,13 +276,13 @@ func (s *Server) followersKnow(ctx, inner context.Context) error {
 			last = max(last, revisionOf(e.Object.GetResourceVersion()))
 		}
 		for f.seen.Load() < last && ctx.Err() == nil && inner.Err() == nil {
-			time.Sleep(100 * time.Microsecond) // a write is on its way from the cache to its watcher
+			time.Sleep(100 * time.Microsecond) // the write is between the cache and its watcher
 		}
 	}
 	return nil
 }
 
-// revisionOf reads a resourceVersion; 0: it is none.
+// revisionOf parses a resourceVersion; 0: invalid.
 func revisionOf(rv string) int64 {
 	n, err := strconv.ParseInt(rv, 10, 64)
 	if err != nil {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserver is the Kubernetes API over HTTP: it puts the registry's
-// resources, their storage, the handlers and the pipeline together, and serves
-// them on a listener and inside the process. cluster makes one and runs it. It
-// starts no agent and knows none.
+// Package apiserver is the Kubernetes API server: it assembles the registry's resources, their storage, the handlers and the pipeline, and
+// serves them on a listener and inside the process. cluster creates one and runs it. It never starts an agent and knows none.
 package apiserver
 
 import (
@@ -57,103 +55,103 @@ import (
 	"keelson/store"
 )
 
-// Config is all a server is made of.
+// Config holds the settings and dependencies of a server.
 type Config struct {
-	// Store keeps everything. The server does not close it.
+	// Store keeps all objects. The server does not close it.
 	Store store.Store
-	// Listener is where HTTPS is served; nil: inside the process only. The server closes it.
+	// Listener serves HTTPS; nil: only in-process clients. The server closes it.
 	Listener net.Listener
-	// Connections bound how many clients' connections are open at once (default 20,000), Streams how many requests that take a connection
-	// to somewhere else are under way (default 1,000).
+	// Connections limits the open client connections (default 20,000), Streams the running requests that are proxied to another server
+	// (default 1,000).
 	Connections, Streams int
-	// TLS holds the server's certificate and the authorities of clients. nil: plain HTTP, for tests.
+	// TLS holds the server's certificate and the client CAs. nil: plain HTTP, for tests.
 	TLS *tls.Config
-	// StandardHTTP2 has net/http's own server speak HTTP/2, and not lib/h2.
+	// StandardHTTP2 uses HTTP/2 of net/http, not of lib/h2.
 	StandardHTTP2 bool
-	// Parts builds what needs to read objects. It is called once, by New.
+	// Parts builds the components that read objects. New calls it once.
 	Parts func(*Reader) (Parts, error)
-	// Follow lists who is told of changes to a resource, before the server is ready and from then on (RBAC keeps its rules so).
+	// Follow lists the followers of resources; they have the current state before the server is ready (RBAC rules, for example).
 	Follow []Follower
-	// Bootstrap are objects that must exist: created when missing, and cluster roles and bindings brought up to date.
+	// Bootstrap are objects that must exist: missing ones are created, cluster roles and bindings updated.
 	Bootstrap []runtime.Object
-	// Withdrawn are grants of earlier versions: their subjects are taken from the bindings of those names.
+	// Withdrawn are bindings of earlier versions: their subjects are removed from the bindings with these names.
 	Withdrawn []*rbacv1.ClusterRoleBinding
-	// Kubelet holds the client certificate for nodes' own servers and the authority of theirs; nil: kubelets cannot be reached.
+	// Kubelet holds the client certificate for kubelets and the CA of their certificates; nil: kubelets cannot be called.
 	Kubelet *tls.Config
-	// Outbound says which addresses are the server's own, beside its Listener and the address of the service "kubernetes".
+	// Outbound has the server's own addresses, in addition to its Listener and the address of the Service "kubernetes".
 	Outbound outbound.Config
-	// Extra are further paths, below /keelson/ or wherever; a path that ends in "/" takes all below it.
+	// Extra are further paths, below /keelson/ or elsewhere; a path that ends in "/" matches all paths below it.
 	Extra map[string]http.Handler
-	// ServiceCIDRs are where cluster IPs come from, one range or one of each IP family, that of the default one first; default
-	// 10.96.0.0/16. NodePorts are where node ports come from; zero: servicealloc.DefaultPorts.
+	// ServiceCIDRs are the service CIDRs, one or one per IP family, that of the default one first; default 10.96.0.0/16. NodePorts is the
+	// node port range; zero: servicealloc.DefaultPorts.
 	ServiceCIDRs []netip.Prefix
 	NodePorts    servicealloc.PortRange
-	// Advertise is the address other machines reach the server at; it becomes the endpoint of the service "kubernetes". Empty: the
-	// listener's, and none without a listener.
+	// Advertise is the server's address for other machines, the endpoint of the Service "kubernetes". Empty: the listener's, none without a
+	// listener.
 	Advertise string
-	// Shared tells that other servers may run on Store: each renews a key there, so that the endpoints of the service "kubernetes" are those
-	// that live.
+	// Shared means that other servers may use Store: each renews a key in it, and the endpoints of the Service "kubernetes" are the running
+	// servers.
 	Shared bool
-	// Here are the components that live as long as this server, by the leases of their leaders elsewhere.
+	// Here are the components that live as long as this server, by the names of their leader election leases.
 	Here map[string]bool
-	// FrontProxy is the client certificate that vouches for users to aggregated servers; nil: none is shown.
+	// FrontProxy is the client certificate for aggregated servers; nil: none.
 	FrontProxy *tls.Certificate
-	// Checks judge custom resources that their schemas find right, beside those.
+	// Checks validate custom resources in addition to their schemas.
 	Checks map[schema.GroupVersionResource]crd.Check
-	// Gates are those of Kubernetes' feature gates that are on.
+	// Gates are the enabled feature gates.
 	Gates gates.On
-	// Version is what /version says.
+	// Version is the response of /version.
 	Version apiversion.Info
-	// Flags are what /flagz says; nil: there is none.
+	// Flags is the content of /flagz; nil: not served.
 	Flags func() map[string]string
-	// Grace bounds how long requests in flight may take after shutdown began; default 10 s.
+	// Grace limits running requests after a shutdown has begun; default 10 s.
 	Grace time.Duration
-	// Audit records requests, Tracing makes spans of them; nil: neither. The server runs them.
+	// Audit records requests, Tracing exports spans; both may be nil. The server runs them.
 	Audit   *audit.Auditor
 	Tracing *pipeline.Tracing
-	// SlowWatch is how long a write of a watch to its client may take before the client is cut off; default a minute.
+	// SlowWatch is the time-out of a write to a watch client; default a minute.
 	SlowWatch time.Duration
-	// Collectors are further metrics that /metrics shows.
+	// Collectors are further metrics for /metrics.
 	Collectors []prometheus.Collector
-	// Seats bound how many requests are served at once, shared out by priority and fairness; default 600.
+	// Seats limits the concurrent requests under priority and fairness; default 600.
 	Seats int
-	// Decision returns what is remembered of the scheduler's last attempt for a pod; nil: nothing is. The server fills in the metadata.
+	// Decision returns the stored scheduling decision of a pod; nil: none are stored. The server sets the metadata.
 	Decision func(pod types.UID) *decisions.PodDecision
 	Marks    *mark.Recorder
 	Log      *slog.Logger
 }
 
-// Parts are what judges requests.
+// Parts are the components that authenticate, authorize and admit requests.
 type Parts struct {
 	Authenticators []auth.Authenticator
 	Authorizer     auth.Authorizer
 	Admission      *admission.Chain
 	// Metrics are served at /metrics beside the server's own.
 	Metrics []prometheus.Collector
-	// Tokens issues and checks service-account tokens; nil: none.
+	// Tokens issues and verifies service-account tokens; nil: none.
 	Tokens handlers.Tokens
 	// Rules lists a user's rules for SelfSubjectRulesReview; may be nil.
 	Rules handlers.Rules
-	// Follow is like Config.Follow, for what the parts themselves must know.
+	// Follow is like Config.Follow, for the parts themselves.
 	Follow []Follower
-	// Extra are further paths, as those of Config.
+	// Extra are further paths, like Config.Extra.
 	Extra map[string]http.Handler
-	// Guards judge writes of a resource by who makes them, beside admission (RBAC's privilege escalation).
+	// Guards check writes of a resource by their user, in addition to admission (RBAC's privilege escalation).
 	Guards map[schema.GroupResource]Guard
 }
 
 // Guard is registry.Resource.Guard.
 type Guard = func(ctx context.Context, u *auth.User, namespace string, obj, old runtime.Object) error
 
-// Follower is told of every object of a resource: Set for what is there and what changes, Remove for what goes.
+// Follower receives every object of a resource: Set for existing and changed ones, Remove for deleted ones.
 type Follower struct {
 	Resource schema.GroupVersionResource
 	Set      func(runtime.Object)
 	Remove   func(runtime.Object)
-	from     objects.Storage // of what is stored and no resource of the API; nil: the resource's
+	from     objects.Storage // for stored objects that are no resource of the API; nil: the resource's storage
 }
 
-// Server is an API server. New makes one, Run runs it.
+// Server is an API server. New creates it, Run runs it.
 type Server struct {
 	config    Config
 	log       *slog.Logger
@@ -161,13 +159,13 @@ type Server struct {
 	reader    *Reader
 	resources []*registry.Resource
 	handler   *handlers.Handler
-	// definitions serve custom resources; documents tell what is served.
+	// definitions serve custom resources; documents are the discovery documents.
 	definitions      *crd.Definitions
 	services         *aggregate.Services
 	flowSchemaStatus *flowSchemaStatus
 	documents        *discovery.Documents
 	schemas          *openapi.Documents
-	publishing       sync.Mutex // one republish at a time, so that the last word stays
+	publishing       sync.Mutex // serializes republish, so that the last state is published
 	authorizer       auth.Authorizer
 	metrics          *pipeline.Metrics
 	listener         *connlimit.Listener // nil without Config.Listener
@@ -176,17 +174,17 @@ type Server struct {
 	addresses        *servicealloc.Allocator
 	usage            *usage.Collector
 	tunnels          *tunnels.Tunnels
-	peers            *peers                        // one goroutine at a time: bootstrap, then keepEndpoints or keepSystemObjects, then leave
-	missing          *keyed.Loop[systemObjectsKey] // asked when one of the server's own objects has gone
+	peers            *peers                        // used by one goroutine at a time: bootstrap, then keepEndpoints or keepSystemObjects, then leave
+	missing          *keyed.Loop[systemObjectsKey] // woken when one of the server's own objects was deleted
 	root             http.Handler
 
-	stopping chan struct{} // closed when shutdown begins
+	stopping chan struct{} // closed when a shutdown begins
 	stop     sync.Once
 	watches  sync.WaitGroup // in-process watches
 	ready    atomic.Bool
 }
 
-// self is who the server is when it writes objects of its own.
+// self is the user of the server's own writes.
 var self = &auth.User{Name: "system:apiserver", Groups: []string{auth.Masters, auth.Authenticated}, How: auth.InProcess}
 
 // New assembles a server from c. Nothing runs yet.
@@ -245,7 +243,7 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// pipeline is the way of a request: through the filters, then to another server, to the resources or to the other paths.
+// pipeline is the path of a request: through the filters, then to an aggregated server, to the resources or to the other paths.
 func (s *Server) pipeline(parts *Parts, fair *fairness.Controller, paths http.Handler) http.Handler {
 	c := &s.config
 	return pipeline.New(pipeline.Config{
@@ -254,7 +252,7 @@ func (s *Server) pipeline(parts *Parts, fair *fairness.Controller, paths http.Ha
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := pipeline.From(r.Context())
 		if other := s.services.Handler(schema.GroupVersion{Group: rq.Group, Version: rq.Version}, r.URL.Path); other != nil {
-			rq.Begun() // the other server bounds its watches itself
+			rq.Begun() // the other server limits its watches itself
 			other.ServeHTTP(w, r)
 			return
 		}
@@ -266,7 +264,7 @@ func (s *Server) pipeline(parts *Parts, fair *fairness.Controller, paths http.Ha
 	}))
 }
 
-// openResources makes a Resource of every row; views share the storage of the row they show.
+// openResources creates the Resource of every row; views share the storage of the row that they convert.
 func (s *Server) openResources(rows []registry.Row) {
 	s.storage = newStorage(s.config.Store, s.log)
 	s.usage = usage.New(func(ctx context.Context, node string) (*http.Response, error) {
@@ -299,7 +297,7 @@ func (s *Server) openResources(rows []registry.Row) {
 	}
 }
 
-// computed is the storage of a row that says so: componentstatuses, poddecisions and those of metrics.k8s.io.
+// computed is the storage of computed rows: componentstatuses, poddecisions and metrics.k8s.io.
 func (s *Server) computed(gvr schema.GroupVersionResource) objects.Storage {
 	switch gvr.Resource {
 	case "componentstatuses":
@@ -312,7 +310,7 @@ func (s *Server) computed(gvr schema.GroupVersionResource) objects.Storage {
 	return registry.Computed(usage.Pods{Reader: s.reader, Collector: s.usage})
 }
 
-// define puts custom resources to work.
+// define sets up custom resources.
 func (s *Server) define() {
 	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	row := s.reader.resources[gvr]
@@ -333,7 +331,7 @@ func (s *Server) define() {
 	s.follow = append(s.follow, Follower{Resource: gvr, Set: s.definitions.Set, Remove: s.definitions.Remove})
 }
 
-// aggregate lets other servers answer for parts of the API.
+// aggregate sets up the aggregation layer.
 func (s *Server) aggregate() {
 	gvr := apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
 	row := s.reader.resources[gvr]
@@ -355,7 +353,7 @@ func (s *Server) aggregate() {
 		Follower{Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Set: look, Remove: look})
 }
 
-// serviceOf is the service that a service or an endpoint slice is about.
+// serviceOf is the name of a Service, or of the Service of an EndpointSlice.
 func serviceOf(obj kind.Object) string {
 	if _, ok := obj.(*discoveryv1.EndpointSlice); ok {
 		return obj.GetLabels()[discoveryv1.LabelServiceName]
@@ -363,12 +361,12 @@ func serviceOf(obj kind.Object) string {
 	return obj.GetName()
 }
 
-// As returns the server as u sees it, for clients inside the process: every request passes the whole pipeline.
+// As returns the server's handler for an in-process client that works as u; every request passes the whole pipeline.
 func (s *Server) As(u *auth.User) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.root.ServeHTTP(w, r.WithContext(auth.WithUser(r.Context(), u)))
 	})
 }
 
-// Reader reads the server's objects past the pipeline.
+// Reader returns a reader of the server's objects without the pipeline.
 func (s *Server) Reader() *Reader { return s.reader }

@@ -23,21 +23,21 @@ import (
 	"keelson/auth"
 )
 
-// Source hands the cache's own objects to one user of this process, without encoding them. It asks the authorizer as a request
-// would. It satisfies client.Source.
+// Source passes the cache's objects to an in-process client without encoding them. It calls the authorizer like a request. It implements
+// client.Source.
 type Source struct {
 	server *Server
 	user   *auth.User
 }
 
-// Source returns u's view of the cached objects.
+// Source returns the cached objects as seen by u.
 func (s *Server) Source(u *auth.User) *Source { return &Source{server: s, user: u} }
 
 func (s *Source) allowed(ctx context.Context, verb string, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) error {
 	a := &auth.Attributes{
 		User: s.user, Verb: verb, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Namespace: namespace, ResourceRequest: true,
 	}
-	// What the authorizer may go by, as the pipeline reads it from a request; a selector that cannot be read is refused later.
+	// As in the pipeline, the authorizer sees the selectors; an invalid one is rejected later.
 	if sel, err := fields.ParseSelector(opts.FieldSelector); err == nil {
 		a.FieldSelector = sel.Requirements()
 		a.Name, _ = sel.RequiresExactMatch("metadata.name")
@@ -55,7 +55,7 @@ func (s *Source) allowed(ctx context.Context, verb string, gvr schema.GroupVersi
 	return pipeline.Forbidden(a, d.Reason)
 }
 
-// List returns the matching objects and the revision they were read at.
+// List returns the matching objects and their revision.
 func (s *Source) List(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
 ) ([]runtime.Object, string, error) {
@@ -86,7 +86,7 @@ func (s *Source) query(gvr schema.GroupVersionResource, namespace string, opts m
 	return res.Storage, q, nil
 }
 
-// Watch delivers changes until Stop, the end of ctx or of the server, an Error event, or until opts.TimeoutSeconds (0: for ever) are over.
+// Watch delivers changes until Stop, the end of ctx or of the server, an Error event, or the time-out opts.TimeoutSeconds (0: none).
 func (s *Source) Watch(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
 ) (watch.Interface, error) {
@@ -114,7 +114,7 @@ func (s *Source) Watch(
 	return w, nil
 }
 
-// sourceWatch passes events on as client-go wants them.
+// sourceWatch converts events for client-go.
 type sourceWatch struct {
 	out        chan watch.Event
 	cancel     context.CancelFunc
@@ -125,7 +125,7 @@ type sourceWatch struct {
 // ResultChan is closed at the end of the watch.
 func (w *sourceWatch) ResultChan() <-chan watch.Event { return w.out }
 
-// Stop ends the watch; safe to call twice.
+// Stop ends the watch; it may be called twice.
 func (w *sourceWatch) Stop() { w.once.Do(w.cancel) }
 
 func (w *sourceWatch) run(ctx context.Context, events objects.Watch, stopping <-chan struct{}) {

@@ -17,14 +17,14 @@ import (
 	"keelson/store"
 )
 
-// storage is the watch cache over the store, with a part for every row.
+// storage is the watch cache over the store, with one resource per row.
 type storage struct{ cache *watchcache.Cache }
 
 func newStorage(st store.Store, log *slog.Logger) *storage {
 	return &storage{watchcache.New(watchcache.Config{Store: st, Log: log})}
 }
 
-// open makes the storage of a row.
+// open creates the storage of a row.
 func (s *storage) open(row registry.Row) objects.Storage {
 	k := row.Kind
 	c := objects.Config{
@@ -37,7 +37,7 @@ func (s *storage) open(row registry.Row) objects.Storage {
 
 func (s *storage) run(ctx context.Context, ready func()) error { return s.cache.Run(ctx, ready) }
 
-// builtin are the built-in resources by the prefix of their keys.
+// builtin maps key prefixes to built-in resources.
 var builtin = sync.OnceValue(func() map[string]schema.GroupResource {
 	out := map[string]schema.GroupResource{portRecords.Prefix: portRecords.Resource}
 	for _, row := range registry.Table(gates.All()) {
@@ -49,8 +49,8 @@ var builtin = sync.OnceValue(func() map[string]schema.GroupResource {
 	return out
 })
 
-// ResourceOf tells which resource a key of the store belongs to: a built-in one by its prefix, else a custom one, whose keys begin with
-// group and resource.
+// ResourceOf returns the resource of a store key: a built-in one by its prefix, else a custom one, whose keys begin with group and
+// resource.
 func ResourceOf(key string) schema.GroupResource {
 	one, rest, _ := strings.Cut(strings.TrimPrefix(key, objects.Root), "/")
 	two, _, _ := strings.Cut(rest, "/")

@@ -18,11 +18,11 @@ import (
 	"keelson/lib/keyed"
 )
 
-// systemObjectsRetry is the pause after an object of the server's own could not be made again.
+// systemObjectsRetry is the pause after a failed creation of a system object.
 const systemObjectsRetry = 10 * time.Second
 
-// systemObjects are those that are made again when they are deleted, as Kubernetes does: the service "kubernetes" with what belongs to it,
-// and flow schemas and priority levels. Roles, for instance, stay deleted until the next start.
+// systemObjects are the objects that are created again after a deletion, as in Kubernetes: the Service "kubernetes" with its endpoints, and
+// FlowSchemas and PriorityLevelConfigurations. Roles, for example, are only created again at the next start.
 func (s *Server) systemObjects() ([]runtime.Object, error) {
 	out, err := s.ownService()
 	for _, obj := range s.config.Bootstrap {
@@ -34,11 +34,11 @@ func (s *Server) systemObjects() ([]runtime.Object, error) {
 	return out, err
 }
 
-// followSystemObjects has the followers tell when one of the server's own objects goes.
+// followSystemObjects adds followers that react to the deletion of a system object.
 func (s *Server) followSystemObjects() {
 	list, err := s.systemObjects()
 	if err != nil {
-		return // bootstrap says so
+		return // bootstrap returns the error
 	}
 	if at, err := s.ownEndpoint(); err == nil && at.IsValid() {
 		list = append(list, endpointsOf([]netip.AddrPort{at})...)
@@ -80,10 +80,10 @@ func (s *Server) followSystemObjects() {
 	}
 }
 
-// systemObjectsKey is the one key of the loop that keeps the server's own objects: they are looked at together.
+// systemObjectsKey is the only key of the loop: one pass handles all system objects.
 type systemObjectsKey struct{}
 
-// keepSystemObjects is the loop that makes the server's own objects again when they have gone.
+// keepSystemObjects is the loop that creates deleted system objects again.
 func (s *Server) keepSystemObjects() *keyed.Loop[systemObjectsKey] {
 	return keyed.New(keyed.Config[systemObjectsKey]{
 		Pause: systemObjectsRetry,
@@ -101,7 +101,7 @@ func (s *Server) keepSystemObjects() *keyed.Loop[systemObjectsKey] {
 			return 0, err
 		},
 		Failed: func(_ systemObjectsKey, err error) {
-			s.log.Warn("objects of the server's own are not made again", "error", err)
+			s.log.Warn("create deleted system objects", "error", err)
 		},
 	})
 }

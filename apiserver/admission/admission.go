@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission is the chain of plugins between decoding and storing a write.
-// handlers calls the chain; each plugin is a file of this package. Plugins read
-// through the narrow interfaces they declare, never through the network.
+// Package admission is the chain of admission plugins between decoding and storing a write. handlers calls the chain; the simple plugins
+// are files of this package, the others are in packages below. Plugins read objects through the interfaces that they declare. Only webhook
+// plugins call other servers.
 package admission
 
 import (
@@ -29,7 +29,7 @@ const (
 	Connect Operation = "CONNECT"
 )
 
-// Request is what a plugin sees. Object is nil for Delete, OldObject nil for Create. OldObject is shared and never modified (P4).
+// Request is the input of a plugin. Object is nil for Delete, OldObject nil for Create. OldObject is shared and never modified (P4).
 type Request struct {
 	Operation   Operation
 	Resource    schema.GroupVersionResource
@@ -43,27 +43,27 @@ type Request struct {
 	Options runtime.Object
 	User    *auth.User
 	DryRun  bool
-	// Warn adds a warning header to the answer; never nil.
+	// Warn adds a warning header to the response; never nil.
 	Warn func(text string)
-	// Spec describes the object's kind; nil where the object is not the resource's own (a Binding, a Scale, a connection's options).
+	// Spec describes the object's kind; nil if the object is not of the resource's kind (a Binding, a Scale, connect options).
 	Spec *kind.Kind
-	// Again is set in the second round of the mutating plugins, which follows when a plugin asked for it by calling Reinvoke.
+	// Again is set in the second round of the mutating plugins, which a plugin requests with Reinvoke.
 	Again bool
-	// Annotate adds to the request's audit event; nil: nobody keeps one.
+	// Annotate adds an annotation to the request's audit event; nil: the request is not recorded.
 	Annotate func(key, value string)
-	// Bodies tells that the event holds objects, not only what was asked about which.
+	// Bodies: the audit event contains objects, not only metadata.
 	Bodies bool
 
 	settle    []func(Outcome)
-	running   string // the plugin that Admit is called of
+	running   string // the plugin whose Admit runs
 	changes   []mark.Change
 	reinvoke  bool
 	notes     map[string]any
 	namespace *corev1.Namespace
 }
 
-// NamespaceObject is the namespace that the request is about or happens in, read once for all plugins; nil for a cluster-scoped
-// kind. It is shared and never modified (P4). A namespace that is not there is a 404 *apierrors.StatusError.
+// NamespaceObject is the namespace of the request, read once for all plugins; nil for a cluster-scoped kind. It is shared and never
+// modified (P4). A missing namespace is a 404 *apierrors.StatusError.
 func (r *Request) NamespaceObject(ctx context.Context, reader Reader) (*corev1.Namespace, error) {
 	if r.Namespace == "" || r.namespace != nil {
 		return r.namespace, nil
@@ -76,11 +76,11 @@ func (r *Request) NamespaceObject(ctx context.Context, reader Reader) (*corev1.N
 	return ns, nil
 }
 
-// Changed notes that the plugin that runs changed a field of the object, for the story of the request. A field is named as users write it:
+// Changed records that the running plugin changed a field of the object, for the timeline. Fields are named as users write them:
 // "spec.tolerations", "spec.containers[*].resources".
 func (r *Request) Changed(fields ...string) { r.ChangedBy(r.running, fields...) }
 
-// ChangedBy is Changed where the plugin acts for others: a webhook, a policy.
+// ChangedBy is Changed for a plugin that acts for a webhook or a policy.
 func (r *Request) ChangedBy(who string, fields ...string) {
 	for _, f := range fields {
 		c := mark.Change{By: who, Field: f}
@@ -96,26 +96,27 @@ func (r *Request) ChangedBy(who string, fields ...string) {
 	}
 }
 
-// maxChanges bounds what is told of one request, whose patches a webhook writes.
+// maxChanges limits the recorded changes per request, because webhooks determine their number.
 const maxChanges = 64
 
-// Changes is what plugins said to Changed, in order.
+// Changes are the recorded changes in order.
 func (r *Request) Changes() []mark.Change { return r.changes }
 
-// Outcome is what became of a write that the plugins accepted.
+// Outcome is the result of a write that the plugins accepted.
 type Outcome int
 
-// The outcomes. Unknown is that of a write which failed after the store had it: it may be stored yet.
+// The outcomes. Unknown means that the write failed in or after the store: the object may be stored.
 const (
 	NotStored Outcome = iota
 	Stored
 	Unknown
 )
 
-// OnSettle has f called once, at the end of the request: a plugin that took something for the object gives it back if it is NotStored.
+// OnSettle registers f to be called once at the end of the request, so that a plugin can release what it reserved if the outcome is
+// NotStored.
 func (r *Request) OnSettle(f func(Outcome)) { r.settle = append(r.settle, f) }
 
-// Settle tells the plugins the outcome. The handler calls it after Check, whatever became of the request.
+// Settle calls the functions of OnSettle. The handler calls it after Check, whatever the result of the request.
 func (r *Request) Settle(o Outcome) {
 	for _, f := range r.settle {
 		f(o)
@@ -123,7 +124,7 @@ func (r *Request) Settle(o Outcome) {
 	r.settle = nil
 }
 
-// Settler is Settle where a plugin waits for it, else a function that does nothing.
+// Settler is Settle if a plugin has registered a function, else a function that does nothing.
 func (r *Request) Settler() func(Outcome) {
 	if len(r.settle) == 0 {
 		return noSettling
@@ -133,10 +134,10 @@ func (r *Request) Settler() func(Outcome) {
 
 func noSettling(Outcome) {}
 
-// Reinvoke asks for a second round of the mutating plugins, because one that ran before may want to see what changed.
+// Reinvoke requests a second round of the mutating plugins, because an earlier plugin may need to see the changes.
 func (r *Request) Reinvoke() { r.reinvoke = true }
 
-// Keep remembers v under a plugin's name for the second round; Kept returns it, or nil.
+// Keep stores v under a plugin's name for the second round; Kept returns it, or nil.
 func (r *Request) Keep(plugin string, v any) {
 	if r.notes == nil {
 		r.notes = map[string]any{}
@@ -144,10 +145,10 @@ func (r *Request) Keep(plugin string, v any) {
 	r.notes[plugin] = v
 }
 
-// Kept is what Keep remembered.
+// Kept returns what Keep stored.
 func (r *Request) Kept(plugin string) any { return r.notes[plugin] }
 
-// Note annotates the request's audit event, if there is one.
+// Note adds an annotation to the request's audit event, if there is one.
 func (r *Request) Note(key, value string) {
 	if r.Annotate != nil {
 		r.Annotate(key, value)
@@ -157,13 +158,13 @@ func (r *Request) Note(key, value string) {
 // Plugin is one admission plugin; it implements Mutator, Validator or both.
 type Plugin interface{ Name() string }
 
-// Mutator may change Request.Object. An error is a *apierrors.StatusError (403 or 422) where a client caused it.
+// Mutator may modify Request.Object. An error caused by the client is a *apierrors.StatusError (403 or 422).
 type Mutator interface {
 	Plugin
 	Admit(ctx context.Context, r *Request) error
 }
 
-// Validator accepts or refuses; it changes nothing.
+// Validator accepts or rejects a request and modifies nothing.
 type Validator interface {
 	Plugin
 	Validate(ctx context.Context, r *Request) error

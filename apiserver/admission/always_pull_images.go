@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// AlwaysPullImages has every container's image pulled anew, so that nobody runs an image that another could pull and they could not.
-// Off by default.
+// AlwaysPullImages sets the pull policy Always, so that a pod cannot use an image that only another pod's credentials could pull. Off by
+// default.
 type AlwaysPullImages struct{}
 
 // Name is the plugin's name.

@@ -15,7 +15,7 @@ import (
 	"keelson/auth"
 )
 
-// permitted tells whether the user may do verb for a signer, by its name or by its domain as a whole.
+// permitted reports whether the user may do verb for a signer, by its name or by its whole domain.
 func permitted(ctx context.Context, a auth.Authorizer, u *auth.User, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, domain + "/*"} {
@@ -29,7 +29,7 @@ func permitted(ctx context.Context, a auth.Authorizer, u *auth.User, verb, signe
 	return false
 }
 
-// request returns the CSR of an update of a subresource, and its state before.
+// request returns the CSR in an update of a subresource, and the old one.
 func request(r *Request, sub string) (csr, old *certificatesv1.CertificateSigningRequest) {
 	if r.Operation != Update || r.Subresource != sub {
 		return nil, nil
@@ -42,13 +42,13 @@ func request(r *Request, sub string) (csr, old *certificatesv1.CertificateSignin
 	return csr, old
 }
 
-// CertificateApproval lets only those approve who may approve for the request's signer.
+// CertificateApproval requires the right to approve for the request's signer.
 type CertificateApproval struct{ Authorizer auth.Authorizer }
 
 // Name is the plugin's name.
 func (CertificateApproval) Name() string { return "CertificateApproval" }
 
-// Validate judges writes of the approval.
+// Validate checks writes of the approval.
 func (p CertificateApproval) Validate(ctx context.Context, r *Request) error {
 	csr, old := request(r, "approval")
 	if csr == nil {
@@ -60,13 +60,13 @@ func (p CertificateApproval) Validate(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// CertificateSigning lets only those sign who may sign for the request's signer.
+// CertificateSigning requires the right to sign for the request's signer.
 type CertificateSigning struct{ Authorizer auth.Authorizer }
 
 // Name is the plugin's name.
 func (CertificateSigning) Name() string { return "CertificateSigning" }
 
-// Validate judges writes of the status that bring a certificate, or say that there will be none.
+// Validate checks writes of the status that set a certificate or the condition Failed.
 func (p CertificateSigning) Validate(ctx context.Context, r *Request) error {
 	csr, old := request(r, "status")
 	if csr == nil || slices.Equal(csr.Status.Certificate, old.Status.Certificate) &&
@@ -79,13 +79,13 @@ func (p CertificateSigning) Validate(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// CertificateSubjectRestriction keeps requests for client certificates out that would make their owner a master of the cluster.
+// CertificateSubjectRestriction rejects requests for client certificates with the group system:masters.
 type CertificateSubjectRestriction struct{}
 
 // Name is the plugin's name.
 func (CertificateSubjectRestriction) Name() string { return "CertificateSubjectRestriction" }
 
-// Validate judges new requests.
+// Validate checks new requests.
 func (CertificateSubjectRestriction) Validate(_ context.Context, r *Request) error {
 	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || r.Operation != Create || r.Subresource != "" || csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
@@ -105,13 +105,13 @@ func (CertificateSubjectRestriction) Validate(_ context.Context, r *Request) err
 	return nil
 }
 
-// ClusterTrustBundleAttest lets only those write a signer's trust bundles who may attest for it.
+// ClusterTrustBundleAttest requires the right to attest for a signer to write its trust bundles.
 type ClusterTrustBundleAttest struct{ Authorizer auth.Authorizer }
 
 // Name is the plugin's name.
 func (ClusterTrustBundleAttest) Name() string { return "ClusterTrustBundleAttest" }
 
-// Validate judges bundles that belong to a signer.
+// Validate checks bundles that belong to a signer.
 func (p ClusterTrustBundleAttest) Validate(ctx context.Context, r *Request) error {
 	if r.Operation != Create && r.Operation != Update || r.Subresource != "" {
 		return nil

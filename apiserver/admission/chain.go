@@ -11,19 +11,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Chain is the ordered list of plugins. Mutate runs all mutators, then the handler defaults and validates, then Check runs all validators.
+// Chain is the ordered list of plugins. Mutate runs all mutators; then the handler defaults and validates; then Check runs all validators.
 type Chain struct {
 	plugins []Plugin
 	metrics *Metrics
 	times   []times // of each plugin
 }
 
-// NewChain returns a chain that tells metrics, which may be nil, how long its plugins take.
+// NewChain returns a chain that records the durations of its plugins in metrics, which may be nil.
 func NewChain(metrics *Metrics, plugins ...Plugin) *Chain {
 	return &Chain{plugins: plugins, metrics: metrics, times: make([]times, len(plugins)+1)}
 }
 
-// Plugins are the plugins in order. They are not to be changed.
+// Plugins are the plugins in order. The slice must not be modified.
 func (c *Chain) Plugins() []Plugin {
 	if c == nil {
 		return nil
@@ -31,8 +31,8 @@ func (c *Chain) Plugins() []Plugin {
 	return c.plugins
 }
 
-// Mutate runs the mutators in order and stops at the first error; twice, if one of them asked for it. ran is told each plugin's name
-// as it is done; may be nil. Request.Changes tells what they changed.
+// Mutate runs the mutators in order and stops at the first error; it runs a second round if one requested it. ran, which may be nil, is
+// called with each plugin's name. Request.Changes has what they changed.
 func (c *Chain) Mutate(ctx context.Context, r *Request, ran func(name string)) error {
 	w := c.watch(admit, r.Operation)
 	err := c.mutate(ctx, r, &w, ran)
@@ -92,10 +92,10 @@ const (
 
 var operations = []Operation{Create, Update, Delete, Connect}
 
-// times are the observers of one plugin by step, operation and whether the request was rejected; made when first needed.
+// times are the observers of one plugin by step, operation and rejection; created on first use.
 type times [steps][4][2]atomic.Pointer[prometheus.Observer]
 
-// stopwatch measures the plugins of one step of one request: each from where the one before it ended. Without a chain it measures nothing.
+// stopwatch measures the plugins of one step of a request: each from the end of the one before. Without a chain it measures nothing.
 type stopwatch struct {
 	chain       *Chain
 	step, op    int
@@ -125,7 +125,7 @@ func (w *stopwatch) lap(plugin int, err error) {
 	w.last = now
 }
 
-// end notes the whole step.
+// end records the whole step.
 func (w *stopwatch) end(err error) {
 	if w.chain != nil {
 		w.observer(len(w.chain.plugins), err).Observe(time.Since(w.begin).Seconds())

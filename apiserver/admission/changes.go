@@ -14,16 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Bounds of what ChangedFields tells, whose names a webhook chooses.
+// Limits of ChangedFields, because webhooks choose the names.
 const (
 	mostFields   = 12
 	longestField = 160
 )
 
-// ChangedFields names the fields in which two objects of one type differ, sorted: "metadata.labels[team]", "spec.containers[app].image".
-// A list whose elements have no names is one field, and so is an element that is there once only. Where more than mostFields differ,
-// it names what holds them, in as many levels as there is room for, and at least two. It is for plugins that cannot know: those that
-// apply what others wrote.
+// ChangedFields lists the fields in which two objects of one type differ, sorted: "metadata.labels[team]", "spec.containers[app].image". A
+// list with unnamed elements is one field, and so is an element that only one object has. If more than mostFields differ, it lists their
+// parents, with as many levels as possible, but at least two. It is for plugins that apply foreign patches.
 func ChangedFields(before, after runtime.Object) []string {
 	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(before)
 	if err != nil {
@@ -40,10 +39,10 @@ func ChangedFields(before, after runtime.Object) []string {
 	return fields
 }
 
-// deepest is how many levels are tried first where there are too many fields.
+// deepest is the number of levels tried first if there are too many fields.
 const deepest = 8
 
-// changedFields names what differs in that many levels.
+// changedFields lists the differences down to that many levels.
 func changedFields(was, is map[string]any, levels int) []string {
 	d := &difference{levels: levels}
 	d.ofMaps("", "", was, is, 0)
@@ -53,13 +52,13 @@ func changedFields(was, is map[string]any, levels int) []string {
 	return slices.Compact(d.fields)
 }
 
-// difference collects the paths of fields that differ.
+// difference collects the paths of different fields.
 type difference struct {
 	levels int
 	fields []string
 }
 
-// of compares the values at a path, whose last part is the field name.
+// of compares the values at a path; name is the last part of the path.
 func (d *difference) of(path, name string, was, is any, level int) {
 	a, mapA := was.(map[string]any)
 	b, mapB := is.(map[string]any)
@@ -103,17 +102,17 @@ func (d *difference) ofElements(path string, was, is map[string]any, level int) 
 }
 
 var (
-	// keyed are the fields that hold maps with keys of the user's.
+	// keyed are the fields that are maps with arbitrary keys.
 	keyed = map[string]bool{
 		"labels": true, "annotations": true, "matchLabels": true, "nodeSelector": true, "limits": true, "requests": true, "capacity": true,
 		"overhead": true, "data": true, "stringData": true, "binaryData": true, "parameters": true,
 	}
-	// names are the fields by which elements of lists are known, in Kubernetes' merge keys.
+	// names are the fields that identify list elements, from Kubernetes' merge keys.
 	names     = []string{"name", "key", "mountPath", "uid", "topologyKey", "type"}
 	fieldName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*$`)
 )
 
-// bracket writes a key; one with signs that a terminal might obey is quoted.
+// bracket formats a key; a key with control characters is quoted.
 func bracket(key string) string {
 	if quoted := strconv.Quote(key); quoted != `"`+key+`"` {
 		key = quoted
@@ -121,7 +120,7 @@ func bracket(key string) string {
 	return "[" + key + "]"
 }
 
-// elementsByName are the elements of a list by their names, and which field that is; empty: they have none, or not each its own.
+// elementsByName maps the elements of a list by their identifying field, and returns that field; empty: they have none or it is not unique.
 func elementsByName(v any) (map[string]any, string) {
 	list, _ := v.([]any)
 	for _, field := range names {
@@ -150,7 +149,7 @@ func shortened(field string) string {
 	return field[:cut] + "..."
 }
 
-// differing are the keys under which a and b hold different values.
+// differing are the keys with different values in a and b.
 func differing(a, b map[string]any) []string {
 	keys := map[string]bool{}
 	for k := range a {

@@ -11,13 +11,13 @@ import (
 	"keelson/api/declared"
 )
 
-// NodeDeclaredFeatureValidator refuses changes of a bound pod that its node's kubelet does not declare to be able to make.
+// NodeDeclaredFeatureValidator rejects updates of a bound pod that need a feature which the node does not declare.
 type NodeDeclaredFeatureValidator struct{ Reader Reader }
 
 // Name is the plugin's name.
 func (NodeDeclaredFeatureValidator) Name() string { return "NodeDeclaredFeatureValidator" }
 
-// Validate judges updates and resizes of pods.
+// Validate checks updates and resizes of pods.
 func (p NodeDeclaredFeatureValidator) Validate(ctx context.Context, r *Request) error {
 	if r.Resource != pods || r.Operation != Update || r.Subresource != "" && r.Subresource != "resize" {
 		return nil

@@ -23,7 +23,7 @@ var (
 	ingressClasses = networkingv1.SchemeGroupVersion.WithResource("ingressclasses")
 )
 
-// newest is the class that was made last, of those made at once the first by name; the zero value when there is none.
+// newest is the newest class; of those created at the same time the first by name; the zero value if there is none.
 func newest[T interface {
 	metav1.Object
 	runtime.Object
@@ -38,7 +38,7 @@ func newest[T interface {
 	}), true
 }
 
-// DefaultStorageClass gives a claim without a class the default one.
+// DefaultStorageClass sets the default class of a claim without a class.
 type DefaultStorageClass struct{ Reader Reader }
 
 // Name is the plugin's name.
@@ -65,7 +65,7 @@ func (p DefaultStorageClass) Admit(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// DefaultIngressClass gives an ingress without a class the default one.
+// DefaultIngressClass sets the default class of an Ingress without a class.
 type DefaultIngressClass struct{ Reader Reader }
 
 // Name is the plugin's name.
@@ -95,13 +95,13 @@ func (p DefaultIngressClass) Admit(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// PersistentVolumeClaimResize lets only claims grow whose class allows it.
+// PersistentVolumeClaimResize allows the expansion of a claim only if its class does.
 type PersistentVolumeClaimResize struct{ Reader Reader }
 
 // Name is the plugin's name.
 func (PersistentVolumeClaimResize) Name() string { return "PersistentVolumeClaimResize" }
 
-// Validate judges claims that ask for more than before.
+// Validate checks claims that request more than before.
 func (p PersistentVolumeClaimResize) Validate(ctx context.Context, r *Request) error {
 	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
 	old, had := r.OldObject.(*corev1.PersistentVolumeClaim)
@@ -125,8 +125,8 @@ func (p PersistentVolumeClaimResize) Validate(ctx context.Context, r *Request) e
 	return Forbidden(r, "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
 }
 
-// PodGroupProtection keeps pod groups from vanishing while pods belong to them: the podgroup-protection controller takes the finalizer
-// away.
+// PodGroupProtection prevents the removal of pod groups that still have pods: it adds a finalizer, which the podgroup-protection controller
+// removes.
 type PodGroupProtection struct{}
 
 // Name is the plugin's name.
@@ -147,8 +147,8 @@ func protected(r *Request, o metav1.Object, finalizer string) {
 	}
 }
 
-// StorageObjectInUseProtection keeps volumes, claims and attribute classes from vanishing while somebody uses them: the finalizers
-// it adds are taken away by the protection controllers.
+// StorageObjectInUseProtection prevents the removal of volumes, claims and volume attributes classes in use: it adds finalizers, which the
+// protection controllers remove.
 type StorageObjectInUseProtection struct{}
 
 // Name is the plugin's name.

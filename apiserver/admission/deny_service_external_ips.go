@@ -9,13 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// DenyServiceExternalIPs keeps new external addresses out of services. Off by default.
+// DenyServiceExternalIPs rejects new external IPs of Services. Off by default.
 type DenyServiceExternalIPs struct{}
 
 // Name is the plugin's name.
 func (DenyServiceExternalIPs) Name() string { return "DenyServiceExternalIPs" }
 
-// Validate refuses external addresses that were not there before.
+// Validate rejects external IPs that the old Service did not have.
 func (DenyServiceExternalIPs) Validate(_ context.Context, r *Request) error {
 	service, ok := r.Object.(*corev1.Service)
 	if !ok || r.Subresource != "" || r.Operation != Create && r.Operation != Update {

@@ -12,7 +12,7 @@ import (
 	"keelson/api/resources"
 )
 
-// ExtendedResourceToleration lets pods that ask for extended resources onto the nodes that are tainted with their names. Off by default.
+// ExtendedResourceToleration adds tolerations for the taints of extended resources that a pod requests. Off by default.
 type ExtendedResourceToleration struct{}
 
 // Name is the plugin's name.

@@ -11,7 +11,7 @@ import (
 	"keelson/api/limits"
 )
 
-// LimitRanger fills in the default requests and limits of a namespace's LimitRanges and refuses pods and claims outside them.
+// LimitRanger sets the default requests and limits of a namespace's LimitRanges, and rejects pods and claims that violate them.
 type LimitRanger struct{ Reader Reader }
 
 // Name is the plugin's name.
@@ -38,7 +38,7 @@ func (p LimitRanger) Admit(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// Validate checks pods and persistent volume claims against every limit range of the namespace; all violations are told at once.
+// Validate checks pods and claims against every LimitRange of the namespace; the error has all violations.
 func (p LimitRanger) Validate(ctx context.Context, r *Request) error {
 	resize := r.Subresource == "resize" && r.Operation == Update
 	if r.Subresource != "" && !resize || r.Operation != Create && r.Operation != Update {
@@ -47,7 +47,7 @@ func (p LimitRanger) Validate(ctx context.Context, r *Request) error {
 	switch r.Object.(type) {
 	case *corev1.Pod:
 		if r.Operation == Update && !resize {
-			return nil // resources of a pod change through the resize subresource only
+			return nil // a pod's resources change only by the subresource resize
 		}
 	case *corev1.PersistentVolumeClaim:
 	default:

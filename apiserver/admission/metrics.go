@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics count and time what admission does, under the names that dashboards know. A nil *Metrics does nothing.
+// Metrics are Kubernetes' admission metrics. A nil *Metrics records nothing.
 type Metrics struct {
 	step         *prometheus.HistogramVec
 	stepSummary  *prometheus.SummaryVec
@@ -30,14 +30,14 @@ type Metrics struct {
 	podErrors    *prometheus.CounterVec
 }
 
-// Steps, as the label "type" names them. Webhooks that validate are "validating" there, for historical reasons.
+// Values of the label "type". For validating webhooks it is "validating", for historical reasons.
 const (
 	StepAdmit      = "admit"
 	StepValidate   = "validate"
 	StepValidating = "validating"
 )
 
-// What went wrong when a webhook refused a request, or an expression was evaluated.
+// Error types of a webhook rejection or of an expression.
 const (
 	NoError        = "no_error"
 	CallingError   = "calling_webhook_error"
@@ -48,7 +48,7 @@ const (
 	kindOfWebhooks = "webhook"
 )
 
-// NewMetrics returns metrics to register.
+// NewMetrics returns unregistered metrics.
 func NewMetrics() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -97,7 +97,7 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Collectors are what to register.
+// Collectors are the metrics to register.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.step, m.stepSummary, m.plugin, m.webhook, m.requests, m.rejections, m.failOpen, m.conditions, m.conditionErr, m.exclusions,
@@ -105,7 +105,7 @@ func (m *Metrics) Collectors() []prometheus.Collector {
 	}
 }
 
-// Webhook notes an answered or failed call. code is the HTTP status that the request failed with, 200 where it did not.
+// Webhook records a call. code is the HTTP status of a failed request, else 200.
 func (m *Metrics) Webhook(name, step string, op Operation, took time.Duration, rejected bool, code int) {
 	if m == nil {
 		return
@@ -115,21 +115,21 @@ func (m *Metrics) Webhook(name, step string, op Operation, took time.Duration, r
 	m.webhook.WithLabelValues(name, step, string(op), no).Observe(took.Seconds())
 }
 
-// WebhookRejection notes that a request failed for a webhook.
+// WebhookRejection records that a request failed because of a webhook.
 func (m *Metrics) WebhookRejection(name, step string, op Operation, errorType string, code int) {
 	if m != nil {
 		m.rejections.WithLabelValues(name, step, string(op), errorType, strconv.Itoa(min(code, 600))).Inc()
 	}
 }
 
-// FailOpen notes that a request passed although a webhook could not be asked.
+// FailOpen records that a request was accepted although a webhook call failed.
 func (m *Metrics) FailOpen(name, step string) {
 	if m != nil {
 		m.failOpen.WithLabelValues(name, step).Inc()
 	}
 }
 
-// Conditions notes an evaluation of a webhook's or policy's match conditions: how many failed, and whether they kept it from being applied.
+// Conditions records an evaluation of match conditions: the number of errors, and whether a condition was false.
 func (m *Metrics) Conditions(name, kind, step string, op Operation, took time.Duration, failed int, excluded bool) {
 	if m == nil {
 		return
@@ -143,7 +143,7 @@ func (m *Metrics) Conditions(name, kind, step string, op Operation, took time.Du
 	}
 }
 
-// Validation notes what became of a policy's finding: "allow", "deny", "audit" or "warn".
+// Validation records the action on a policy's result: "allow", "deny", "audit" or "warn".
 func (m *Metrics) Validation(policy, binding, errorType, action string, took time.Duration) {
 	if m == nil {
 		return
@@ -152,7 +152,7 @@ func (m *Metrics) Validation(policy, binding, errorType, action string, took tim
 	m.validated.WithLabelValues(policy, binding, errorType, action).Observe(took.Seconds())
 }
 
-// Mutation notes that a policy was applied.
+// Mutation records that a policy was applied.
 func (m *Metrics) Mutation(policy, binding, errorType string, took time.Duration) {
 	if m == nil {
 		return
@@ -161,7 +161,7 @@ func (m *Metrics) Mutation(policy, binding, errorType string, took time.Duration
 	m.mutated.WithLabelValues(policy, binding, errorType).Observe(took.Seconds())
 }
 
-// PodSecurity notes a pod, or a workload's template, held to a level: mode is "enforce", "audit" or "warn".
+// PodSecurity records the check of a pod, or a workload's template, against a level: mode is "enforce", "audit" or "warn".
 func (m *Metrics) PodSecurity(r *Request, allowed bool, level, version, mode string) {
 	if m == nil {
 		return
@@ -174,7 +174,7 @@ func (m *Metrics) PodSecurity(r *Request, allowed bool, level, version, mode str
 	m.evaluations.WithLabelValues(decision, level, version, mode, op, resource, r.Subresource).Inc()
 }
 
-// PodSecurityExemption notes a request that no level holds for.
+// PodSecurityExemption records an exempt request.
 func (m *Metrics) PodSecurityExemption(r *Request) {
 	if m != nil {
 		op, resource := podSecurityLabels(r)
@@ -182,7 +182,7 @@ func (m *Metrics) PodSecurityExemption(r *Request) {
 	}
 }
 
-// PodSecurityError notes that a request could not be judged, or not as its namespace's labels say.
+// PodSecurityError records that a request, or its namespace's labels, could not be evaluated.
 func (m *Metrics) PodSecurityError(r *Request, fatal bool) {
 	if m != nil {
 		op, resource := podSecurityLabels(r)

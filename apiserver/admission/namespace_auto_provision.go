@@ -10,17 +10,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NamespaceAutoProvision makes the namespace that a new object is put into. Off by default.
+// NamespaceAutoProvision creates the namespace of a new object if it is missing. Off by default.
 type NamespaceAutoProvision struct {
 	Reader Reader
-	// Create makes a namespace.
+	// Create creates a namespace.
 	Create func(ctx context.Context, ns *corev1.Namespace) error
 }
 
 // Name is the plugin's name.
 func (NamespaceAutoProvision) Name() string { return "NamespaceAutoProvision" }
 
-// Admit makes the namespace where it is missing, unless nothing is to be stored.
+// Admit creates a missing namespace, except in a dry run.
 func (p NamespaceAutoProvision) Admit(ctx context.Context, r *Request) error {
 	if r.Operation != Create || r.DryRun || r.Namespace == "" || r.Kind.Group == "" && r.Kind.Kind == "Namespace" {
 		return nil

@@ -6,13 +6,13 @@ import (
 	"context"
 )
 
-// NamespaceExists refuses writes in namespaces that are not there. Off by default: NamespaceLifecycle does that and more.
+// NamespaceExists rejects writes in missing namespaces. Off by default: NamespaceLifecycle includes it.
 type NamespaceExists struct{ Reader Reader }
 
 // Name is the plugin's name.
 func (NamespaceExists) Name() string { return "NamespaceExists" }
 
-// Validate looks for the namespace.
+// Validate reads the namespace.
 func (p NamespaceExists) Validate(ctx context.Context, r *Request) error {
 	if r.Operation == Connect || r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
 		return nil

@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NamespaceLifecycle refuses new objects in namespaces that do not exist or are being deleted, and keeps the namespaces that the cluster
-// itself needs.
+// NamespaceLifecycle rejects new objects in namespaces that are missing or being deleted, and the deletion of the system namespaces.
 type NamespaceLifecycle struct{ Reader Reader }
 
 // Name is the plugin's name.
@@ -20,7 +19,7 @@ func (NamespaceLifecycle) Name() string { return "NamespaceLifecycle" }
 
 var undeletable = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
 
-// Admit runs before the others, so that they need not care about namespaces. It changes nothing.
+// Admit runs before the other plugins, so that they can rely on the namespace. It changes nothing.
 func (p NamespaceLifecycle) Admit(ctx context.Context, r *Request) error {
 	if r.Resource == namespaces {
 		if r.Operation == Delete && r.Subresource == "" && slices.Contains(undeletable, r.Name) {

@@ -17,29 +17,29 @@ import (
 	"keelson/auth"
 )
 
-// NodeRestriction keeps a kubelet to its own node object, its own lease, the pods bound to it and their certificates.
+// NodeRestriction limits a kubelet to its own Node, its lease, the pods bound to it, and their certificates and tokens.
 type NodeRestriction struct {
 	Reader Reader
-	// NodeName tells whose kubelet a user is.
+	// NodeName returns the node whose kubelet a user is.
 	NodeName func(u *auth.User) (string, bool)
-	// RoleAccounts are service accounts of kube-system as which roles work beside kubelets: a node may have their tokens, bound to itself.
+	// RoleAccounts are the service accounts in kube-system of roles beside kubelets. A node may request their tokens, bound to itself.
 	RoleAccounts []string
-	// Authorizer says whether a node may ask for a token of an audience that none of the pod's volumes asks for; nil: no.
+	// Authorizer decides whether a node may request a token for an audience that no volume of the pod has; nil: no.
 	Authorizer auth.Authorizer
-	// PodRanges are those that nodes may bring.
+	// PodRanges are the pod CIDRs that nodes may set themselves.
 	PodRanges PodRanges
 }
 
-// RemovedNode is the annotation of a user whose node was removed from the cluster after its certificate was issued: when that was.
+// RemovedNode is an annotation of the user of a removed node, whose certificate was issued before: the time of the removal.
 const RemovedNode = "keelson.dev/removed"
 
-// notForRemoved is by what a removed node would come back.
+// notForRemoved are the resources with which a removed node could return.
 var notForRemoved = []string{"nodes", "certificatesigningrequests", "serviceaccounts", "leases"}
 
 // Name is the plugin's name.
 func (NodeRestriction) Name() string { return "NodeRestriction" }
 
-// Validate judges writes by kubelets, and by the roles beside them; others pass.
+// Validate checks writes of kubelets and of the roles beside them; other users pass.
 func (p NodeRestriction) Validate(ctx context.Context, r *Request) error {
 	node, ok := p.NodeName(r.User)
 	if !ok {
@@ -82,7 +82,7 @@ func (p NodeRestriction) Validate(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// nameOf is the name of what is written; that of a new object is in the object alone.
+// nameOf is the name of the written object; the name of a new object is only in the object.
 func nameOf(r *Request) string {
 	if r.Operation == Create && r.Subresource == "" {
 		if o, err := meta.Accessor(r.Object); err == nil {
@@ -127,7 +127,7 @@ func (p NodeRestriction) pod(ctx context.Context, r *Request, node string) error
 	return nil
 }
 
-// ownVolume lets a kubelet take its finalizer from a local volume that is being deleted, and change nothing else.
+// ownVolume lets a kubelet remove its finalizer from a local volume that is being deleted, and change nothing else.
 func ownVolume(r *Request, node string) error {
 	v, ok := r.Object.(*corev1.PersistentVolume)
 	old, had := r.OldObject.(*corev1.PersistentVolume)
@@ -159,7 +159,7 @@ func ownLease(r *Request, node string) error {
 	return nil
 }
 
-// token lets a kubelet ask only for tokens bound to its own pods, and to itself for the roles beside it.
+// token allows a kubelet only tokens bound to its pods, and for the roles beside it tokens bound to its Node.
 func (p NodeRestriction) token(ctx context.Context, r *Request, node string) error {
 	if r.Subresource != "token" || r.Operation != Create {
 		return nil

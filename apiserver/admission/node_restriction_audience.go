@@ -16,13 +16,13 @@ import (
 
 var csiDrivers = storagev1.SchemeGroupVersion.WithResource("csidrivers")
 
-// audienceVerb is the right to ask for tokens of an audience, which is the rule's resource; a rule's name is a service account's.
+// audienceVerb is the verb for tokens of an audience; the rule's resource is the audience, its name the service account.
 const audienceVerb = "request-serviceaccounts-token-audience"
 
-// audience lets a kubelet ask only for tokens of audiences that the pod's volumes ask for: projected tokens, and those that a CSI driver
-// wants. A rule of RBAC may allow others.
+// audience allows a kubelet only tokens with the audiences of the pod's volumes: projected tokens, and those of a CSI driver. RBAC may
+// allow others.
 func (p NodeRestriction) audience(ctx context.Context, r *Request, tr *authenticationv1.TokenRequest, pod *corev1.Pod) error {
-	want := "" // the API server's own
+	want := "" // the API server's own audience
 	switch len(tr.Spec.Audiences) {
 	case 0:
 	case 1:
@@ -56,7 +56,7 @@ func (p NodeRestriction) audience(ctx context.Context, r *Request, tr *authentic
 	return Forbidden(r, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", want, r.User.Name)
 }
 
-// driverWants tells whether the CSI driver of a volume asks for tokens of an audience.
+// driverWants reports whether the CSI driver of a volume requests tokens for an audience.
 func (p NodeRestriction) driverWants(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, audience string) bool {
 	name, claim := "", ""
 	switch {
@@ -77,7 +77,7 @@ func (p NodeRestriction) driverWants(ctx context.Context, pod *corev1.Pod, v *co
 	return err == nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience })
 }
 
-// driverOf is the CSI driver of the volume that a claim is bound to; empty: there is none.
+// driverOf is the CSI driver of the volume bound to a claim; empty: none.
 func (p NodeRestriction) driverOf(ctx context.Context, namespace, claim string) string {
 	c, err := get[*corev1.PersistentVolumeClaim](ctx, p.Reader, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), namespace, claim)
 	if err != nil || c.Spec.VolumeName == "" {

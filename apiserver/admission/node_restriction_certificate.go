@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// certificate lets a kubelet ask for certificates of pods that run on it and mount one of that signer. What a cache that lags behind
-// could cause is no refusal: the kubelet may try again.
+// certificate allows a kubelet only PodCertificateRequests for its pods that mount a certificate of that signer. An error that a stale
+// cache may have caused is no rejection, so that the kubelet can retry.
 func (p NodeRestriction) certificate(ctx context.Context, r *Request, node string) error {
 	req, ok := r.Object.(*certificatesv1.PodCertificateRequest)
 	switch {
@@ -60,7 +60,7 @@ func (p NodeRestriction) certificate(ctx context.Context, r *Request, node strin
 	return nil
 }
 
-// unread words what could not be read, and refuses unless it may only be missing yet; nil when it was.
+// unread is the error for an object that could not be read: a rejection, unless it may only be missing in the cache; nil if it was read.
 func unread(r *Request, what string, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

@@ -14,7 +14,7 @@ import (
 
 const dnsService = "kube-dns"
 
-// ownNames lets a node that answers for names itself keep its own slices of the service kube-dns, one for each IP family, and no other.
+// ownNames lets a node with a DNS server write its own EndpointSlices of the Service kube-dns, one per IP family, and no others.
 func ownNames(r *Request, node string) error {
 	name := nameOf(r)
 	if r.Namespace != metav1.NamespaceSystem || name != sliceOfNames(dnsService, node) && name != sliceOfNames(dnsService+"6", node) {
@@ -38,7 +38,7 @@ func ownNames(r *Request, node string) error {
 	return nil
 }
 
-// sliceOfNames is the slice's name: dns.publisher makes it.
+// sliceOfNames is the slice's name, as dns.publisher creates it.
 func sliceOfNames(prefix, node string) string {
 	name := prefix + "-" + node
 	if len(name) > 200 {
@@ -48,7 +48,7 @@ func sliceOfNames(prefix, node string) string {
 	return name
 }
 
-// namesService lets a node make the service kube-dns where there is none, as the cluster's own, and no other.
+// namesService lets a node create the missing Service kube-dns, and no other.
 func namesService(r *Request, node string) error {
 	s, ok := r.Object.(*corev1.Service)
 	if r.Operation != Create || r.Subresource != "" || !ok || r.Namespace != metav1.NamespaceSystem || s.Name != dnsService {

@@ -14,8 +14,7 @@ import (
 	"keelson/pki"
 )
 
-// ownNode keeps a kubelet to its own Node, whichever part of it is written: labels and owners of a Node can be set by way of its status
-// too.
+// ownNode limits a kubelet to its own Node in every subresource: labels and owners of a Node can be set through the status too.
 func ownNode(r *Request, node string) error {
 	if name := nameOf(r); name != node {
 		return Forbidden(r, "node %q is not allowed to modify node %q", node, name)
@@ -54,13 +53,13 @@ func ownNode(r *Request, node string) error {
 	return nil
 }
 
-// kubeletLabels of Kubernetes' own domains are the kubelet's to set.
+// kubeletLabels are the labels in Kubernetes' domains that a kubelet may set.
 var kubeletLabels = []string{
 	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
 	corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 }
 
-// reserved are the changed labels that say something about the node which others rely on, sorted.
+// reserved are the changed labels that kubelets must not set, sorted.
 func reserved(labels, old map[string]string) []string {
 	var out []string
 	check := func(from, other map[string]string) {
@@ -88,8 +87,8 @@ func kubeletMayLabel(key string) bool {
 	return !in("kubernetes.io") && !in("k8s.io")
 }
 
-// ownSlice keeps a node to slices of its own devices. Of an update the authorizer has judged the object that is there, and its node name
-// does not change.
+// ownSlice limits a node to ResourceSlices of its own devices. For an update, the authorizer has checked the old object, and the node name
+// is immutable.
 func ownSlice(r *Request, node string) error {
 	obj, verb := r.Object, "create"
 	switch r.Operation {
@@ -109,7 +108,7 @@ func ownSlice(r *Request, node string) error {
 	return nil
 }
 
-// ownRequest keeps a node that asks for a kubelet's certificates to its own name.
+// ownRequest requires the node's own name in its requests for kubelet certificates.
 func ownRequest(r *Request, node string) error {
 	if r.Operation != Create || r.Subresource != "" {
 		return nil

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// mirror judges a new mirror pod: it belongs to nobody but the node, and refers to nothing that the node could read by it.
+// mirror checks a new mirror pod: its only owner is the node, and it refers to nothing that the node could then read.
 func (p NodeRestriction) mirror(ctx context.Context, r *Request, pod *corev1.Pod, node string) error {
 	switch {
 	case pod.Spec.NodeName != node:
@@ -50,7 +50,7 @@ func (p NodeRestriction) mirror(ctx context.Context, r *Request, pod *corev1.Pod
 	return Forbidden(r, "node %q can not create pods that reference %s", node, what)
 }
 
-// owner holds a mirror pod's owner to the node itself.
+// owner checks that a mirror pod's owner is the node.
 func (p NodeRestriction) owner(ctx context.Context, r *Request, pod *corev1.Pod, node string) error {
 	o := pod.OwnerReferences[0]
 	switch {
@@ -102,7 +102,7 @@ func refersToConfigMaps(pod *corev1.Pod) bool {
 		func(f *corev1.EnvFromSource) bool { return f.ConfigMapRef != nil })
 }
 
-// hasEnv looks at the environments of all containers.
+// hasEnv checks the env and envFrom of all containers.
 func hasEnv(pod *corev1.Pod, is func(*corev1.EnvVar) bool, from func(*corev1.EnvFromSource) bool) bool {
 	in := func(env []corev1.EnvVar, sources []corev1.EnvFromSource) bool {
 		return slices.ContainsFunc(env, func(e corev1.EnvVar) bool { return is(&e) }) ||
@@ -118,7 +118,7 @@ func hasEnv(pod *corev1.Pod, is func(*corev1.EnvVar) bool, from func(*corev1.Env
 	return slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return in(c.Env, c.EnvFrom) })
 }
 
-// podStatus keeps a kubelet from changing more than the status by way of it.
+// podStatus limits an update of the status to the status.
 func podStatus(r *Request, old *corev1.Pod, node string) error {
 	pod, err := podOf(r)
 	if err != nil {
@@ -136,7 +136,7 @@ func podStatus(r *Request, old *corev1.Pod, node string) error {
 	return nil
 }
 
-// claimStatus lets a kubelet write what it found out about the size of a claim's volume.
+// claimStatus lets a kubelet write the result of a volume expansion.
 func claimStatus(r *Request, node string) error {
 	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
 	old, had := r.OldObject.(*corev1.PersistentVolumeClaim)
@@ -145,7 +145,7 @@ func claimStatus(r *Request, node string) error {
 	}
 	claim, old = claim.DeepCopy(), old.DeepCopy()
 	for _, c := range []*corev1.PersistentVolumeClaim{claim, old} {
-		c.TypeMeta, c.ResourceVersion, c.ManagedFields = metav1.TypeMeta{}, "", nil // what a patch was decoded from names its kind
+		c.TypeMeta, c.ResourceVersion, c.ManagedFields = metav1.TypeMeta{}, "", nil // a decoded patch has a kind
 		c.Status.Capacity, c.Status.Conditions, c.Status.AllocatedResources, c.Status.AllocatedResourceStatuses = nil, nil, nil, nil
 	}
 	if !apiequality.Semantic.DeepEqual(claim, old) {

@@ -10,25 +10,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PodRanges says which ranges of pod addresses a node may bring. What it brings is routed by all other nodes, and given to nobody else.
+// PodRanges says which pod CIDRs a node may set itself. Other nodes route them to the node, and no other node gets them.
 type PodRanges struct {
-	// Cluster are the cluster's ranges; none: they are not known here.
+	// Cluster are the cluster CIDRs; none: unknown here.
 	Cluster []netip.Prefix
-	// Bits4 and Bits6 are the sizes of a node's ranges; 0: 24 and 64.
+	// Bits4 and Bits6 are the prefix lengths of nodes' pod CIDRs; 0: 24 and 64.
 	Bits4, Bits6 int
-	// Reserved are ranges that no node may have: those of services.
+	// Reserved are ranges for no node: the service CIDRs.
 	Reserved []netip.Prefix
-	// Own are ranges of the node beside the server, which keeps them when Cluster changes.
+	// Own are the pod CIDRs of the node in the server's process, which keeps them when Cluster changes.
 	Own []netip.Prefix
 }
 
-// Nodes' ranges where the cluster's are not known: the largest that a node may bring.
+// Minimum prefix lengths if the cluster CIDRs are unknown.
 const (
 	widest4 = 16
 	widest6 = 48
 )
 
-// widest is the prefix length of the largest range of the family that a node may bring.
+// widest is the minimum prefix length of a node's range in the family.
 func (p PodRanges) widest(four bool) int {
 	bits, usual, unknown := p.Bits6, 64, widest6
 	if four {
@@ -43,7 +43,7 @@ func (p PodRanges) widest(four bool) int {
 	return bits
 }
 
-// ranges judges what a node says about its pods' addresses. That they stay as they are is every client's rule, and validation's; in Kubernetes a node may bring any.
+// ranges checks the pod CIDRs that a node sets. Validation makes them immutable. In Kubernetes a node may set any.
 func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) error {
 	obj, ok := r.Object.(*corev1.Node)
 	if !ok || r.Operation != Create && r.Operation != Update {
@@ -51,13 +51,13 @@ func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) er
 	}
 	old, _ := r.OldObject.(*corev1.Node)
 	if old != nil && len(old.Spec.PodCIDRs) > 0 {
-		return nil // they cannot be changed
+		return nil // they are immutable
 	}
 	var brought []netip.Prefix
 	for _, text := range obj.Spec.PodCIDRs {
 		q, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil // validation says so
+			return nil // validation rejects it
 		}
 		if why := p.PodRanges.refuse(q); why != "" {
 			return Forbidden(r, "node %q is not allowed to bring the pod range %s: %s. Without it, it is given one: keelson down on its machine and start it again, without pods", node, q, why)
@@ -65,12 +65,12 @@ func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) er
 		brought = append(brought, q)
 	}
 	if len(brought) == 0 || old == nil {
-		return nil // of nodes with one range the oldest keeps it, and this one is the youngest
+		return nil // of nodes with the same range the oldest keeps it, and this one is the newest
 	}
 	return p.unused(ctx, r, node, brought)
 }
 
-// refuse is why a node may not bring the range; empty: it may.
+// refuse is why a node may not set the range; empty: it may.
 func (p PodRanges) refuse(q netip.Prefix) string {
 	if slices.Contains(p.Own, q) {
 		return ""
@@ -89,7 +89,8 @@ func (p PodRanges) refuse(q netip.Prefix) string {
 	return ""
 }
 
-// unused wants ranges that no other node has. It is for a Node that has been there without: it may be older than the node whose range it names, and would keep it.
+// unused requires ranges that no other node has. It is for an existing Node without ranges, which may be older than the node with the same
+// range and would keep it.
 func (p NodeRestriction) unused(ctx context.Context, r *Request, node string, brought []netip.Prefix) error {
 	others, err := list[*corev1.Node](ctx, p.Reader, nodes, "")
 	if err != nil {

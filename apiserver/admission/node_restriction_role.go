@@ -14,15 +14,15 @@ import (
 	"keelson/auth"
 )
 
-// longestRoleToken is how many seconds a token for a role beside a kubelet lives at most.
+// longestRoleToken is the maximum lifetime, in seconds, of a token for a role beside a kubelet.
 const longestRoleToken = 3600
 
-// roleToken tells whether a token is asked for that is not bound to a pod, for a role beside a kubelet.
+// roleToken reports whether the token is not bound to a pod and for a role beside a kubelet.
 func (p NodeRestriction) roleToken(r *Request, ref *authenticationv1.BoundObjectReference) bool {
 	return r.Namespace == metav1.NamespaceSystem && slices.Contains(p.RoleAccounts, r.Name) && ref != nil && ref.APIVersion == "v1" && ref.Kind == "Node"
 }
 
-// nodeToken lets a kubelet have a token of a role beside it for an hour, for the API server alone, bound to its own Node.
+// nodeToken allows a kubelet a token of a role beside it: for an hour, for the API server only, and bound to its Node.
 func (p NodeRestriction) nodeToken(ctx context.Context, r *Request, tr *authenticationv1.TokenRequest, node string) error {
 	ref := tr.Spec.BoundObjectRef
 	switch {
@@ -45,8 +45,8 @@ func (p NodeRestriction) nodeToken(ctx context.Context, r *Request, tr *authenti
 	return nil
 }
 
-// RoleNode tells beside which node's kubelet a role works that has one of these service accounts of kube-system: its token is bound to the
-// node.
+// RoleNode returns the node of a role beside a kubelet: the user has one of these service accounts of kube-system, and its token is bound
+// to the node.
 func RoleNode(u *auth.User, accounts []string) (string, bool) {
 	name, ok := strings.CutPrefix(u.Name, "system:serviceaccount:"+metav1.NamespaceSystem+":")
 	if !ok || !slices.Contains(accounts, name) {
@@ -58,7 +58,7 @@ func RoleNode(u *auth.User, accounts []string) (string, bool) {
 	return "", false
 }
 
-// role keeps a role beside a kubelet to what is that node's.
+// role limits a role beside a kubelet to its node's objects.
 func (p NodeRestriction) role(r *Request) error {
 	node, ok := RoleNode(r.User, p.RoleAccounts)
 	if !ok {

@@ -15,7 +15,7 @@ import (
 	"keelson/api/kind"
 )
 
-// Document is obj as JSON, with its kind and version.
+// Document encodes obj as JSON, with its kind and version.
 func Document(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
 	if obj == nil {
 		return nil, nil
@@ -27,7 +27,7 @@ func Document(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
 	return b, nil
 }
 
-// Parse reads doc as an object like r.Object, with defaults filled in. What the kind does not know is dropped.
+// Parse decodes doc as an object of r.Object's type, with defaults. Unknown fields are dropped.
 func (r *Request) Parse(doc []byte) (runtime.Object, error) {
 	if r.Object == nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("%s of %s has no object", r.Operation, r.Resource.Resource))
@@ -54,7 +54,7 @@ func (r *Request) Parse(doc []byte) (runtime.Object, error) {
 	return fresh, nil
 }
 
-// Become gives r.Object, which stays where it is, the content of obj, which is of the same type and not used afterwards.
+// Become replaces the content of r.Object by that of obj, which has the same type and must not be used afterwards.
 func (r *Request) Become(obj runtime.Object) error {
 	into, from := reflect.ValueOf(r.Object), reflect.ValueOf(obj)
 	if r.Object == nil || obj == nil || into.Type() != from.Type() || into.Kind() != reflect.Pointer {

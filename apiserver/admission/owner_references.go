@@ -12,11 +12,11 @@ import (
 	"keelson/auth"
 )
 
-// OwnerReferencesPermissionEnforcement lets only those change an object's owners who could delete it, and only those block an owner's
-// deletion who may write its finalizers. Off by default.
+// OwnerReferencesPermissionEnforcement requires the right to delete an object for a change of its owners, and the right to write an owner's
+// finalizers to block its deletion. Off by default.
 type OwnerReferencesPermissionEnforcement struct {
 	Authorizer auth.Authorizer
-	// ResourceOf is the resource that serves a kind.
+	// ResourceOf returns the resource of a kind.
 	ResourceOf func(gvk schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, ok bool)
 }
 
@@ -25,7 +25,7 @@ func (OwnerReferencesPermissionEnforcement) Name() string {
 	return "OwnerReferencesPermissionEnforcement"
 }
 
-// Validate judges writes that change owners.
+// Validate checks writes that change owner references.
 func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, r *Request) error {
 	obj, ok := r.Object.(metav1.Object)
 	if !ok || r.Operation != Create && r.Operation != Update || r.Subresource == "status" || r.Resource.Resource == "pods" && r.Subresource != "" {

@@ -8,13 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// LimitPodHardAntiAffinityTopology keeps pods from demanding to be far from others by anything but the node. Off by default.
+// LimitPodHardAntiAffinityTopology rejects required anti-affinity with another topology key than the host name. Off by default.
 type LimitPodHardAntiAffinityTopology struct{}
 
 // Name is the plugin's name.
 func (LimitPodHardAntiAffinityTopology) Name() string { return "LimitPodHardAntiAffinityTopology" }
 
-// Validate looks at the required anti-affinity.
+// Validate checks the required anti-affinity terms.
 func (LimitPodHardAntiAffinityTopology) Validate(_ context.Context, r *Request) error {
 	if !isPod(r) || r.Operation != Create && r.Operation != Update {
 		return nil

@@ -11,15 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// PodNodeSelector gives pods the node selector of their namespace, and refuses those that ask for other nodes. Off by default.
+// PodNodeSelector adds the namespace's node selector to pods, and rejects pods with a conflicting one. Off by default.
 type PodNodeSelector struct {
 	Reader Reader
-	// Selectors are node selectors by namespace, which pods there may use and no others; that of DefaultNodeSelector is for the pods of
-	// namespaces that have no annotation.
+	// Selectors are the allowed node selectors by namespace; DefaultNodeSelector is the key for namespaces without an annotation.
 	Selectors map[string]string
 }
 
-// DefaultNodeSelector is the key of the selector for namespaces that say nothing.
+// DefaultNodeSelector is the key of the selector for namespaces without an annotation.
 const DefaultNodeSelector = "clusterDefaultNodeSelector"
 
 const namespaceNodeSelector = "scheduler.alpha.kubernetes.io/node-selector"
@@ -47,7 +46,7 @@ func (p PodNodeSelector) Admit(ctx context.Context, r *Request) error {
 	return p.Validate(ctx, r)
 }
 
-// Validate holds the pod to what its namespace may use.
+// Validate checks the pod's selector against the namespace's allowed one.
 func (p PodNodeSelector) Validate(ctx context.Context, r *Request) error {
 	if !isPod(r) || r.Operation != Create {
 		return nil
@@ -71,7 +70,7 @@ func (p PodNodeSelector) Validate(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// fitting is the namespace's selector, unless the pod's contradicts it.
+// fitting is the namespace's selector; an error if the pod's conflicts with it.
 func (p PodNodeSelector) fitting(ctx context.Context, r *Request, pod *corev1.Pod) (labels.Set, error) {
 	ns, err := r.NamespaceObject(ctx, p.Reader)
 	if err != nil {
@@ -91,7 +90,7 @@ func (p PodNodeSelector) fitting(ctx context.Context, r *Request, pod *corev1.Po
 	return selector, nil
 }
 
-// refuse names the pod as the object does: a name that is to be generated is none yet.
+// refuse is the rejection. It names the pod; a generated name is still empty.
 func (PodNodeSelector) refuse(r *Request, pod *corev1.Pod, why string) error {
 	return apierrors.NewForbidden(r.Resource.GroupResource(), pod.Name, errors.New(why))
 }

@@ -14,13 +14,13 @@ import (
 	"keelson/api/resources"
 )
 
-// PodResizeValidator refuses to resize a bound pod to more than its node has in all, and where the node's system cannot.
+// PodResizeValidator rejects a resize of a bound pod beyond the node's allocatable resources, and on nodes that do not support it.
 type PodResizeValidator struct{ Reader Reader }
 
 // Name is the plugin's name.
 func (PodResizeValidator) Name() string { return "PodResizeValidator" }
 
-// Validate judges changes of a pod's resources.
+// Validate checks changes of a pod's resources.
 func (p PodResizeValidator) Validate(ctx context.Context, r *Request) error {
 	if r.Resource != pods || r.Subresource != "resize" || r.Operation != Update {
 		return nil
@@ -46,7 +46,7 @@ func (p PodResizeValidator) Validate(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// boundTo is the node that a pod is on; without it the request is refused.
+// boundTo is the node of a pod; without it the request is rejected.
 func boundTo(ctx context.Context, reader Reader, r *Request, pod *corev1.Pod) (*corev1.Node, error) {
 	node, err := get[*corev1.Node](ctx, reader, nodes, "", pod.Spec.NodeName)
 	switch {
@@ -58,13 +58,13 @@ func boundTo(ctx context.Context, reader Reader, r *Request, pod *corev1.Pod) (*
 	return node, nil
 }
 
-// because adds a cause to a refusal.
+// because adds a cause to a rejection.
 func because(cause metav1.CauseType, refusal *apierrors.StatusError) error {
 	refusal.ErrStatus.Details.Causes = append(refusal.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
 	return refusal
 }
 
-// shortOf is what a pod asks for that its node has not.
+// shortOf lists the pod's requests that exceed the node.
 func shortOf(pod *corev1.Pod, node *corev1.Node) []string {
 	var out []string
 	asked := resources.Requests(pod)

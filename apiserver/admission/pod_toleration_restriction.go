@@ -14,12 +14,10 @@ import (
 	"keelson/api/resources"
 )
 
-// PodTolerationRestriction gives pods the tolerations of their namespace, and refuses those that tolerate more than it allows. Off by
-// default.
+// PodTolerationRestriction adds the namespace's tolerations to pods, and rejects tolerations that it does not allow. Off by default.
 type PodTolerationRestriction struct {
 	Reader Reader
-	// Default are the tolerations, and Whitelist what is allowed, in namespaces whose annotations say nothing; an empty Whitelist allows
-	// all.
+	// Default are the tolerations, and Whitelist the allowed ones, for namespaces without annotations; an empty Whitelist allows all.
 	Default, Whitelist []corev1.Toleration
 }
 
@@ -31,7 +29,7 @@ const (
 // Name is the plugin's name.
 func (PodTolerationRestriction) Name() string { return "PodTolerationRestriction" }
 
-// Admit adds tolerations: the namespace's to new pods, and that for memory pressure to those that ask for resources.
+// Admit adds tolerations: the namespace's to new pods, and that for memory pressure to pods with resource requests.
 func (p PodTolerationRestriction) Admit(ctx context.Context, r *Request) error {
 	if !isPod(r) || r.Operation != Create && r.Operation != Update {
 		return nil
@@ -59,7 +57,7 @@ func (p PodTolerationRestriction) Admit(ctx context.Context, r *Request) error {
 	return p.Validate(ctx, r)
 }
 
-// Validate holds the pod's tolerations to what is allowed.
+// Validate checks the pod's tolerations against the allowed ones.
 func (p PodTolerationRestriction) Validate(ctx context.Context, r *Request) error {
 	if !isPod(r) || r.Operation != Create && r.Operation != Update {
 		return nil
@@ -87,7 +85,7 @@ func (p PodTolerationRestriction) Validate(ctx context.Context, r *Request) erro
 	return nil
 }
 
-// of are the tolerations that an annotation of the namespace lists; without the annotation, those of the cluster.
+// of are the tolerations in an annotation of the namespace; without the annotation, the cluster's.
 func (p PodTolerationRestriction) of(ctx context.Context, r *Request, annotation string, cluster []corev1.Toleration) ([]corev1.Toleration, error) {
 	ns, err := r.NamespaceObject(ctx, p.Reader)
 	if err != nil {
@@ -104,7 +102,7 @@ func (p PodTolerationRestriction) of(ctx context.Context, r *Request, annotation
 	return list, err
 }
 
-// mergeTolerations leaves out those that another one covers; of two that are alike the first stays.
+// mergeTolerations removes tolerations that another one covers; of equal ones the first stays.
 func mergeTolerations(all []corev1.Toleration) []corev1.Toleration {
 	var out []corev1.Toleration
 	for i := range all {
@@ -118,7 +116,7 @@ func mergeTolerations(all []corev1.Toleration) []corev1.Toleration {
 	return out
 }
 
-// covers tells whether everything that t tolerates is tolerated by other, too.
+// covers reports whether other tolerates everything that t does.
 func covers(other, t *corev1.Toleration) bool {
 	switch {
 	case apiequality.Semantic.DeepEqual(other, t):

@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Priority turns the priorityClassName of a pod into its priority and preemption policy, and that of a pod group into its priority, and
-// keeps at most one global default class.
+// Priority resolves the priorityClassName of a pod to its priority and preemption policy, and that of a pod group to its priority. It also
+// prevents a second global default class.
 type Priority struct{ Reader Reader }
 
 // Name is the plugin's name.
@@ -63,7 +63,7 @@ func (p Priority) Admit(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// of finds the class that is named, or the default one, whose name it writes there.
+// of returns the named class, or the default one, whose name it sets.
 func (p Priority) of(ctx context.Context, r *Request, name *string) (int32, corev1.PreemptionPolicy, error) {
 	if *name == "" {
 		pc, err := p.defaultClass(ctx)
@@ -84,7 +84,7 @@ func (p Priority) of(ctx context.Context, r *Request, name *string) (int32, core
 	return pc.Value, policyOf(pc), nil
 }
 
-// admitGroup gives a new pod group the priority of its class.
+// admitGroup sets the priority of a new pod group.
 func (p Priority) admitGroup(ctx context.Context, r *Request, g *schedulingv1beta1.PodGroup) error {
 	value, _, err := p.of(ctx, r, &g.Spec.PriorityClassName)
 	if err != nil {
@@ -107,7 +107,7 @@ func policyOf(pc *schedulingv1.PriorityClass) corev1.PreemptionPolicy {
 	return *pc.PreemptionPolicy
 }
 
-// defaultClass is the global default with the lowest value; nil when there is none.
+// defaultClass is the global default class with the lowest value; nil if there is none.
 func (p Priority) defaultClass(ctx context.Context) (*schedulingv1.PriorityClass, error) {
 	all, err := list[*schedulingv1.PriorityClass](ctx, p.Reader, priorityClasses, "")
 	if err != nil {
@@ -122,7 +122,7 @@ func (p Priority) defaultClass(ctx context.Context) (*schedulingv1.PriorityClass
 	return found, nil
 }
 
-// Validate keeps a second global default class out.
+// Validate rejects a second global default class.
 func (p Priority) Validate(ctx context.Context, r *Request) error {
 	if r.Resource != priorityClasses || r.Subresource != "" || r.Operation != Create && r.Operation != Update {
 		return nil

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Reader reads the server's own cache. Objects are shared and never modified (P4).
+// Reader reads the server's cache. Objects are shared and never modified (P4).
 type Reader interface {
-	// Get answers a 404 *apierrors.StatusError when the object is not there. namespace is empty for cluster-scoped kinds.
+	// Get returns a 404 *apierrors.StatusError for a missing object. namespace is empty for cluster-scoped kinds.
 	Get(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (runtime.Object, error)
 	// List returns every object of the namespace ("": all).
 	List(ctx context.Context, resource schema.GroupVersionResource, namespace string) ([]runtime.Object, error)
@@ -59,14 +59,14 @@ func list[T runtime.Object](ctx context.Context, r Reader, gvr schema.GroupVersi
 	return out, nil
 }
 
-// Forbidden is the 403 of a plugin, worded as Kubernetes words it.
+// Forbidden is a plugin's 403 error, with Kubernetes' message.
 func Forbidden(r *Request, format string, args ...any) *apierrors.StatusError {
 	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf(format, args...))
 }
 
 func isPod(r *Request) bool { return r.Resource == pods && r.Subresource == "" }
 
-// podOf returns the pod that a plain write of pods carries.
+// podOf returns the pod in a write of pods.
 func podOf(r *Request) (*corev1.Pod, error) {
 	p, ok := r.Object.(*corev1.Pod)
 	if !ok {
@@ -75,7 +75,7 @@ func podOf(r *Request) (*corev1.Pod, error) {
 	return p, nil
 }
 
-// isNotFound also looks through wrapping.
+// isNotFound also unwraps errors.
 func isNotFound(err error) bool {
 	var s apierrors.APIStatus
 	return errors.As(err, &s) && s.Status().Code == 404

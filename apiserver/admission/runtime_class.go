@@ -12,7 +12,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// RuntimeClass gives a pod the overhead, node selector and tolerations of its runtime class.
+// RuntimeClass sets a pod's overhead, node selector and tolerations from its runtime class.
 type RuntimeClass struct{ Reader Reader }
 
 var runtimeClasses = nodev1.SchemeGroupVersion.WithResource("runtimeclasses")
@@ -22,7 +22,7 @@ func (RuntimeClass) Name() string { return "RuntimeClass" }
 
 const overheadDiffers = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
-// class returns a new pod's class; nil where it names none.
+// class returns a new pod's class; nil if it has none.
 func (p RuntimeClass) class(ctx context.Context, r *Request) (*corev1.Pod, *nodev1.RuntimeClass, error) {
 	if !isPod(r) || r.Operation != Create {
 		return nil, nil, nil
@@ -38,7 +38,7 @@ func (p RuntimeClass) class(ctx context.Context, r *Request) (*corev1.Pod, *node
 	return pod, rc, err
 }
 
-// Admit sets what the class says.
+// Admit sets the fields from the class.
 func (p RuntimeClass) Admit(ctx context.Context, r *Request) error {
 	pod, rc, err := p.class(ctx, r)
 	if err != nil || rc == nil {
@@ -88,7 +88,7 @@ func hasToleration(list []corev1.Toleration, t *corev1.Toleration) bool {
 	return false
 }
 
-// Validate holds the overhead to the class's.
+// Validate checks that the overhead is the class's.
 func (p RuntimeClass) Validate(ctx context.Context, r *Request) error {
 	pod, rc, err := p.class(ctx, r)
 	if err != nil || pod == nil {

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// ServiceAccount gives every pod a service account, that account's image pull secrets, and a volume with its token.
+// ServiceAccount sets every pod's service account, its image pull secrets, and a volume with its token.
 type ServiceAccount struct {
 	Reader Reader
-	// Patience is how long to wait for a new namespace's default account (0: five seconds).
+	// Patience is how long to wait for the default account of a new namespace (0: five seconds).
 	Patience time.Duration
 }
 
@@ -25,16 +25,16 @@ const (
 	defaultAccount = "default"
 	tokenMountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 	tokenVolume    = "kube-api-access-"
-	// tokenLife is an hour and a little, so that a kubelet that refreshes at 80 % is always in time.
+	// tokenLife is slightly more than an hour, so that a kubelet, which refreshes at 80 %, is always in time.
 	tokenLife = 3607
-	// mirrorAnnotation marks the API's image of a static pod.
+	// mirrorAnnotation marks the mirror pod of a static pod.
 	mirrorAnnotation = corev1.MirrorPodAnnotationKey
 )
 
 // Name is the plugin's name.
 func (ServiceAccount) Name() string { return "ServiceAccount" }
 
-// Admit fills in the account, its pull secrets and the token volume when a pod is created.
+// Admit sets the account, its pull secrets and the token volume of a new pod.
 func (p ServiceAccount) Admit(ctx context.Context, r *Request) error {
 	if !isPod(r) || r.Operation != Create {
 		return nil
@@ -44,7 +44,7 @@ func (p ServiceAccount) Admit(ctx context.Context, r *Request) error {
 		return err
 	}
 	if _, mirror := pod.Annotations[mirrorAnnotation]; mirror {
-		return nil // Validate refuses mirror pods that name one
+		return nil // Validate rejects mirror pods with one
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = defaultAccount
@@ -68,7 +68,7 @@ func (p ServiceAccount) Admit(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// Validate repeats the existence check after all mutators ran, and keeps mirror pods free of accounts and secrets.
+// Validate checks the account again after all mutators have run, and rejects mirror pods with accounts or secrets.
 func (p ServiceAccount) Validate(ctx context.Context, r *Request) error {
 	if !isPod(r) || r.Operation != Create {
 		return nil
@@ -96,11 +96,11 @@ func (p ServiceAccount) Validate(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// account reads the service account. The default one of a namespace made a moment ago may still be on its way: it is worth a short wait.
+// account reads the service account. The default one of a new namespace may not exist yet, so it waits a short time.
 func (p ServiceAccount) account(ctx context.Context, r *Request, name string) (*corev1.ServiceAccount, error) {
 	patience := p.Patience
 	if patience == 0 {
-		patience = 5 * time.Second // a machine that is busy with much else makes it late
+		patience = 5 * time.Second // a busy machine may create it late
 	}
 	end := time.Now().Add(patience)
 	for {
@@ -130,7 +130,7 @@ func automount(pod *corev1.Pod, sa *corev1.ServiceAccount) bool {
 	return sa.AutomountServiceAccountToken == nil || *sa.AutomountServiceAccountToken
 }
 
-// mountToken mounts a token volume into every container that mounts nothing there itself; false: there is none.
+// mountToken mounts a token volume into every container without an own mount there; false: there is no such container.
 func mountToken(pod *corev1.Pod) bool {
 	names := make(map[string]bool, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {

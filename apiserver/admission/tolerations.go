@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// DefaultTolerationSeconds lets a pod stay five minutes on a node that is not ready or cannot be reached, unless the pod says otherwise.
+// DefaultTolerationSeconds lets a pod stay for five minutes on a node that is not ready or unreachable, unless the pod has its own
+// tolerations.
 type DefaultTolerationSeconds struct{}
 
 const defaultTolerationSeconds = int64(300)
@@ -17,7 +18,7 @@ const defaultTolerationSeconds = int64(300)
 // Name is the plugin's name.
 func (DefaultTolerationSeconds) Name() string { return "DefaultTolerationSeconds" }
 
-// Admit adds the two tolerations where the pod has none for the taint.
+// Admit adds the missing ones of the two tolerations.
 func (DefaultTolerationSeconds) Admit(_ context.Context, r *Request) error {
 	if !isPod(r) || r.Operation != Create && r.Operation != Update {
 		return nil
@@ -49,7 +50,7 @@ func tolerated(pod *corev1.Pod, key string) bool {
 	return false
 }
 
-// TaintNodesByCondition taints every new node as not ready, so that nothing is scheduled there before it is.
+// TaintNodesByCondition taints every new node as not ready, so that no pod is scheduled to it before it is ready.
 type TaintNodesByCondition struct{}
 
 // Name is the plugin's name.

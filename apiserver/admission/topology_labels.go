@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PodTopologyLabels tells a pod the zone and region of its node, by labels.
+// PodTopologyLabels sets labels with the zone and region of a pod's node.
 type PodTopologyLabels struct{ Reader Reader }
 
 var nodes = corev1.SchemeGroupVersion.WithResource("nodes")
@@ -17,7 +17,7 @@ var nodes = corev1.SchemeGroupVersion.WithResource("nodes")
 // Name is the plugin's name.
 func (PodTopologyLabels) Name() string { return "PodTopologyLabels" }
 
-// Admit labels bindings, whose labels become the pod's, and pods that name their node themselves.
+// Admit sets the labels of bindings, which the pod gets, and of pods with a node name.
 func (p PodTopologyLabels) Admit(ctx context.Context, r *Request) error {
 	if r.Resource != pods || r.Operation != Create {
 		return nil
@@ -39,7 +39,7 @@ func (p PodTopologyLabels) Admit(ctx context.Context, r *Request) error {
 func (p PodTopologyLabels) label(ctx context.Context, r *Request, name string, into *map[string]string) error {
 	node, err := get[*corev1.Node](ctx, p.Reader, nodes, "", name)
 	if isNotFound(err) {
-		return nil // whoever binds to it will hear of that from others
+		return nil // other code reports a missing node
 	}
 	if err != nil {
 		return err

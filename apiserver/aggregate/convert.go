@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// versionOf turns a plain list of resources into the form of aggregated discovery.
+// versionOf converts a plain resource list to the form of aggregated discovery.
 func versionOf(gv schema.GroupVersion, list *metav1.APIResourceList) *apidiscoveryv2.APIVersionDiscovery {
 	out := &apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
 	at := map[string]int{}

@@ -14,17 +14,17 @@ import (
 	"keelson/apiserver/discovery"
 )
 
-// managedLabel marks the APIServices that this server keeps: "onstart" those of built-in group versions, which it makes when it
-// starts, "true" those of custom resources, which come and go with them.
+// managedLabel marks the APIServices that this server maintains: "onstart" those of built-in group versions, created at start; "true" those
+// of custom resources, created and deleted with their definitions.
 const managedLabel = "kube-aggregator.kubernetes.io/automanaged"
 
-// What custom resources' group versions get, as in Kubernetes.
+// Priorities of the group versions of custom resources, as in Kubernetes.
 const (
 	customGroupPriority   = 1000
 	customVersionPriority = 100
 )
 
-// manage makes the APIServices that are missing, and deletes those of custom resources that are gone.
+// manage creates missing APIServices, and deletes those of deleted custom resources.
 func (s *Services) manage(ctx context.Context) error {
 	local := s.config.Local()
 	s.mu.Lock()

@@ -12,20 +12,20 @@ import (
 var unavailableDesc = prometheus.NewDesc("aggregator_unavailable_apiservice",
 	"Gauge of APIServices which are marked as unavailable broken down by APIService name.", []string{"name"}, nil)
 
-// newLosses counts how often an APIService became unavailable, by Kubernetes' name.
+// newLosses counts how often an APIService became unavailable.
 func newLosses() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "aggregator_unavailable_apiservice_total", Help: "Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
 	}, []string{"name", "reason"})
 }
 
-// Describe is for the server's metrics.
+// Describe implements prometheus.Collector.
 func (s *Services) Describe(ch chan<- *prometheus.Desc) {
 	ch <- unavailableDesc
 	s.losses.Describe(ch)
 }
 
-// Collect tells which APIServices are not available now.
+// Collect reports which APIServices are unavailable now.
 func (s *Services) Collect(ch chan<- prometheus.Metric) {
 	s.losses.Collect(ch)
 	s.mu.Lock()

@@ -24,7 +24,7 @@ import (
 	"keelson/auth"
 )
 
-// Found is what a server said about its group version. Parts that it did not say are nil.
+// Found is what a server reports about its group version. Missing parts are nil.
 type Found struct {
 	Service   *v1.APIService
 	Resources *apidiscoveryv2.APIVersionDiscovery
@@ -32,16 +32,16 @@ type Found struct {
 	V2        *spec.Swagger
 }
 
-// Bounds of a probe.
+// Limits of a probe.
 const (
 	probeTimeout  = 5 * time.Second
 	biggestAnswer = 32 << 20
 )
 
-// prober is who asks for discovery: it may read everything.
+// prober is the user of discovery requests. It may read everything.
 var prober = &auth.User{Name: "system:kube-aggregator", Groups: []string{auth.Masters}}
 
-// condition finds out whether r can be reached.
+// condition checks whether r is available.
 func (s *Services) condition(ctx context.Context, r *remote) v1.APIServiceCondition {
 	ref := r.service.Spec.Service
 	no := func(reason, message string) v1.APIServiceCondition {
@@ -96,7 +96,7 @@ func (r *remote) fetch(ctx context.Context, path, accept string) (body []byte, e
 	return io.ReadAll(io.LimitReader(resp.Body, biggestAnswer))
 }
 
-// explore asks r what it serves. What it does not say is left out; resources it must say.
+// explore reads the discovery and OpenAPI documents of r. Only the resource list is required.
 func (r *remote) explore(ctx context.Context) (*Found, error) {
 	f := &Found{Service: r.service}
 	gv := gvOf(r.service)
@@ -121,7 +121,7 @@ func (r *remote) explore(ctx context.Context) (*Found, error) {
 
 const aggregatedJSON = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// resources reads discovery, aggregated where the server has it.
+// resources reads discovery, in aggregated form if the server supports it.
 func (r *remote) resources(ctx context.Context, gv schema.GroupVersion) (*apidiscoveryv2.APIVersionDiscovery, error) {
 	b, err := r.fetch(ctx, "/apis", aggregatedJSON+",application/json")
 	if err == nil {
@@ -147,7 +147,7 @@ func (r *remote) resources(ctx context.Context, gv schema.GroupVersion) (*apidis
 	return versionOf(gv, list), nil
 }
 
-// sameFinding tells whether two explorations found the same.
+// sameFinding reports whether two explorations have the same result.
 func sameFinding(a, b *Found) bool {
 	return a != nil && b != nil && reflect.DeepEqual(a.Resources, b.Resources) && (a.V3 == nil) == (b.V3 == nil) && (a.V2 == nil) == (b.V2 == nil) &&
 		sameJSON(a.V3, b.V3)

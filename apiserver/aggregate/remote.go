@@ -21,7 +21,7 @@ import (
 	"keelson/auth"
 )
 
-// The headers by which another server learns who asks.
+// The headers with the user for aggregated servers.
 const (
 	headerUser  = "X-Remote-User"
 	headerUID   = "X-Remote-Uid"
@@ -29,12 +29,12 @@ const (
 	headerExtra = "X-Remote-Extra-"
 )
 
-// remote is one group version that another server answers for.
+// remote is a group version served by another server.
 type remote struct {
 	service   *v1.APIService
 	available bool
-	broken    error // why no connection can be made
-	// plain speaks HTTP/2 where it can; upgrades need HTTP/1.1.
+	broken    error // why no connection is possible
+	// plain uses HTTP/2 if possible; upgrades need HTTP/1.1.
 	plain, upgrades *http.Transport
 	proxy           *httputil.ReverseProxy
 }
@@ -65,7 +65,7 @@ func newRemote(c *Config, svc *v1.APIService) *remote {
 	r.proxy = &httputil.ReverseProxy{
 		Transport: c.Outbound.Observe("aggregated server", r), FlushInterval: -1, Rewrite: r.rewrite,
 		ErrorHandler: func(w http.ResponseWriter, req *http.Request, err error) {
-			if req.Context().Err() == nil { // else the client left
+			if req.Context().Err() == nil { // else the client has disconnected
 				http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			}
 		},
@@ -73,7 +73,7 @@ func newRemote(c *Config, svc *v1.APIService) *remote {
 	return r
 }
 
-// with is r for a newer state of its APIService.
+// with returns r for a newer version of its APIService.
 func (r *remote) with(svc *v1.APIService) *remote {
 	c := *r
 	c.service, c.available = svc, isAvailable(svc)
@@ -85,7 +85,7 @@ func (r *remote) close() {
 	r.upgrades.CloseIdleConnections()
 }
 
-// RoundTrip sends a request that rewrite has made.
+// RoundTrip sends a request that rewrite has prepared.
 func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Header.Get("Upgrade") != "" {
 		return r.upgrades.RoundTrip(req)
@@ -93,7 +93,7 @@ func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.plain.RoundTrip(req)
 }
 
-// ServeHTTP passes a request on in the name of its user.
+// ServeHTTP proxies a request on behalf of its user.
 func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case !r.available:
@@ -107,7 +107,7 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// userOf is who makes a request, as the pipeline found out.
+// userOf is the user that the pipeline authenticated.
 func userOf(req *http.Request) *auth.User {
 	if rq := pipeline.From(req.Context()); rq != nil {
 		return rq.User
@@ -115,7 +115,7 @@ func userOf(req *http.Request) *auth.User {
 	return nil
 }
 
-// host names the service; the connection finds where that is.
+// host is the DNS name of the Service; the dialer resolves it to an endpoint.
 func (r *remote) host() string {
 	ref := r.service.Spec.Service
 	return ref.Name + "." + ref.Namespace + ".svc"
@@ -128,13 +128,13 @@ func (r *remote) rewrite(p *httputil.ProxyRequest) {
 	h := p.Out.Header
 	for name := range h {
 		if name == "Authorization" || strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {
-			h.Del(name) // who asks is for this server to say
+			h.Del(name) // clients must not set these headers
 		}
 	}
 	setUser(h, userOf(p.In))
 }
 
-// setUser names u in h.
+// setUser adds the headers for u.
 func setUser(h http.Header, u *auth.User) {
 	if u == nil {
 		return
@@ -153,7 +153,7 @@ func setUser(h http.Header, u *auth.User) {
 	}
 }
 
-// escape writes what may not stand in a header's name as %XX.
+// escape percent-encodes characters that are not allowed in a header name.
 func escape(key string) string {
 	const plain = "!#$&'*+-.^_`|~"
 	var b strings.Builder

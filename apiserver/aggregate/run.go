@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// every is how often servers of others are probed; without any there is nothing to do.
+	// every is the interval of probes.
 	every = 30 * time.Second
-	// sooner is when one that failed is probed again.
+	// sooner is the wait before a failed server is probed again.
 	sooner = 2 * time.Second
 	atOnce = 8
 )
 
-// everything is the one key of the loop: APIServices are looked at together, and their servers probed at once.
+// everything is the only key of the loop: one pass handles all APIServices and probes their servers in parallel.
 type everything struct{}
 
-// Run probes and explores the servers of others, and keeps APIServices for what this server serves, until ctx ends.
+// Run probes and explores aggregated servers, and maintains the APIServices of this server's group versions, until ctx ends.
 func (s *Services) Run(ctx context.Context) error {
 	defer s.closeAll()
 	s.Look()
 	return s.loop.Run(ctx)
 }
 
-// look does what Run does, once, and tells when to look again.
+// look runs one pass and returns the time until the next.
 func (s *Services) look(ctx context.Context, _ everything) (again time.Duration, err error) {
 	if err := s.manage(ctx); err != nil && ctx.Err() == nil {
-		s.config.Log.Warn("api services are looked at again", "err", err)
+		s.config.Log.Warn("sync api services, will retry", "err", err)
 		again = sooner
 	}
 	switch healthy, some := s.probeAll(ctx); {
@@ -61,7 +61,7 @@ func (s *Services) closeAll() {
 	}
 }
 
-// probeAll probes every remote, if there are some.
+// probeAll probes every remote; some is false if there is none.
 func (s *Services) probeAll(ctx context.Context) (healthy, some bool) {
 	s.mu.Lock()
 	for _, r := range s.closed {
@@ -79,7 +79,7 @@ func (s *Services) probeAll(ctx context.Context) (healthy, some bool) {
 			return nil
 		})
 	}
-	_ = g.Wait() // nothing fails there
+	_ = g.Wait() // no function returns an error
 	close(results)
 	healthy = true
 	for ok := range results {
@@ -88,7 +88,7 @@ func (s *Services) probeAll(ctx context.Context) (healthy, some bool) {
 	return healthy, len(remotes) > 0
 }
 
-// probe looks at one remote and writes down what it saw.
+// probe checks one remote and writes its condition.
 func (s *Services) probe(ctx context.Context, r *remote) (healthy bool) {
 	c := s.condition(ctx, r)
 	if ctx.Err() != nil {
@@ -96,17 +96,17 @@ func (s *Services) probe(ctx context.Context, r *remote) (healthy bool) {
 	}
 	healthy = c.Status == v1.ConditionTrue
 	if healthy {
-		// Before the condition says that it can be used, discovery names it.
+		// Discovery includes it before the condition becomes Available.
 		f, err := r.explore(ctx)
 		if err != nil {
-			s.config.Log.Warn("aggregated server is not explored", "apiservice", r.service.Name, "err", err)
+			s.config.Log.Warn("read discovery of aggregated server", "apiservice", r.service.Name, "err", err)
 			healthy = false
 		} else {
 			s.note(r, f)
 		}
 	}
 	if err := s.writeCondition(ctx, r.service, c); err != nil && ctx.Err() == nil {
-		s.config.Log.Warn("condition of api service is not written", "apiservice", r.service.Name, "err", err)
+		s.config.Log.Warn("write condition of api service", "apiservice", r.service.Name, "err", err)
 		return false
 	}
 	return healthy

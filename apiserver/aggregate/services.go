@@ -26,49 +26,49 @@ import (
 	"keelson/lib/keyed"
 )
 
-// Config is what Services need.
+// Config holds the dependencies of Services.
 type Config struct {
-	// Stored are the APIServices themselves, and Owners tracks the fields of their status.
+	// Stored is the storage of APIServices, Owners the field manager of their status.
 	Stored objects.Storage
 	Owners *apply.Manager
-	// Create stores a new one on behalf of the server.
+	// Create creates one on behalf of the server.
 	Create func(ctx context.Context, obj *v1.APIService) error
 	Reader backend.Reader
-	// Outbound is the door to the other servers.
+	// Outbound connects to the other servers.
 	Outbound *outbound.Door
-	// Certificate vouches for the user names that requests carry; nil: none is shown.
+	// Certificate is the front-proxy client certificate; nil: none.
 	Certificate *tls.Certificate
-	// Local lists the group versions that this server answers for.
+	// Local lists the group versions that this server serves.
 	Local func() []Local
-	// Changed is called when what other servers serve changes.
+	// Changed is called when the discovery of other servers changes.
 	Changed func()
 	Log     *slog.Logger
 }
 
-// Local is a group version that this server answers for itself.
+// Local is a group version that this server serves.
 type Local struct {
 	GV schema.GroupVersion
-	// Custom: it is there as long as a definition is.
+	// Custom: it belongs to a CustomResourceDefinition.
 	Custom bool
 }
 
-// Services are all APIServices at work.
+// Services holds all APIServices and the connections to their servers.
 type Services struct {
 	config Config
 	loop   *keyed.Loop[everything]
 	losses *prometheus.CounterVec
 
-	// remotes are the group versions that others answer for; the map is replaced, never changed.
+	// remotes are the group versions of other servers; the map is replaced, never modified.
 	remotes atomic.Pointer[map[schema.GroupVersion]*remote]
 
 	mu     sync.Mutex
 	known  map[string]*v1.APIService // by name
 	found  map[string]*Found         // by name of an APIService
-	begun  bool                      // those for built-in group versions have been made
-	closed []*remote                 // replaced: their idle connections are closed by Run
+	begun  bool                      // the APIServices of built-in group versions have been created
+	closed []*remote                 // replaced remotes, whose idle connections Run closes
 }
 
-// New returns services that know none yet; Set tells of them.
+// New returns an empty Services; Set adds to it.
 func New(c Config) *Services {
 	s := &Services{config: c, losses: newLosses(), known: map[string]*v1.APIService{}, found: map[string]*Found{}}
 	s.loop = keyed.New(keyed.Config[everything]{Do: s.look})
@@ -80,7 +80,7 @@ func gvOf(s *v1.APIService) schema.GroupVersion {
 	return schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 }
 
-// Set tells of an APIService as it is now.
+// Set adds or updates an APIService.
 func (s *Services) Set(obj runtime.Object) {
 	svc, ok := obj.(*v1.APIService)
 	if !ok {
@@ -93,7 +93,7 @@ func (s *Services) Set(obj runtime.Object) {
 	s.notify(changed)
 }
 
-// Remove tells that an APIService has gone.
+// Remove removes a deleted APIService.
 func (s *Services) Remove(obj runtime.Object) {
 	svc, ok := obj.(*v1.APIService)
 	if !ok {
@@ -114,10 +114,10 @@ func (s *Services) notify(changed bool) {
 	s.Look()
 }
 
-// Look has Run look at everything again: a service, its endpoints or what this server serves has changed.
+// Look triggers a pass of Run, after a Service, its endpoints or this server's resources have changed.
 func (s *Services) Look() { s.loop.Add(everything{}) }
 
-// Concerns tells whether a service of that name stands for a part of the API.
+// Concerns reports whether an APIService refers to this Service.
 func (s *Services) Concerns(namespace, name string) bool {
 	for _, r := range *s.remotes.Load() {
 		if ref := r.service.Spec.Service; ref.Namespace == namespace && ref.Name == name {
@@ -127,8 +127,7 @@ func (s *Services) Concerns(namespace, name string) bool {
 	return false
 }
 
-// rebuildLocked makes the table of remotes anew, and tells whether anybody must hear of it. A remote whose spec has not changed keeps
-// its connections.
+// rebuildLocked rebuilds the table of remotes and reports whether discovery changed. A remote with an unchanged spec keeps its connections.
 func (s *Services) rebuildLocked() (changed bool) {
 	old := *s.remotes.Load()
 	next := map[schema.GroupVersion]*remote{}
@@ -163,7 +162,7 @@ func isAvailable(s *v1.APIService) bool {
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// Handler returns who answers for a path or for requests about gv, when that is not this server; else nil.
+// Handler returns the proxy for a path or for requests about gv; nil: this server serves it.
 func (s *Services) Handler(gv schema.GroupVersion, path string) http.Handler {
 	remotes := *s.remotes.Load()
 	if len(remotes) == 0 {
@@ -178,7 +177,7 @@ func (s *Services) Handler(gv schema.GroupVersion, path string) http.Handler {
 	return nil
 }
 
-// gvOfPath is the group version of /apis/<group>/<version>, the document that its server writes.
+// gvOfPath is the group version of /apis/<group>/<version>, a document that the aggregated server writes.
 func gvOfPath(path string) schema.GroupVersion {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -190,7 +189,7 @@ func gvOfPath(path string) schema.GroupVersion {
 	return schema.GroupVersion{}
 }
 
-// Found returns what is known of all group versions that others answer for and that are available.
+// Found returns what is known of all available group versions of other servers.
 func (s *Services) Found() []*Found {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit records who did what, as an audit Policy says: events in
-// Kubernetes' form (audit.k8s.io/v1), to a file and to a service. The API server's
-// pipeline asks it how much of a request is wanted and hands over the events. It
-// reads no request itself.
+// Package audit records requests as an audit Policy says: events in Kubernetes' format (audit.k8s.io/v1) are written to a file and to a
+// webhook. The API server's pipeline asks it how much of a request to record and passes the events. It never reads a request itself.
 package audit
 
 import (
@@ -13,14 +11,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Sink takes events. Write must be fast and may be called from many goroutines; the event is shared and never modified.
+// Sink receives events. Write must be fast and is called concurrently; events are shared and never modified.
 type Sink interface {
 	Write(e *Event)
-	// Run does what a sink does by itself until ctx ends, then what is left to do.
+	// Run works until ctx ends, then writes what is pending.
 	Run(ctx context.Context) error
 }
 
-// Auditor is a policy and where its events go.
+// Auditor is a policy with its sinks.
 type Auditor struct {
 	policy *Policy
 	sinks  []Sink
@@ -29,10 +27,10 @@ type Auditor struct {
 // New returns an auditor.
 func New(p *Policy, sinks ...Sink) *Auditor { return &Auditor{p, sinks} }
 
-// Evaluate tells how much of a request is recorded, and the stages that are left out.
+// Evaluate returns how much of a request is recorded, and the omitted stages.
 func (a *Auditor) Evaluate(r *Request) Verdict { return a.policy.evaluate(r) }
 
-// Record hands e to all sinks.
+// Record passes e to all sinks.
 func (a *Auditor) Record(e *Event) {
 	for _, s := range a.sinks {
 		s.Write(e)
@@ -48,19 +46,19 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Verdict is what the policy wants of one request.
+// Verdict is the policy's decision about one request.
 type Verdict struct {
 	Level             Level
 	OmitStages        []Stage
 	OmitManagedFields bool
 }
 
-// Wants tells whether an event of that stage is recorded.
+// Wants reports whether an event of that stage is recorded.
 func (v Verdict) Wants(s Stage) bool {
 	return v.Level != LevelNone && !slices.Contains(v.OmitStages, s)
 }
 
-// AtLeast tells whether the level includes another one.
+// AtLeast reports whether the level includes l.
 func (v Verdict) AtLeast(l Level) bool {
 	return slices.Index(levels, v.Level) >= slices.Index(levels, l)
 }

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Event is one audit event on the wire (audit.k8s.io/v1).
+// Event is an audit event (audit.k8s.io/v1).
 type Event struct {
 	metav1.TypeMeta          `json:",inline"`
 	Level                    Level                      `json:"level"`
@@ -31,12 +31,12 @@ type Event struct {
 	Annotations              map[string]string          `json:"annotations,omitempty"`
 }
 
-// AuthenticationMetadata tells by which right somebody acted as another.
+// AuthenticationMetadata names the permission by which a user impersonated another.
 type AuthenticationMetadata struct {
 	ImpersonationConstraint string `json:"impersonationConstraint,omitempty"`
 }
 
-// ObjectReference is what a request is about.
+// ObjectReference is the object of a request.
 type ObjectReference struct {
 	Resource        string `json:"resource,omitempty"`
 	Namespace       string `json:"namespace,omitempty"`
@@ -60,14 +60,14 @@ func NewEvent() *Event {
 	return &Event{TypeMeta: metav1.TypeMeta{Kind: kindEvent, APIVersion: apiVersion}}
 }
 
-// eventList is how a service gets events.
+// eventList is the body of a webhook request.
 type eventList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
 	Items           []*Event `json:"items"`
 }
 
-// WithoutManagedFields drops metadata.managedFields from an object's JSON, and from the items of a list's.
+// WithoutManagedFields removes metadata.managedFields from the JSON of an object, or from the items of a list.
 func WithoutManagedFields(object []byte) []byte {
 	var doc map[string]any
 	if json.Unmarshal(object, &doc) != nil {

@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// LogConfig says where events are written and when a new file begins.
+// LogConfig configures the audit log file and its rotation.
 type LogConfig struct {
 	// Path of the file; "-" is standard output.
 	Path string
-	// MaxSize in bytes, MaxAge and MaxBackups of the old files; 0: no bound.
+	// MaxSize is in bytes; MaxAge and MaxBackups limit the old files; 0: no limit.
 	MaxSize    int64
 	MaxAge     time.Duration
 	MaxBackups int
 }
 
-// Log writes events to a file, a line each. An event is in the file when Write returns.
+// Log writes one event per line to a file. The event is written when Write returns.
 type Log struct {
 	cfg LogConfig
 	now func() time.Time
@@ -35,10 +35,10 @@ type Log struct {
 	out    io.Writer
 	file   *os.File // nil for standard output
 	size   int64
-	failed error // the first that went wrong; Run returns it
+	failed error // the first error; Run returns it
 }
 
-// OpenLog opens the file, or goes on with the one that is there.
+// OpenLog opens or creates the file.
 func OpenLog(cfg LogConfig) (*Log, error) {
 	l := &Log{cfg: cfg, now: time.Now}
 	if cfg.Path == "-" {
@@ -68,7 +68,7 @@ func (l *Log) open() error {
 func (l *Log) Write(e *Event) {
 	line, err := json.Marshal(e)
 	if err != nil {
-		return // its parts were made by encoders
+		return // cannot happen: its parts are encoded JSON
 	}
 	line = append(line, '\n')
 	l.mu.Lock()
@@ -85,10 +85,10 @@ func (l *Log) Write(e *Event) {
 	}
 }
 
-// stamp is part of an old file's name: audit-2030-01-02T03-04-05.678.log.
+// stamp is the time in the name of an old file: audit-2030-01-02T03-04-05.678.log.
 const stamp = "2006-01-02T15-04-05.000"
 
-// rotateLocked renames the file and begins a new one.
+// rotateLocked renames the file and creates a new one.
 func (l *Log) rotateLocked() error {
 	err := l.file.Close()
 	ext := filepath.Ext(l.cfg.Path)
@@ -100,7 +100,7 @@ func (l *Log) rotateLocked() error {
 	return l.open()
 }
 
-// prune deletes old files beyond the bounds; one that cannot be deleted is tried again next time.
+// prune deletes old files beyond the limits; a failed deletion is retried at the next rotation.
 func (l *Log) prune() {
 	ext := filepath.Ext(l.cfg.Path)
 	base := strings.TrimSuffix(l.cfg.Path, ext) + "-"
@@ -109,12 +109,12 @@ func (l *Log) prune() {
 		return
 	}
 	slices.Sort(old)
-	slices.Reverse(old) // the youngest first
+	slices.Reverse(old) // the newest first
 	kept := 0
 	for _, path := range old {
 		at, err := time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(path, base), ext))
 		if err != nil {
-			continue // not ours
+			continue // not an old audit log
 		}
 		if l.cfg.MaxBackups > 0 && kept >= l.cfg.MaxBackups || l.cfg.MaxAge > 0 && l.now().Sub(at) > l.cfg.MaxAge {
 			_ = os.Remove(path)
@@ -124,7 +124,7 @@ func (l *Log) prune() {
 	}
 }
 
-// Run closes the file when ctx ends, and tells what went wrong meanwhile.
+// Run closes the file when ctx ends, and returns the first write error.
 func (l *Log) Run(ctx context.Context) error {
 	<-ctx.Done()
 	l.mu.Lock()

@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Level says how much of a request is recorded.
+// Level is how much of a request is recorded.
 type Level string
 
-// The levels, each with all of the one before.
+// The levels; each includes the one before.
 const (
 	LevelNone            Level = "None"
 	LevelMetadata        Level = "Metadata"
@@ -26,20 +26,20 @@ const (
 
 var levels = []Level{LevelNone, LevelMetadata, LevelRequest, LevelRequestResponse}
 
-// Stage is a moment in the life of a request.
+// Stage is a stage of the handling of a request.
 type Stage string
 
 // The stages.
 const (
 	StageRequestReceived  Stage = "RequestReceived"
-	StageResponseStarted  Stage = "ResponseStarted" // of long-running requests only
+	StageResponseStarted  Stage = "ResponseStarted" // long-running requests only
 	StageResponseComplete Stage = "ResponseComplete"
 	StagePanic            Stage = "Panic"
 )
 
 var stages = []Stage{StageRequestReceived, StageResponseStarted, StageResponseComplete, StagePanic}
 
-// Policy is an audit Policy (audit.k8s.io/v1): the first rule that matches a request decides.
+// Policy is an audit Policy (audit.k8s.io/v1): the first matching rule decides.
 type Policy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"` //nolint:modernize // as in every object of the API
@@ -48,7 +48,7 @@ type Policy struct {
 	OmitManagedFields bool                        `json:"omitManagedFields,omitempty"`
 }
 
-// Rule is one of a policy; what is empty matches everything.
+// Rule is one rule of a policy; an empty field matches everything.
 type Rule struct {
 	Level             Level            `json:"level"`
 	Users             []string         `json:"users,omitempty"`
@@ -68,7 +68,7 @@ type GroupResources struct {
 	ResourceNames []string `json:"resourceNames,omitempty"`
 }
 
-// Request is what rules look at.
+// Request holds the attributes that rules match.
 type Request struct {
 	User         string
 	Groups       []string
@@ -96,7 +96,7 @@ func LoadPolicy(path string) (*Policy, error) {
 	return p, nil
 }
 
-// ParsePolicy reads the bytes of a policy.
+// ParsePolicy parses a policy.
 func ParsePolicy(b []byte) (*Policy, error) {
 	p := &Policy{}
 	if err := yaml.UnmarshalStrict(b, p); err != nil {

@@ -18,7 +18,7 @@ import (
 	"keelson/auth/remote"
 )
 
-// How events are sent: in batches of at most mostEvents, of what came within longestWait; beyond waiting events, new ones are lost.
+// Batching: at most mostEvents per request, sent after longestWait. When waiting events are queued, new ones are dropped.
 const (
 	mostEvents  = 400
 	longestWait = 30 * time.Second
@@ -29,7 +29,7 @@ const (
 	lastWords   = 5 * time.Second
 )
 
-// Webhook sends events to a service in batches (an EventList, as kube-apiserver's --audit-webhook-config-file in batch mode).
+// Webhook sends events in batches to a service (an EventList, as kube-apiserver's --audit-webhook-config-file in batch mode).
 type Webhook struct {
 	url    string
 	client *http.Client
@@ -39,7 +39,7 @@ type Webhook struct {
 	lost   atomic.Int64
 }
 
-// NewWebhook sends to the service that kubeconfig names.
+// NewWebhook uses the service in kubeconfig.
 func NewWebhook(kubeconfig string, via remote.Via) (*Webhook, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -53,7 +53,7 @@ func NewWebhook(kubeconfig string, via remote.Via) (*Webhook, error) {
 	return &Webhook{url: cfg.Host + cfg.APIPath, client: client, queue: make(chan *Event, waiting), wait: longestWait, retry: firstRetry}, nil
 }
 
-// Write queues e; when the service is too slow, e is lost and counted.
+// Write queues e. If the queue is full, e is dropped and counted.
 func (w *Webhook) Write(e *Event) {
 	select {
 	case w.queue <- e:
@@ -62,10 +62,10 @@ func (w *Webhook) Write(e *Event) {
 	}
 }
 
-// Lost is how many events the service was too slow for.
+// Lost is the number of dropped events.
 func (w *Webhook) Lost() int64 { return w.lost.Load() }
 
-// Run sends until ctx ends, then what is left.
+// Run sends until ctx ends, then sends the rest.
 func (w *Webhook) Run(ctx context.Context) error {
 	defer w.client.CloseIdleConnections()
 	for {
@@ -80,7 +80,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	}
 }
 
-// gather waits for a first event, then for more.
+// gather waits for a first event, then collects more.
 func (w *Webhook) gather(ctx context.Context) []*Event {
 	var batch []*Event
 	select {
@@ -117,7 +117,7 @@ func (w *Webhook) drain(ctx context.Context) {
 	}
 }
 
-// send tries a few times; once more, briefly, when ctx has ended.
+// send retries failed requests; after ctx has ended it tries once more with a short time-out.
 func (w *Webhook) send(ctx context.Context, batch []*Event) {
 	body, err := json.Marshal(eventList{TypeMeta: metav1.TypeMeta{Kind: kindList, APIVersion: apiVersion}, Items: batch})
 	if err != nil {
@@ -144,7 +144,7 @@ func (w *Webhook) send(ctx context.Context, batch []*Event) {
 	w.lost.Add(int64(len(batch)))
 }
 
-// lastingLonger is ctx, ended d later: what is on its way when ctx ends may arrive, and is not sent a second time.
+// lastingLonger returns a context that ends d after ctx, so that a running request can finish and is not sent twice.
 func lastingLonger(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -172,7 +172,7 @@ func (w *Webhook) post(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20)) // allows reuse of the connection
 	_ = resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("audit webhook answers %s", resp.Status)

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backend finds what stands behind a service: the address of a ready
-// endpoint, or else the cluster IP. The server uses it to call conversion
-// webhooks and aggregated API servers, since it does not depend on the service
-// proxy of its own node. It only reads, and opens no connection.
+// Package backend resolves a Service to the address of a ready endpoint, or else to the cluster IP. The API server uses it to call webhooks
+// and aggregated API servers, because it must not depend on its node's service proxy. It only reads objects and never opens a connection.
 package backend
 
 import (
@@ -22,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Reader reads the server's objects; they are shared and never modified. The server's Reader is one.
+// Reader reads the server's objects. They are shared and never modified. apiserver.Reader implements it.
 type Reader interface {
 	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error)
 	Select(ctx context.Context, gvr schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector) ([]runtime.Object, error)
@@ -34,7 +32,7 @@ var (
 	endpointsGVR = corev1.SchemeGroupVersion.WithResource("endpoints")
 )
 
-// Resolve returns host:port of a backend of the service's port. Errors say what is missing, in words for a condition's message.
+// Resolve returns host:port of an endpoint for the Service's port. Errors are worded for a condition's message.
 func Resolve(ctx context.Context, r Reader, namespace, name string, port int32) (string, error) {
 	obj, err := r.Get(ctx, servicesGVR, namespace, name)
 	if apierrors.IsNotFound(err) {
@@ -59,7 +57,7 @@ func Resolve(ctx context.Context, r Reader, namespace, name string, port int32) 
 		return "", err
 	}
 	if len(addresses) > 0 {
-		return addresses[rand.N(len(addresses))], nil //nolint:gosec // spreads load, guards nothing
+		return addresses[rand.N(len(addresses))], nil //nolint:gosec // load balancing, not security
 	}
 	if ip := svc.Spec.ClusterIP; ip != "" && ip != corev1.ClusterIPNone {
 		return net.JoinHostPort(ip, strconv.Itoa(int(port))), nil
@@ -67,8 +65,8 @@ func Resolve(ctx context.Context, r Reader, namespace, name string, port int32) 
 	return "", fmt.Errorf("no endpoints available for service %q", name)
 }
 
-// Ready tells whether the service exists, has that port, and somebody stands behind it; else why not. unready is true when all is
-// there but an endpoint.
+// Ready reports whether the Service exists with that port and a ready endpoint; the error says what is missing. unready is true if only a
+// ready endpoint is missing.
 func Ready(ctx context.Context, r Reader, namespace, name string, port int32) (unready bool, err error) {
 	obj, err := r.Get(ctx, servicesGVR, namespace, name)
 	if err != nil {
@@ -104,7 +102,7 @@ func portOf(svc *corev1.Service, port int32) *corev1.ServicePort {
 	return nil
 }
 
-// ready lists the addresses behind a service's port, from its slices or, where nobody makes those, its Endpoints.
+// ready lists the ready addresses for a Service's port, from its EndpointSlices or, if there are none, its Endpoints.
 func ready(ctx context.Context, r Reader, svc *corev1.Service, portName string) ([]string, error) {
 	list, err := r.Select(ctx, slicesGVR, svc.Namespace, labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}), nil)
 	if err != nil {
@@ -126,7 +124,7 @@ func ready(ctx context.Context, r Reader, svc *corev1.Service, portName string) 
 	if err != nil {
 		return nil, err
 	}
-	if e, ok := obj.(*corev1.Endpoints); ok { // clients still write them
+	if e, ok := obj.(*corev1.Endpoints); ok { // deprecated, but still written by clients
 		out = ofEndpoints(e, portName)
 	}
 	return out, nil
@@ -148,7 +146,7 @@ func ofSlice(s *discoveryv1.EndpointSlice, portName string) []string {
 	return out
 }
 
-func ofEndpoints(e *corev1.Endpoints, portName string) []string { // clients still write them
+func ofEndpoints(e *corev1.Endpoints, portName string) []string { // deprecated, but still written by clients
 	var out []string
 	for i := range e.Subsets {
 		for _, p := range e.Subsets[i].Ports {

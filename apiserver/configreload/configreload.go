@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configreload reads configuration files again when they change, and counts how that went. The API server's options use it. It
-// never applies a file that is wrong: what was read before stays in use.
+// Package configreload reloads configuration files when they change, and counts the results. cluster registers the files of the API
+// server's options. It never applies an invalid file: the previous content stays in use.
 package configreload
 
 import (
@@ -20,10 +20,10 @@ import (
 	"keelson/lib/run"
 )
 
-// Apply takes the new content of a file. An error leaves what was there before in use.
+// Apply switches to the new content of a file. On an error the previous content stays in use.
 type Apply func(ctx context.Context, content []byte) error
 
-// Files are configuration files that are read again when they change. A file that is wrong then is logged, counted, and changes nothing.
+// Files are configuration files that are reloaded when they change. An invalid file is logged and counted, and changes nothing.
 type Files struct {
 	log   *slog.Logger
 	files []*file
@@ -31,21 +31,21 @@ type Files struct {
 
 type file struct {
 	path  string
-	last  []byte // what was read last, right or wrong
+	last  []byte // the last content read, valid or not
 	apply Apply
 
-	// Metrics are of those that Kubernetes counts; the others have none.
+	// The metrics exist only for files whose reloads Kubernetes counts.
 	reloads *prometheus.CounterVec
 	at      *prometheus.GaugeVec
 	info    *prometheus.GaugeVec
 	server  string
 }
 
-// New watches no file yet.
+// New returns an empty list of files.
 func New(log *slog.Logger) *Files { return &Files{log: log} }
 
-// Configuration reads the file at path, a configuration that Kubernetes counts reloads of, and has use make of its content what applies
-// later ones; nil: none are applied. name is the metrics' word for it.
+// Configuration reads the file at path, a configuration whose reloads Kubernetes counts. use applies it and returns the function for later
+// content; nil: no reloads. name is its name in the metrics.
 func (l *Files) Configuration(path, name string, use func(content []byte) (Apply, error)) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -77,7 +77,7 @@ func (l *Files) Configuration(path, name string, use func(content []byte) (Apply
 	return nil
 }
 
-// Watch has apply called with what the file at path holds whenever that is something else than last, which is in use.
+// Watch calls apply when the content of the file differs from last, the content in use.
 func (l *Files) Watch(path string, last []byte, apply Apply) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -85,7 +85,7 @@ func (l *Files) Watch(path string, last []byte, apply Apply) {
 	l.files = append(l.files, &file{path: path, last: last, apply: apply})
 }
 
-// serverName is this API server's name among others.
+// serverName identifies this API server in metrics.
 func serverName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -96,7 +96,7 @@ func serverName() string {
 
 func hashOf(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
-// Collectors are the metrics of the configurations' reloads.
+// Collectors are the reload metrics.
 func (l *Files) Collectors() []prometheus.Collector {
 	var out []prometheus.Collector
 	for _, f := range l.files {
@@ -107,7 +107,7 @@ func (l *Files) Collectors() []prometheus.Collector {
 	return out
 }
 
-// Part watches the files; nil: there are none.
+// Part returns the part that watches the files; nil: there are none.
 func (l *Files) Part() run.Func {
 	if len(l.files) == 0 {
 		return nil
@@ -122,7 +122,7 @@ func (l *Files) Part() run.Func {
 	}
 }
 
-// look reads f again, and applies it if it is another one than before.
+// look reads f and applies a new content.
 func (l *Files) look(ctx context.Context, f *file) {
 	b, err := os.ReadFile(f.path)
 	if err == nil {
@@ -135,9 +135,9 @@ func (l *Files) look(ctx context.Context, f *file) {
 	status := "success"
 	if err != nil {
 		status = "failure"
-		l.log.Error("file is not read again, what it held before stays in use", "file", f.path, "error", err)
+		l.log.Error("reload file, the previous content stays in use", "file", f.path, "error", err)
 	} else {
-		l.log.Info("file read again", "file", f.path)
+		l.log.Info("file reloaded", "file", f.path)
 	}
 	if f.reloads == nil {
 		return

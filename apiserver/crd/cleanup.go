@@ -22,7 +22,7 @@ import (
 	"keelson/lib/keyed"
 )
 
-// cleanUp deletes the objects of a definition that is being deleted and then lets it go; keyed.ErrAgain while some are left.
+// cleanUp deletes all objects of a deleted definition and then removes its finalizer; keyed.ErrAgain while some objects are left.
 func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinition, s *serving) error {
 	done := v1.CustomResourceDefinitionCondition{
 		Type: v1.Terminating, Status: v1.ConditionFalse, Reason: "InstanceDeletionCompleted", Message: "removed all instances",
@@ -47,7 +47,7 @@ func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinit
 		return err
 	}
 	if len(crd.Finalizers) > 1 {
-		return nil // somebody else holds it still
+		return nil // it has other finalizers
 	}
 	_, _, err = d.config.Stored.Delete(ctx, "", crd.Name, func(current kind.Object) error {
 		if current.GetUID() != crd.UID || len(current.GetFinalizers()) > 0 {
@@ -61,7 +61,7 @@ func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinit
 	return err
 }
 
-// say notes why the definition is still there.
+// say sets the condition Terminating with the reason why the definition still exists.
 func (d *Definitions) say(ctx context.Context, crd *v1.CustomResourceDefinition, reason, message string) error {
 	c := v1.CustomResourceDefinitionCondition{Type: v1.Terminating, Status: v1.ConditionTrue, Reason: reason, Message: message}
 	if have := apiextensions.Condition(crd, c.Type); have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message {
@@ -70,7 +70,7 @@ func (d *Definitions) say(ctx context.Context, crd *v1.CustomResourceDefinition,
 	return d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) { note(out, c) })
 }
 
-// deleteAll deletes every object, past admission as Kubernetes does, and returns how many are held by finalizers.
+// deleteAll deletes every object without admission, as Kubernetes does. left is the number of objects with finalizers.
 func deleteAll(ctx context.Context, st objects.Storage) (left int, err error) {
 	page, err := st.List(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything()})
 	if err != nil {
@@ -88,7 +88,7 @@ func deleteAll(ctx context.Context, st objects.Storage) (left int, err error) {
 	return left, nil
 }
 
-// errHeld tells that finalizers keep an object, and that its deletion is noted.
+// errHeld means that the object has finalizers and is marked for deletion.
 var errHeld = errors.New("held by finalizers")
 
 func deleteOne(ctx context.Context, st objects.Storage, namespace, name string) (held bool, err error) {
@@ -118,7 +118,7 @@ func deleteOne(ctx context.Context, st objects.Storage, namespace, name string) 
 	return held, err
 }
 
-// approve notes whether a definition in a group of Kubernetes' own carries the approval that those need.
+// approve sets the condition about the API approval that definitions in Kubernetes' own groups need.
 func approve(crd *v1.CustomResourceDefinition) {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
 		return

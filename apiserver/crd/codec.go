@@ -12,8 +12,8 @@ import (
 	"keelson/api/kind"
 )
 
-// codec is how custom resources are stored: as JSON, in the version they carry. Reading prunes and defaults by the schema of
-// that version as it is now.
+// codec stores custom resources as JSON in the version that they have. Decoding prunes and defaults them with the current schema of that
+// version.
 type codec struct{ versions *versions }
 
 func (c codec) Encode(obj kind.Object) ([]byte, error) {

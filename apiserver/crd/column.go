@@ -17,9 +17,9 @@ import (
 	"keelson/api/kind"
 )
 
-// fieldPath finds a value in objects. The library's paths keep state while they search, so each search borrows one.
+// fieldPath finds a value in objects. The library's JSONPath has state during a search, so each search takes one from a pool.
 type fieldPath struct {
-	name string // as selectors write it, without the leading dot
+	name string // as in selectors, without the leading dot
 	pool *sync.Pool
 }
 
@@ -32,12 +32,12 @@ func newFieldPath(path string) (fieldPath, error) {
 		return fieldPath{}, fmt.Errorf("unrecognized path %q: %w", path, err)
 	}
 	return fieldPath{name: strings.TrimPrefix(path, "."), pool: &sync.Pool{New: func() any {
-		p, _ := parse() // it has been parsed before
+		p, _ := parse() // it was parsed successfully before
 		return p
 	}}}, nil
 }
 
-// find returns the first value at the path; ok is false when there is none.
+// find returns the first value at the path; ok is false if there is none.
 func (p fieldPath) find(obj map[string]any) (value any, ok bool) {
 	j, _ := p.pool.Get().(*jsonpath.JSONPath)
 	defer p.pool.Put(j)
@@ -48,7 +48,7 @@ func (p fieldPath) find(obj map[string]any) (value any, ok bool) {
 	return results[0][0].Interface(), true
 }
 
-// text is the value as a selector compares it.
+// text is the value as selectors compare it.
 func (p fieldPath) text(obj map[string]any) string {
 	v, ok := p.find(obj)
 	if !ok || v == nil {
@@ -57,7 +57,7 @@ func (p fieldPath) text(obj map[string]any) string {
 	return fmt.Sprint(v)
 }
 
-// print writes a value as the library does: what is not a scalar as JSON.
+// print formats a value as the library does: JSON unless it is a scalar.
 func (p fieldPath) print(value any) (string, bool) {
 	j, _ := p.pool.Get().(*jsonpath.JSONPath)
 	defer p.pool.Put(j)
@@ -68,7 +68,7 @@ func (p fieldPath) print(value any) (string, bool) {
 	return buf.String(), true
 }
 
-// column is one column behind the name.
+// column is a column after the name.
 type column struct {
 	header metav1.TableColumnDefinition
 	path   fieldPath
@@ -79,8 +79,8 @@ var metaDocs = metav1.ObjectMeta{}.SwaggerDoc()
 // nameHeader is the first column of every table.
 var nameHeader = metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: metaDocs["name"]}
 
-// newColumns reads a version's printer columns; without any there is the age. Where a path cannot be read the columns end, as in
-// Kubernetes, which lets such a definition in.
+// newColumns converts a version's printer columns; the default is the age. At an invalid path the columns end, as in Kubernetes, which
+// accepts such a definition.
 func newColumns(defs []v1.CustomResourceColumnDefinition) []column {
 	if len(defs) == 0 {
 		defs = []v1.CustomResourceColumnDefinition{
@@ -110,7 +110,7 @@ func (c column) cell(obj map[string]any) any {
 		return nil
 	}
 	if c.header.Type == "string" {
-		if text, ok := c.path.print(value); ok { //nolint:forbidigo // a path's own method
+		if text, ok := c.path.print(value); ok { //nolint:forbidigo // a method of fieldPath
 			return text
 		}
 		return nil
@@ -118,7 +118,7 @@ func (c column) cell(obj map[string]any) any {
 	return cell(c.header.Type, value)
 }
 
-// cell is value as a column of that type shows it, nil when it is of another.
+// cell converts value for a column of that type; nil if the type differs.
 func cell(typ string, value any) any {
 	switch v := value.(type) {
 	case int64:

@@ -20,19 +20,19 @@ import (
 	"keelson/api/kind"
 )
 
-// retry is how long a definition that could not be dealt with waits, doubled each time up to retryMost.
+// retry is the first back-off after a failure; it doubles up to retryMost.
 const (
 	retry     = 100 * time.Millisecond
 	retryMost = 5 * time.Second
 )
 
-// Run accepts names, establishes definitions and cleans up behind those that are deleted, until ctx ends.
+// Run accepts names, establishes definitions, and deletes the objects of deleted ones, until ctx ends.
 func (d *Definitions) Run(ctx context.Context) error { return d.loop.Run(ctx) }
 
-// errStale ends an attempt whose definition has changed meanwhile; its change is in the queue.
+// errStale ends a sync whose definition has changed meanwhile; the change is in the queue.
 var errStale = errors.New("the definition has changed")
 
-// sync brings one definition a step further; keyed.ErrAgain tells that it must be looked at again although nothing failed.
+// sync advances one definition; keyed.ErrAgain requests another sync without an error.
 func (d *Definitions) sync(ctx context.Context, name string) error {
 	d.mu.Lock()
 	crd := d.known[name]
@@ -63,8 +63,8 @@ func (d *Definitions) sync(ctx context.Context, name string) error {
 	return d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) { out.Status = next.Status })
 }
 
-// servable tells whether crd's resource can be served. What has the name of a built-in resource is established, but the built-in
-// resource goes on to answer, and its objects are not crd's.
+// servable reports whether crd's resource can be served. A definition with the name of a built-in resource becomes established, but the
+// built-in resource keeps serving.
 func (d *Definitions) servable(crd *v1.CustomResourceDefinition) bool {
 	for i := range crd.Spec.Versions {
 		gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: crd.Spec.Versions[i].Name, Resource: crd.Spec.Names.Plural}
@@ -75,7 +75,7 @@ func (d *Definitions) servable(crd *v1.CustomResourceDefinition) bool {
 	return trustable(crd)
 }
 
-// writeStatus changes the definition that crd is a state of; a newer state is left alone.
+// writeStatus updates the status of the definition, unless there is a newer version.
 func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDefinition, change func(*v1.CustomResourceDefinition)) error {
 	_, _, _, err := d.config.Stored.Update(ctx, "", crd.Name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
 		if current.GetUID() != crd.UID || current.GetResourceVersion() != crd.ResourceVersion {
@@ -94,7 +94,7 @@ func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDef
 	return err
 }
 
-// judgeNamesLocked gives crd the names that nobody else in its group has, and says so in its conditions.
+// judgeNamesLocked accepts the names of crd that no other definition in its group has, and sets the condition NamesAccepted.
 func (d *Definitions) judgeNamesLocked(crd *v1.CustomResourceDefinition) {
 	resources, kinds := map[string]bool{}, map[string]bool{}
 	for _, other := range d.known {
@@ -103,7 +103,7 @@ func (d *Definitions) judgeNamesLocked(crd *v1.CustomResourceDefinition) {
 		}
 		held := []*v1.CustomResourceDefinitionNames{&other.Status.AcceptedNames}
 		if s := d.serving[other.Name]; s != nil {
-			held = append(held, &s.crd.Status.AcceptedNames) // which may be on its way to the store
+			held = append(held, &s.crd.Status.AcceptedNames) // not yet in the store, perhaps
 		}
 		for _, n := range held {
 			for _, name := range append([]string{n.Plural, n.Singular}, n.ShortNames...) {
@@ -153,7 +153,7 @@ func (d *Definitions) judgeNamesLocked(crd *v1.CustomResourceDefinition) {
 	establish(crd, accepted.Status == v1.ConditionTrue)
 }
 
-// establish notes whether crd is served; once established it stays so.
+// establish sets the condition Established; once true it stays true.
 func establish(crd *v1.CustomResourceDefinition, accepted bool) {
 	switch {
 	case accepted && !apiextensions.Is(crd, v1.Established) && !trustable(crd):
@@ -171,7 +171,7 @@ func establish(crd *v1.CustomResourceDefinition, accepted bool) {
 	}
 }
 
-// trustable tells whether the authorities that a definition's conversion webhook is to be known by can be read.
+// trustable reports whether the CA bundle of a definition's conversion webhook is valid.
 func trustable(crd *v1.CustomResourceDefinition) bool {
 	c := crd.Spec.Conversion
 	if c == nil || c.Webhook == nil || c.Webhook.ClientConfig == nil || len(c.Webhook.ClientConfig.CABundle) == 0 {
@@ -180,7 +180,7 @@ func trustable(crd *v1.CustomResourceDefinition) bool {
 	return x509.NewCertPool().AppendCertsFromPEM(c.Webhook.ClientConfig.CABundle)
 }
 
-// note sets a condition unless it says the same already.
+// note sets a condition unless it is equal already.
 func note(crd *v1.CustomResourceDefinition, c v1.CustomResourceDefinitionCondition) {
 	if have := apiextensions.Condition(crd, c.Type); have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message {
 		return

@@ -13,13 +13,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// converter turns objects into another version of their definition. objs are shared and stay as they are; all of them are in another
-// version than to. What comes back is in the same order and belongs to the caller.
+// converter converts objects to another version. objs are shared, not modified, and all in another version than to. The results have the
+// same order and belong to the caller.
 type converter interface {
 	convert(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error)
 }
 
-// renamed is conversion strategy None: the versions differ in their name alone.
+// renamed is conversion strategy None: only the apiVersion changes.
 type renamed struct{}
 
 func (renamed) convert(_ context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
@@ -31,7 +31,7 @@ func (renamed) convert(_ context.Context, objs []*unstructured.Unstructured, to 
 	return out, nil
 }
 
-// versions are all versions of a definition with the way between them.
+// versions holds all versions of a definition and the converter between them.
 type versions struct {
 	crd     *v1.CustomResourceDefinition
 	byName  map[string]*version
@@ -65,7 +65,7 @@ func newVersions(crd *v1.CustomResourceDefinition, hooks *Hooks) (*versions, err
 	return vs, nil
 }
 
-// of is the version that u is written in; nil when the definition does not have it (any more).
+// of is the version of u; nil if the definition does not have it (any more).
 func (vs *versions) of(u *unstructured.Unstructured) *version {
 	gvk := u.GroupVersionKind()
 	if v := vs.byName[gvk.Version]; v != nil && v.gvk == gvk {
@@ -74,8 +74,8 @@ func (vs *versions) of(u *unstructured.Unstructured) *version {
 	return nil
 }
 
-// to converts objs, which are shared, into v. Those that are in v already come back as they are. No defaults are filled in: an object
-// has those of the version that it was sent in and of the version that it is stored in.
+// to converts the shared objs to v. Those already in v are returned unchanged. It adds no defaults: an object has the defaults of the
+// version in which it was sent and of the storage version.
 func (vs *versions) to(ctx context.Context, objs []*unstructured.Unstructured, v *version) ([]*unstructured.Unstructured, error) {
 	want := v.gvk.GroupVersion().String()
 	out := make([]*unstructured.Unstructured, len(objs))
@@ -109,7 +109,7 @@ func (vs *versions) to(ctx context.Context, objs []*unstructured.Unstructured, v
 	return out, nil
 }
 
-// one is to for a single object.
+// one converts a single object.
 func (vs *versions) one(ctx context.Context, u *unstructured.Unstructured, v *version) (*unstructured.Unstructured, error) {
 	out, err := vs.to(ctx, []*unstructured.Unstructured{u}, v)
 	if err != nil {
@@ -118,7 +118,7 @@ func (vs *versions) one(ctx context.Context, u *unstructured.Unstructured, v *ve
 	return out[0], nil
 }
 
-// rename gives an object that is nothing but metadata another version, without asking anybody.
+// rename sets the version of an object that has only metadata, without the converter.
 func rename(u *unstructured.Unstructured, v *version) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
 	out.SetGroupVersionKind(v.gvk)

@@ -27,40 +27,40 @@ import (
 	"keelson/lib/keyed"
 )
 
-// Config is what Definitions need.
+// Config holds the dependencies of Definitions.
 type Config struct {
 	Cache *watchcache.Cache
-	// Stored are the definitions themselves, and Owners tracks the fields of their status.
+	// Stored is the storage of the definitions, Owners the field manager of their status.
 	Stored objects.Storage
 	Owners *apply.Manager
-	// Taken tells whether a built-in resource has that name: definitions do not get to serve those.
+	// Taken reports whether a built-in resource has that name; a definition cannot replace it.
 	Taken func(schema.GroupVersionResource) bool
-	// Hooks reach conversion webhooks.
+	// Hooks calls conversion webhooks.
 	Hooks *Hooks
-	// Checks judge objects that their schemas find right, beside those.
+	// Checks validate objects in addition to their schemas.
 	Checks map[schema.GroupVersionResource]Check
-	// Changed is called after resources came, went or changed.
+	// Changed is called after the set of served resources has changed.
 	Changed func()
 	Log     *slog.Logger
 }
 
-// Check judges a new or changed object (old is nil for a new one). It modifies nothing.
+// Check validates a new or changed object (old is nil for a new one). It modifies nothing.
 type Check func(obj, old *unstructured.Unstructured) field.ErrorList
 
-// Definitions are all custom resource definitions at work.
+// Definitions holds all CustomResourceDefinitions and their served resources.
 type Definitions struct {
 	config Config
 	loop   *keyed.Loop[string] // by name
 
-	// table are the served resources; it is replaced, never changed.
+	// table has the served resources; it is replaced, never modified.
 	table atomic.Pointer[map[schema.GroupVersionResource]*registry.Resource]
 
 	mu      sync.Mutex
-	known   map[string]*v1.CustomResourceDefinition // as last seen, by name
+	known   map[string]*v1.CustomResourceDefinition // the last observed versions, by name
 	serving map[string]*serving
 }
 
-// serving is one definition at work.
+// serving is a served definition.
 type serving struct {
 	crd       *v1.CustomResourceDefinition
 	versions  *versions
@@ -69,34 +69,34 @@ type serving struct {
 	checks    map[schema.GroupVersionResource]Check
 }
 
-// New returns definitions that know none yet; Set tells of them.
+// New returns an empty Definitions; Set adds to it.
 func New(c Config) *Definitions {
 	d := &Definitions{config: c, known: map[string]*v1.CustomResourceDefinition{}, serving: map[string]*serving{}}
 	d.loop = keyed.New(keyed.Config[string]{
 		Do:      func(ctx context.Context, name string) (time.Duration, error) { return 0, d.sync(ctx, name) },
-		Compare: strings.Compare, // whoever comes first gets a name that two want: by name, so that it can be foreseen
+		Compare: strings.Compare, // ordered by name, so that it is predictable which of two definitions gets a name
 		Pause:   retry, PauseMost: retryMost,
 		Failed: func(name string, err error) {
-			c.Log.Warn("definition is looked at again", "definition", name, "err", err)
+			c.Log.Warn("sync definition, will retry", "definition", name, "err", err)
 		},
 	})
 	d.table.Store(&map[schema.GroupVersionResource]*registry.Resource{})
 	return d
 }
 
-// Resource returns what is served as gvr, or nil.
+// Resource returns the resource served as gvr, or nil.
 func (d *Definitions) Resource(gvr schema.GroupVersionResource) *registry.Resource {
 	return (*d.table.Load())[gvr]
 }
 
-// Resources returns all that is served, ordered by name.
+// Resources returns all served resources, ordered by name.
 func (d *Definitions) Resources() []*registry.Resource {
 	return slices.SortedFunc(maps.Values(*d.table.Load()), func(a, b *registry.Resource) int {
 		return strings.Compare(a.GVR().String(), b.GVR().String())
 	})
 }
 
-// Set tells of a definition as it is now.
+// Set adds or updates a definition.
 func (d *Definitions) Set(obj runtime.Object) {
 	crd, ok := obj.(*v1.CustomResourceDefinition)
 	if !ok {
@@ -114,7 +114,7 @@ func (d *Definitions) Set(obj runtime.Object) {
 	d.rouseLocked(crd)
 }
 
-// rouseLocked has another look at those of crd's group that do not have their names: crd may have let go of one.
+// rouseLocked requeues definitions in crd's group without accepted names: crd may have released one.
 func (d *Definitions) rouseLocked(crd *v1.CustomResourceDefinition) {
 	for name, other := range d.known {
 		if name != crd.Name && other.Spec.Group == crd.Spec.Group && !apiextensions.Is(other, v1.NamesAccepted) {
@@ -123,7 +123,7 @@ func (d *Definitions) rouseLocked(crd *v1.CustomResourceDefinition) {
 	}
 }
 
-// Remove tells that a definition has gone. Its names are free: others of the group may have waited for them.
+// Remove removes a deleted definition. Its names become free, so others in the group are requeued.
 func (d *Definitions) Remove(obj runtime.Object) {
 	crd, ok := obj.(*v1.CustomResourceDefinition)
 	if !ok {
@@ -136,8 +136,8 @@ func (d *Definitions) Remove(obj runtime.Object) {
 	d.rouseLocked(crd)
 }
 
-// serveLocked makes the resources of crd, or leaves them as they are when nothing about them has changed. What cannot be served is
-// logged and tried again with the definition's next change.
+// serveLocked builds the resources of crd unless nothing relevant has changed. A failure is logged and retried at the definition's next
+// change.
 func (d *Definitions) serveLocked(crd *v1.CustomResourceDefinition) {
 	old := d.serving[crd.Name]
 	if old != nil && old.crd.UID != crd.UID {
@@ -156,12 +156,12 @@ func (d *Definitions) serveLocked(crd *v1.CustomResourceDefinition) {
 	d.publishLocked()
 }
 
-// same tells whether crd asks for nothing else than what is served.
+// same reports whether crd is served as it is.
 func (s *serving) same(crd *v1.CustomResourceDefinition) bool {
 	return s.sameObjects(crd) && slices.Equal(s.crd.Status.StoredVersions, crd.Status.StoredVersions) && terminating(s.crd) == terminating(crd)
 }
 
-// sameObjects tells whether objects are read and judged as before.
+// sameObjects reports whether decoding and validation of objects are unchanged.
 func (s *serving) sameObjects(crd *v1.CustomResourceDefinition) bool {
 	return apiequality.Semantic.DeepEqual(s.crd.Spec, crd.Spec) && apiequality.Semantic.DeepEqual(s.crd.Status.AcceptedNames, crd.Status.AcceptedNames)
 }
@@ -170,7 +170,7 @@ func terminating(crd *v1.CustomResourceDefinition) bool {
 	return crd.DeletionTimestamp != nil || apiextensions.Is(crd, v1.Terminating)
 }
 
-// build makes crd's resources; where objects are read as before, their cache goes on.
+// build creates crd's resources. If decoding is unchanged, their cache is kept.
 func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *serving) (*serving, error) {
 	s := &serving{crd: crd, checks: d.config.Checks}
 	if old != nil && old.sameObjects(crd) {
@@ -199,7 +199,7 @@ func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *serving) (*se
 	return s, nil
 }
 
-// withdrawLocked ends the service of a definition.
+// withdrawLocked stops serving a definition.
 func (d *Definitions) withdrawLocked(name string) {
 	s := d.serving[name]
 	if s == nil {
@@ -210,7 +210,7 @@ func (d *Definitions) withdrawLocked(name string) {
 	d.config.Cache.Remove(s.versions.prefix(), s.base)
 }
 
-// publishLocked makes the table anew.
+// publishLocked rebuilds the table.
 func (d *Definitions) publishLocked() {
 	table := map[schema.GroupVersionResource]*registry.Resource{}
 	for _, s := range d.serving {

@@ -17,7 +17,7 @@ import (
 	"keelson/api/kind"
 )
 
-// kind is the version as handlers know kinds.
+// kind is the version as a kind.Kind for the handlers.
 func (v *version) kind() *kind.Kind {
 	k := &kind.Kind{
 		Names: kind.Names{
@@ -59,7 +59,7 @@ func (v *version) empty() *unstructured.Unstructured {
 	return u
 }
 
-// content is what obj consists of; objects of this package are always Unstructured.
+// content is the map of obj; objects of this package are always Unstructured.
 func content(obj kind.Object) map[string]any {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.Object
@@ -74,7 +74,7 @@ func (v *version) prepareCreate(obj kind.Object) {
 	obj.SetGeneration(1)
 }
 
-// prepareUpdate keeps the status where it has a subresource of its own. Whatever changes outside metadata is a new generation.
+// prepareUpdate keeps the status if it is a subresource. A change outside of metadata increments the generation.
 func (v *version) prepareUpdate(obj, old kind.Object) {
 	now, before := content(obj), content(old)
 	if v.status {
@@ -95,7 +95,7 @@ func withoutMeta(content map[string]any) map[string]any {
 	return out
 }
 
-// prepareStatus keeps everything but the status, and who owns its fields.
+// prepareStatus keeps everything except the status and its managed fields.
 func prepareStatus(obj, old kind.Object) {
 	u, ok := obj.(*unstructured.Unstructured)
 	before, ok2 := old.DeepCopyObject().(*unstructured.Unstructured)
@@ -113,7 +113,7 @@ func prepareStatus(obj, old kind.Object) {
 	}
 }
 
-// fields are what selectors may ask for. An empty object names them all.
+// fields are the selectable fields. An empty object has all their names.
 func (v *version) fields(obj kind.Object) fields.Set {
 	set := fields.Set{"metadata.name": obj.GetName()}
 	if v.scoped {
@@ -134,7 +134,7 @@ func (v *version) row(obj kind.Object) []any {
 	return cells
 }
 
-// split takes the path of a replica count apart.
+// split splits the path of a replica count.
 func split(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
 
 func (v *version) getScale(obj kind.Object) (spec, status int32, selector string) {
@@ -142,18 +142,18 @@ func (v *version) getScale(obj kind.Object) (spec, status int32, selector string
 	number := func(path string) int32 {
 		n, _, err := unstructured.NestedInt64(c, split(path)...)
 		if err != nil {
-			return 0 // validation keeps such objects out
+			return 0 // validation rejects such objects
 		}
-		return int32(n) //nolint:gosec // validation keeps it in range
+		return int32(n) //nolint:gosec // validated range
 	}
 	if p := v.scale.LabelSelectorPath; p != nil {
-		selector, _, _ = unstructured.NestedString(c, split(*p)...) // what is no string selects nothing
+		selector, _, _ = unstructured.NestedString(c, split(*p)...) // a value that is no string selects nothing
 	}
 	return number(v.scale.SpecReplicasPath), number(v.scale.StatusReplicasPath), selector
 }
 
 func (v *version) setScale(obj kind.Object, replicas int32) {
-	_ = unstructured.SetNestedField(content(obj), int64(replicas), split(v.scale.SpecReplicasPath)...) // validation finds what is in the way
+	_ = unstructured.SetNestedField(content(obj), int64(replicas), split(v.scale.SpecReplicasPath)...) // validation reports an obstacle
 }
 
 func (v *version) checkScale(obj kind.Object) error {

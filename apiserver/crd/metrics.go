@@ -9,13 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// HookMetrics count the calls of conversion webhooks, by Kubernetes' names.
+// HookMetrics are Kubernetes' metrics of conversion webhook calls.
 type HookMetrics struct {
 	calls *prometheus.CounterVec
 	took  *prometheus.HistogramVec
 }
 
-// NewHookMetrics makes the metrics of all definitions, registered with r.
+// NewHookMetrics registers the metrics of all definitions with r.
 func NewHookMetrics(r prometheus.Registerer) *HookMetrics {
 	labels := []string{"result", "failure_type"}
 	m := &HookMetrics{

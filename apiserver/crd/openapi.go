@@ -8,12 +8,12 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// openAPI is the version's schema as OpenAPI publishes it: see openapi.Model.
+// openAPI is the version's schema for OpenAPI: see openapi.Model.
 func (v *version) openAPI(v2 bool) (s *spec.Schema, open bool) {
 	if v.props == nil {
 		return nil, false
 	}
-	// Defaults are published as written, so this begins with the definition's own schema.
+	// Defaults are published as written, so this starts from the definition's own schema.
 	str, err := structural.NewStructural(v.props)
 	if err != nil || len(structural.ValidateStructural(nil, str)) > 0 {
 		return nil, false

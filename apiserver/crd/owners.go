@@ -13,7 +13,7 @@ import (
 	"keelson/api/apply"
 )
 
-// describe is what the field manager of v's subresource sub needs to know.
+// describe returns the input of the field manager for v's subresource sub.
 func (vs *versions) describe(v *version, sub string) func() (*apply.Custom, error) {
 	return func() (*apply.Custom, error) {
 		types, err := vs.types()
@@ -49,7 +49,7 @@ func (vs *versions) mergeTypes() (map[string]typed.ParseableType, error) {
 	return apply.CustomTypes(models, vs.crd.Spec.PreserveUnknownFields)
 }
 
-// mergeModel is the version's schema with the fields that every object has.
+// mergeModel is the version's schema with the common fields of objects.
 func (v *version) mergeModel() *spec.Schema {
 	s := v.structure.ToKubeOpenAPI()
 	if s == nil {
@@ -60,7 +60,7 @@ func (v *version) mergeModel() *spec.Schema {
 	return s
 }
 
-// embed adds what objects have of themselves to s, if it is one, and to the objects inside it.
+// embed adds apiVersion, kind and metadata to s if it is an object, and to embedded objects.
 func embed(s *spec.Schema, root bool) {
 	if is, _ := s.Extensions["x-kubernetes-embedded-resource"].(bool); is || root {
 		if s.Properties == nil {

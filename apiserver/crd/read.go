@@ -16,8 +16,8 @@ import (
 	"keelson/api/kind"
 )
 
-// read turns a client's JSON into an object: metadata must have its form, what the schema does not know is dropped and, when check
-// is set, named in strict together with keys that occur twice.
+// read decodes a client's JSON: metadata is converted to its type and unknown fields are pruned. With check, strict lists the pruned fields
+// and duplicate keys.
 func (v *version) read(doc []byte, check bool) (obj kind.Object, strict []error, err error) {
 	content := map[string]any{}
 	if check {
@@ -45,15 +45,15 @@ func (v *version) read(doc []byte, check bool) (obj kind.Object, strict []error,
 	return u, strict, nil
 }
 
-// coercion says how to bring an object into its form.
+// coercion are the options of coerce.
 type coercion struct {
-	check bool // name what is dropped
-	// stored: the object comes from the store, where nothing is refused any more.
+	check bool // return the names of pruned fields
+	// stored: the object comes from the store, where nothing may be rejected.
 	stored bool
 }
 
-// coerce does to an object what decoding into a Go type does to others: metadata gets its form, unknown fields go, and so do
-// nulls that the schema does not allow. Objects of another version pass with their metadata alone looked at.
+// coerce does for an object what decoding into a Go type does for others: it converts metadata and removes unknown fields and forbidden
+// nulls. Of objects in another version only metadata is converted.
 func (v *version) coerce(u *unstructured.Unstructured, how coercion) (unknown []string, err error) {
 	apiVersion, kindName := u.Object["apiVersion"], u.Object["kind"]
 	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{
@@ -81,7 +81,7 @@ func (v *version) coerce(u *unstructured.Unstructured, how coercion) (unknown []
 	return unknown, nil
 }
 
-// prune drops what the schema does not know.
+// prune removes the fields that the schema does not have.
 func (v *version) prune(content map[string]any, how coercion) (dropped []string, err error) {
 	if !v.preserve {
 		dropped = pruning.PruneWithOptions(content, v.structure, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: how.check})

@@ -19,10 +19,10 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// prefix is where the objects are stored, as Kubernetes stores them.
+// prefix is the objects' key prefix in the store, as in Kubernetes.
 func (vs *versions) prefix() string { return vs.crd.Spec.Group + "/" + vs.crd.Spec.Names.Plural }
 
-// config describes the definition's objects to the store.
+// config is the storage configuration of the definition's objects.
 func (vs *versions) config() objects.Config {
 	return objects.Config{
 		Resource: vs.storage.kind().GVR().GroupResource(), GVK: vs.storage.gvk, New: func() kind.Object { return vs.storage.empty() },
@@ -30,8 +30,8 @@ func (vs *versions) config() objects.Config {
 	}
 }
 
-// fields are the selectable fields of all versions, read from the object as it is stored: with strategy None a path means the same in
-// each. Where a webhook converts, other versions than the stored one select from converted objects (served.split).
+// fields are the selectable fields of all versions, read from the stored object: with strategy None a path is the same in each version.
+// With a conversion webhook, other versions select from converted objects (served.split).
 func (vs *versions) fields(obj kind.Object) fields.Set {
 	set := vs.storage.fields(obj)
 	if vs.hooked() {
@@ -52,7 +52,7 @@ func (vs *versions) hooked() bool {
 	return !plain
 }
 
-// resource is v at work.
+// resource builds the registry.Resource of v.
 func (s *serving) resource(v *version) *registry.Resource {
 	k := v.kind()
 	if check := s.checks[k.GVR()]; check != nil {
@@ -78,7 +78,7 @@ func (s *serving) resource(v *version) *registry.Resource {
 	return res
 }
 
-// row is how the handlers treat v's objects: as Kubernetes' server of custom resources does, which is another one than that of its own kinds.
+// row is the registry row of v. It follows Kubernetes' apiextensions server, which differs from the server of built-in kinds.
 func (s *serving) row(v *version, k *kind.Kind) registry.Row {
 	row := registry.Row{
 		Kind: k, Prefix: s.versions.prefix(), Notices: v.notices(s.crd), ScalePaths: map[string][]string{},
@@ -96,7 +96,7 @@ func (s *serving) row(v *version, k *kind.Kind) registry.Row {
 	return row
 }
 
-// notices warn of a deprecated version.
+// notices are the deprecation warnings of a version.
 func (v *version) notices(crd *v1.CustomResourceDefinition) []string {
 	if !v.spec.Deprecated {
 		return nil

@@ -12,10 +12,10 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// chunk is how many objects a page of selected ones looks at in a step, at least.
+// chunk is the minimum number of objects read per step for a page with selectors.
 const chunk = 500
 
-// split takes those field selectors out of a query that an object can answer only after its conversion; own is nil without any.
+// split removes from a query the field selectors that need converted objects; own is nil if there are none.
 func (s *served) split(q objects.ListQuery) (base objects.ListQuery, own fields.Selector) {
 	if !s.versions.hooked() || q.Fields == nil {
 		return q, nil
@@ -43,7 +43,7 @@ func (s *served) selects(own fields.Selector, e *objects.Entry) bool {
 	return own.Matches(s.version.fields(e.Object))
 }
 
-// listSelected is List for selectors that need the converted objects. It goes on from page to page until its own page is full.
+// listSelected is List for selectors that need converted objects. It reads further until its page is full.
 func (s *served) listSelected(ctx context.Context, q objects.ListQuery, own fields.Selector) (*objects.List, error) {
 	out, limit := &objects.List{}, int(q.Limit)
 	for {
@@ -81,7 +81,7 @@ func (s *served) listSelected(ctx context.Context, q objects.ListQuery, own fiel
 	}
 }
 
-// tokenAfter returns the token that continues the list of q behind its item i: that of a page which ends there.
+// tokenAfter returns the continue token after item i of the list of q.
 func (s *served) tokenAfter(ctx context.Context, q objects.ListQuery, rev int64, i int) (string, error) {
 	q.Limit = int64(i) + 1
 	if q.Continue == "" {
@@ -94,7 +94,7 @@ func (s *served) tokenAfter(ctx context.Context, q objects.ListQuery, rev int64,
 	return page.Continue, nil
 }
 
-// show converts an event, and turns it into what a watch with these selectors sees; ok is false for nothing.
+// show converts an event to what a watch with these selectors sees; ok is false for nothing.
 func (s *served) show(ctx context.Context, own fields.Selector, ev objects.Event) (out objects.Event, ok bool, err error) {
 	if ev.Type == watch.Error {
 		return ev, true, nil

@@ -15,7 +15,7 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// served is a definition's objects in one version. Whoever reads through it sees that version, whatever the store has.
+// served is the storage of a definition's objects in one version. Its callers see that version, whatever the stored one is.
 type served struct {
 	base     objects.Storage
 	versions *versions
@@ -31,7 +31,7 @@ func unstructuredOf(obj kind.Object) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// entries converts what was read, all that needs it in one call.
+// entries converts entries, with one converter call for all that need it.
 func (s *served) entries(ctx context.Context, in []*objects.Entry) ([]*objects.Entry, error) {
 	out := make([]*objects.Entry, len(in))
 	var todo []int
@@ -66,12 +66,12 @@ func (s *served) entries(ctx context.Context, in []*objects.Entry) ([]*objects.E
 	return out, nil
 }
 
-// asInternal is how a client learns that a conversion failed.
+// asInternal is the client's error for a failed conversion.
 func asInternal(err error) error { return apierrors.NewInternalError(err) }
 
 func (s *served) entry(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
 	if e == nil {
-		return nil, nil //nolint:nilnil // nothing stays nothing
+		return nil, nil //nolint:nilnil // nil stays nil
 	}
 	out, err := s.entries(ctx, []*objects.Entry{e})
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *served) entry(ctx context.Context, e *objects.Entry) (*objects.Entry, e
 	return out[0], nil
 }
 
-// toStored turns a client's object into the storage version.
+// toStored converts a client's object to the storage version.
 func (s *served) toStored(ctx context.Context, obj kind.Object) (kind.Object, error) {
 	u, err := unstructuredOf(obj)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *served) toStored(ctx context.Context, obj kind.Object) (kind.Object, er
 	if u, err = s.versions.one(ctx, u, s.versions.storage); err != nil {
 		return nil, asInternal(err)
 	}
-	if u != sent { // as it will be read again
+	if u != sent { // pruned and defaulted as a later read would do
 		s.versions.storage.fill(u)
 	}
 	return u, nil
@@ -189,12 +189,12 @@ func (s *served) Delete(ctx context.Context, namespace, name string, check func(
 	return e, r, err
 }
 
-// DeleteUnread judges the stored form: an object that only cannot be converted can be read.
+// DeleteUnread works on the stored form: an object whose conversion fails is still readable.
 func (s *served) DeleteUnread(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error) {
 	return s.base.DeleteUnread(ctx, namespace, name, dry)
 }
 
-// Walk converts all objects in one call of the converter.
+// Walk converts all objects with one converter call.
 func (s *served) Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error {
 	var found []*objects.Entry
 	err := s.base.Walk(ctx, namespace, func(e *objects.Entry) bool {
@@ -215,7 +215,7 @@ func (s *served) Walk(ctx context.Context, namespace string, f func(*objects.Ent
 	return nil
 }
 
-// Size is that of the stored forms.
+// Size is the size of the stored forms.
 func (s *served) Size() (count, bytes int) { return s.base.Size() }
 
 func (s *served) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch, error) {
@@ -225,11 +225,11 @@ func (s *served) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch,
 		return nil, err
 	}
 	out := &servedWatch{Watch: w, own: own, out: make(chan objects.Event, 16)}
-	go out.run(ctx, s) // ends when the inner watch does, which ends with ctx
+	go out.run(ctx, s) // ends with the inner watch, which ends with ctx
 	return out, nil
 }
 
-// servedWatch is a watch with every object converted. A conversion that fails ends it.
+// servedWatch is a watch of converted objects. A failed conversion ends it.
 type servedWatch struct {
 	objects.Watch
 	own    fields.Selector // nil: all
@@ -265,13 +265,13 @@ func (w *servedWatch) run(ctx context.Context, s *served) {
 	}
 }
 
-// memo remembers what entries were converted to, so that many watchers and lists share the work. It holds two generations.
+// memo caches conversions of entries for many watchers and lists. It has two generations.
 type memo struct {
 	mu       sync.Mutex
 	new, old map[*objects.Entry]*objects.Entry
 }
 
-// generation is how many conversions each generation of a memo holds.
+// generation is the number of conversions per generation of a memo.
 const generation = 2000
 
 func (m *memo) get(e *objects.Entry) *objects.Entry {

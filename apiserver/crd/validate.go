@@ -26,7 +26,7 @@ import (
 	"keelson/api/kind"
 )
 
-// validate judges a new object.
+// validate validates a new object.
 func (v *version) validate(obj kind.Object) field.ErrorList {
 	j, err := v.judges()
 	if err != nil {
@@ -42,7 +42,7 @@ func (v *version) validate(obj kind.Object) field.ErrorList {
 	return append(errs, listtype.ValidateListSetsAndMaps(nil, v.structure, c)...)
 }
 
-// validateUpdate judges a changed object: what was wrong before and did not change is let pass.
+// validateUpdate validates a changed object. Unchanged errors are accepted (validation ratcheting).
 func (v *version) validateUpdate(obj, old kind.Object) field.ErrorList {
 	j, err := v.judges()
 	if err != nil {
@@ -59,7 +59,7 @@ func (v *version) validateUpdate(obj, old kind.Object) field.ErrorList {
 	return append(errs, v.validateLists(now, before)...)
 }
 
-// validateStatus judges a new status.
+// validateStatus validates a new status.
 func (v *version) validateStatus(obj, old kind.Object) field.ErrorList {
 	j, err := v.judges()
 	if err != nil {
@@ -85,7 +85,7 @@ func (v *version) correlate(now, before map[string]any) *celcommon.CorrelatedObj
 	return celcommon.NewCorrelatedObject(now, before, &model.Structural{Structural: v.structure})
 }
 
-// validateLists finds sets and maps with something twice in them, unless that was so before.
+// validateLists finds duplicates in sets and maps, unless they existed before.
 func (v *version) validateLists(now, before map[string]any) field.ErrorList {
 	errs := listtype.ValidateListSetsAndMaps(nil, v.structure, now)
 	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, v.structure, before)) > 0 {
@@ -94,11 +94,11 @@ func (v *version) validateLists(now, before map[string]any) field.ErrorList {
 	return errs
 }
 
-// validateRules runs the schema's rules, unless found says that the object does not have its form.
+// validateRules evaluates the schema's CEL rules, unless found says that the object does not match its schema.
 func (v *version) validateRules(ctx context.Context, _ string, obj, oldObj kind.Object, found field.ErrorList) field.ErrorList {
 	j, err := v.judges()
 	if err != nil || j.rules == nil {
-		return nil // the error is in found
+		return nil // found has the error
 	}
 	blocks := func(e *field.Error) bool {
 		switch e.Type {
@@ -123,7 +123,7 @@ func (v *version) validateRules(ctx context.Context, _ string, obj, oldObj kind.
 	return broken
 }
 
-// rulesAnd runs the schema's rules, and then the check of an object that is right so far.
+// rulesAnd evaluates the schema's CEL rules, then runs check on an object without errors.
 func (v *version) rulesAnd(check Check) func(context.Context, string, kind.Object, kind.Object, field.ErrorList) field.ErrorList {
 	return func(ctx context.Context, sub string, obj, old kind.Object, found field.ErrorList) field.ErrorList {
 		broken := v.validateRules(ctx, sub, obj, old, found)
@@ -148,7 +148,7 @@ func (v *version) validateType(obj kind.Object) field.ErrorList {
 	return errs
 }
 
-// validateScale judges what the scale subresource reads and writes.
+// validateScale validates the fields that the scale subresource uses.
 func (v *version) validateScale(c map[string]any, spec bool) field.ErrorList {
 	if v.scale == nil {
 		return nil
@@ -184,7 +184,7 @@ func noReplicas(path string) error {
 // standardFinalizers need no domain.
 var standardFinalizers = []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
 
-// warnings advises on new finalizers.
+// warnings returns warnings about new finalizers.
 func warnings(obj, old kind.Object) []string {
 	var out, before []string
 	if old != nil {

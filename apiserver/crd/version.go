@@ -16,16 +16,16 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// version is one version of a definition, made ready to judge objects.
+// version is one version of a definition with its compiled schema.
 type version struct {
 	spec     *v1.CustomResourceDefinitionVersion
 	names    v1.CustomResourceDefinitionNames
 	gvk      schema.GroupVersionKind
-	scoped   bool // objects live in namespaces
-	preserve bool // spec.preserveUnknownFields: nothing is pruned
+	scoped   bool // objects are namespaced
+	preserve bool // spec.preserveUnknownFields: no pruning
 	status   bool
 	scale    *v1.CustomResourceSubresourceScale
-	// structure is nil for a version without a schema; props is then nil too.
+	// structure and props are nil for a version without a schema.
 	structure *structural.Structural
 	props     *internal.JSONSchemaProps
 
@@ -35,13 +35,13 @@ type version struct {
 	judges func() (*judges, error)
 }
 
-// judges is what validates objects of a version; making one costs milliseconds, with rules more (invariant 4).
+// judges holds the validators of a version. Building them takes milliseconds, more with rules (invariant 4).
 type judges struct {
 	whole, status schemavalidation.SchemaValidator
 	rules         *cel.Validator
 }
 
-// newVersion reads v, which must not change any more.
+// newVersion compiles v, which must not be modified any more.
 func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinitionVersion) (*version, error) {
 	out := &version{
 		spec: v, names: crd.Status.AcceptedNames, scoped: crd.Spec.Scope == v1.NamespaceScoped, preserve: crd.Spec.PreserveUnknownFields,
@@ -76,11 +76,11 @@ func (v *version) readSchema(s *v1.CustomResourceValidation) error {
 	str, err := structural.NewStructural(v.props)
 	if err != nil {
 		if v.preserve {
-			return nil // old definitions may have schemas that only validate
+			return nil // schemas of old definitions may support validation only
 		}
 		return fmt.Errorf("read schema of %s: %w", v.gvk, err)
 	}
-	v.structure = str.DeepCopy() // it shares defaults with props
+	v.structure = str.DeepCopy() // because it shares defaults with props
 	if v.preserve {
 		return nil
 	}

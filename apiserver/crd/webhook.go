@@ -34,17 +34,17 @@ import (
 	"keelson/apiserver/outbound"
 )
 
-// Hooks is how conversion webhooks are reached.
+// Hooks holds the dependencies of conversion webhooks.
 type Hooks struct {
-	// Outbound is the door to them.
+	// Outbound makes the connections.
 	Outbound *outbound.Door
-	// Resolve returns host:port of something behind a service's port.
+	// Resolve returns host:port of an endpoint for a Service's port.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
-	// Metrics counts the calls; nil: nobody does.
+	// Metrics counts the calls; may be nil.
 	Metrics *HookMetrics
 }
 
-// Bounds of a call to a webhook.
+// Limits of a webhook call.
 const (
 	hookTimeout  = 30 * time.Second
 	biggestReply = 64 << 20
@@ -93,7 +93,7 @@ func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error
 	}
 	w.client = &http.Client{
 		Transport: hooks.Outbound.Observe("conversion webhook", hooks.Outbound.Transport(to)), Timeout: hookTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it may not send us elsewhere
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // no redirects
 	}
 	return w, nil
 }
@@ -105,7 +105,7 @@ func servicePort(s *v1.ServiceReference) int32 {
 	return *s.Port
 }
 
-// serviceURL names a service the way its certificate does; where it is, is found when a connection is made.
+// serviceURL names the Service as its certificate does; the dialer resolves it.
 func serviceURL(s *v1.ServiceReference) string {
 	u := url.URL{Scheme: "https", Host: net.JoinHostPort(s.Name+"."+s.Namespace+".svc", strconv.Itoa(int(servicePort(s))))}
 	if s.Path != nil {
@@ -114,7 +114,7 @@ func serviceURL(s *v1.ServiceReference) string {
 	return u.String()
 }
 
-// convert asks the webhook, once for all objects.
+// convert calls the webhook once for all objects.
 func (w *webhook) convert(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
 	begin := time.Now()
 	out, err := w.ask(ctx, objs, to)
@@ -154,7 +154,7 @@ func (w *webhook) ask(ctx context.Context, objs []*unstructured.Unstructured, to
 	return out, nil
 }
 
-// callFailed says that there was no answer to judge.
+// callFailed means that there was no response.
 type callFailed struct{ error }
 
 func (f callFailed) Error() string { return "failed: " + f.error.Error() }
@@ -191,7 +191,7 @@ func (w *webhook) post(ctx context.Context, review *v1.ConversionReview) (*v1.Co
 	return reply, nil
 }
 
-// judge returns the objects of an answer, or why it is none.
+// judge returns the objects of a response, or why it is invalid.
 func (w *webhook) judge(reply *v1.ConversionReview, uid types.UID) ([]runtime.RawExtension, error) {
 	r := reply.Response
 	if w.version == "v1" {
@@ -212,7 +212,7 @@ func (w *webhook) judge(reply *v1.ConversionReview, uid types.UID) ([]runtime.Ra
 	return r.ConvertedObjects, nil
 }
 
-// converted reads one object of the answer, which must be the one that was sent.
+// converted decodes one object of the response and checks that it is the one that was sent.
 func converted(from *unstructured.Unstructured, raw []byte, to string) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &u.Object); err != nil {
@@ -232,7 +232,7 @@ func converted(from *unstructured.Unstructured, raw []byte, to string) (*unstruc
 	return u, nil
 }
 
-// restore gives u the metadata of the object that it was converted from; only labels and annotations are the webhook's to change.
+// restore gives u the metadata of the original object; a webhook may change only labels and annotations.
 func restore(from, u *unstructured.Unstructured) error {
 	said, ok := u.Object["metadata"].(map[string]any)
 	if !ok {
@@ -267,7 +267,7 @@ func restore(from, u *unstructured.Unstructured) error {
 				return fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", part, k, v)
 			}
 		}
-		if !reflect.DeepEqual(meta[part], said[part]) { // what was wrong before is let pass
+		if !reflect.DeepEqual(meta[part], said[part]) { // invalid values that did not change are accepted
 			if errs := check(texts); len(errs) > 0 {
 				return errs.ToAggregate()
 			}

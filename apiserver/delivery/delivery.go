@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package delivery tells which watcher got which watch event, and when, so that a pod's story shows the way from the store to
-// those who act. The server's two ways out, watches over HTTP and those inside the process, call it after an event is handed over. It tells
-// of pods and of what makes pods, and of the cluster's own programs as watchers; never of a person's watch, and of few watchers for
-// each change, so that its cost does not follow their number.
+// Package delivery records which watcher received which watch event, and when, so that a pod's story shows the way of a change from the
+// store to its consumers. The watches over HTTP and inside the process call it after each delivered event. It records only events of pods
+// and of objects that lead to pods, and only watches of the cluster's components, never a person's watch; the number per change is limited,
+// so that the cost does not grow with the number of watchers.
 package delivery
 
 import (
@@ -18,7 +18,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// followed are the resources whose events are told: does a change of status count?
+// followed are the recorded resources; the value says whether status changes are recorded too.
 var followed = map[schema.GroupResource]bool{
 	{Resource: "pods"}:                        true,
 	{Resource: "replicationcontrollers"}:      false,
@@ -31,20 +31,20 @@ var followed = map[schema.GroupResource]bool{
 }
 
 const (
-	mostWatchers = 16  // of one change that are told of
-	mostWords    = 128 // bytes of what a watcher asked for
+	mostWatchers = 16  // recorded watchers per change
+	mostWords    = 128 // bytes of the description of a watch
 )
 
-// Recorder tells of the events of one watch; nil is valid and tells of none.
+// Recorder records the events of one watch; nil is valid and records nothing.
 type Recorder struct {
 	marks    *mark.Recorder
 	resource string
-	status   bool // changes of status are told too
+	status   bool // status changes are recorded too
 	to       string
 	watches  string
 }
 
-// New returns the teller of a watch of u that asks for q; nil when there is nothing to tell.
+// New returns the recorder of u's watch with query q; nil if it is not recorded.
 func New(marks *mark.Recorder, u *auth.User, gr schema.GroupResource, q *objects.ListQuery) *Recorder {
 	status, ok := followed[gr]
 	if !ok || marks == nil || u == nil || !strings.HasPrefix(u.Name, "system:") || u.Name == auth.Anonymous {
@@ -53,7 +53,7 @@ func New(marks *mark.Recorder, u *auth.User, gr schema.GroupResource, q *objects
 	return &Recorder{marks: marks, resource: gr.Resource, status: status, to: watcher(u), watches: asked(gr.Resource, q)}
 }
 
-// watcher is who watches: the user, and for a role of the cluster whose token is bound to a node, a space and that node.
+// watcher is the user name; for a role whose token is bound to a node, a space and the node's name follow.
 func watcher(u *auth.User) string {
 	if node := u.Extra["authentication.kubernetes.io/node-name"]; len(node) == 1 && strings.HasPrefix(u.Name, "system:serviceaccount:kube-system:") {
 		return u.Name + " " + node[0]
@@ -61,7 +61,7 @@ func watcher(u *auth.User) string {
 	return u.Name
 }
 
-// asked is what a watch selects, in words.
+// asked describes what a watch selects.
 func asked(resource string, q *objects.ListQuery) string {
 	text := resource
 	if q.Namespace != "" {
@@ -79,7 +79,7 @@ func asked(resource string, q *objects.ListQuery) string {
 	return text
 }
 
-// Delivered leaves a mark: the watcher has ev.
+// Delivered records that the watcher has received ev.
 func (t *Recorder) Delivered(ev *objects.Event) {
 	if t == nil || ev.Marked == nil || ev.Marked.Load() >= mostWatchers {
 		return

@@ -19,15 +19,15 @@ import (
 
 const (
 	aggregatedGroup   = "apidiscovery.k8s.io"
-	aggregatedVersion = "v2" // v2beta1 is no more
+	aggregatedVersion = "v2" // v2beta1 was removed
 	aggregatedKind    = "APIGroupDiscoveryList"
 )
 
-// root serves /api or /apis: the plain list, or everything below at once to clients that can read it.
+// root serves /api or /apis: the plain list, or the aggregated document to clients that accept it.
 type root struct {
 	plain     runtime.Object
 	plainKind schema.GroupVersionKind
-	// all is the aggregated document and its ETag, by media type.
+	// all has the aggregated document and its ETag by media type.
 	all map[string]encoded
 }
 
@@ -47,7 +47,7 @@ func newRoot(path string, parts []gvResources, address string) (*root, error) {
 		for _, p := range parts {
 			versions.Versions = append(versions.Versions, p.gv.Version)
 		}
-		r.plain, r.plainKind = versions, schema.GroupVersionKind{Kind: "APIVersions"} // it is older than versions of kinds
+		r.plain, r.plainKind = versions, schema.GroupVersionKind{Kind: "APIVersions"} // APIVersions has no group version
 	} else {
 		r.plain = &metav1.APIGroupList{Groups: groups(parts)}
 	}
@@ -95,7 +95,7 @@ func (d *root) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wire.WriteParts(w, r, http.StatusOK, contentType, len(doc.bytes), func(yield func([]byte) bool) { yield(doc.bytes) })
 }
 
-// aggregate is the whole of discovery in one list.
+// aggregate builds the aggregated discovery document.
 func aggregate(parts []gvResources) *apidiscoveryv2.APIGroupDiscoveryList {
 	list := &apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{}}
 	for _, p := range parts {
@@ -134,7 +134,7 @@ func aggregateResource(r *registry.Resource) apidiscoveryv2.APIResourceDiscovery
 	return d
 }
 
-// kindOf is gvk as aggregated discovery has it: with no more of group and version than differs from those it stands under.
+// kindOf is gvk in aggregated discovery: group and version are empty if equal to those of the parent.
 func kindOf(gvk schema.GroupVersionKind, under schema.GroupVersion) *metav1.GroupVersionKind {
 	if gvk.GroupVersion() == under {
 		gvk.Group, gvk.Version = "", ""

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discovery tells clients what the server serves: groups, versions and
-// resources (/api, /apis and below), plain and aggregated. The server mounts it
-// and tells it what is served; documents are computed once for each state of
-// that, by the first request. It touches no storage.
+// Package discovery serves the discovery documents: groups, versions and resources (/api, /apis and below), plain and aggregated. The API
+// server mounts it and calls Set when the served resources change; the first request then builds the documents. It never touches storage.
 package discovery
 
 import (
@@ -28,7 +26,7 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// groupPriority is how clients see groups ordered, and so which group an ambiguous short name means. Groups of one priority are
+// groupPriority orders the groups for clients; it also decides which group an ambiguous short name means. Groups of equal priority are
 // ordered by name.
 var groupPriority = map[string]int32{
 	"": 18000, "apiregistration.k8s.io": 17900, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700,
@@ -39,34 +37,34 @@ var groupPriority = map[string]int32{
 	"decisions.keelson.io": 90,
 }
 
-// versionPriority is the place of versions in their groups where that is not the usual one.
+// versionPriority is the priority of versions in their groups, where it is not the default.
 var versionPriority = map[schema.GroupVersion]int32{
 	{Version: "v1"}: 1, {Group: "autoscaling", Version: "v2"}: 30, {Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}: 21,
 	{Group: "resource.k8s.io", Version: "v1"}: 21, {Group: "metrics.k8s.io", Version: "v1beta1"}: 100,
 }
 
-// Remote is a group version that another server answers for.
+// Remote is a group version that another server serves.
 type Remote struct {
 	GV                             schema.GroupVersion
 	GroupPriority, VersionPriority int32
-	// Resources is what that server says; nil: it has not said yet.
+	// Resources is that server's discovery; nil: not known yet.
 	Resources *apidiscoveryv2.APIVersionDiscovery
 }
 
-// gvResources are the resources of one group version, by name, or what another server says about it.
+// gvResources are the resources of one group version by name, or another server's discovery.
 type gvResources struct {
 	gv        schema.GroupVersion
 	resources []*registry.Resource
 	remote    *Remote
 }
 
-// The priorities of what is not in the maps.
+// The default priorities.
 const (
 	customPriority = 1000
 	usualVersion   = 15
 )
 
-// Priority is the place of a group version that this server answers for: of the group among groups, of the version in its group.
+// Priority is the priority of a group version that this server serves: of the group, and of the version in its group.
 func Priority(gv schema.GroupVersion) (group, version int32) {
 	group, version = customPriority, usualVersion
 	if p, ok := groupPriority[gv.Group]; ok {
@@ -78,28 +76,27 @@ func Priority(gv schema.GroupVersion) (group, version int32) {
 	return group, version
 }
 
-// Documents are the discovery documents of the resources there are at the moment.
+// Documents are the discovery documents of the resources that are served now.
 type Documents struct {
 	missing http.Handler
 	address string
 	built   atomic.Pointer[func() (map[string]http.Handler, error)]
 }
 
-// New returns documents of nothing; missing answers for paths below /apis that nobody serves. address is where clients find the
-// server, host and port; it may be empty.
+// New returns empty documents. missing handles unknown paths below /apis. address is the server's host and port; it may be empty.
 func New(missing http.Handler, address string) *Documents {
 	d := &Documents{missing: missing, address: address}
 	d.Set(nil, nil)
 	return d
 }
 
-// Set says what is served from now on. The documents are made when they are first asked for.
+// Set replaces the served resources. The documents are built when they are first requested.
 func (d *Documents) Set(resources []*registry.Resource, remotes []Remote) {
 	build := sync.OnceValues(func() (map[string]http.Handler, error) { return documents(resources, remotes, d.address) })
 	d.built.Store(&build)
 }
 
-// ServeHTTP answers for /api, /apis and below.
+// ServeHTTP serves /api, /apis and below.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	docs, err := (*d.built.Load())()
 	if err != nil {
@@ -113,7 +110,7 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.missing.ServeHTTP(w, r)
 }
 
-// Mount registers the documents on mux.
+// Mount registers the documents with mux.
 func (d *Documents) Mount(mux *http.ServeMux) {
 	for _, path := range []string{"/api", "/apis"} {
 		mux.Handle(path, d)
@@ -123,7 +120,7 @@ func (d *Documents) Mount(mux *http.ServeMux) {
 
 var v1 = schema.GroupVersion{Version: "v1"}
 
-// documents makes every document, by path.
+// documents builds every document, by path.
 func documents(resources []*registry.Resource, remotes []Remote, address string) (map[string]http.Handler, error) {
 	out := map[string]http.Handler{}
 	var core, named []gvResources
@@ -142,11 +139,11 @@ func documents(resources []*registry.Resource, remotes []Remote, address string)
 		out[path] = doc
 	}
 	for _, g := range core {
-		out["/api/"+g.gv.Version] = document(resourceList(g), schema.GroupVersionKind{Kind: "APIResourceList"}) // as old as /api
+		out["/api/"+g.gv.Version] = document(resourceList(g), schema.GroupVersionKind{Kind: "APIResourceList"}) // as in /api
 	}
 	for _, g := range named {
 		if g.remote != nil {
-			continue // its own server writes that
+			continue // the aggregated server serves it
 		}
 		out["/apis/"+g.gv.String()] = document(resourceList(g), v1.WithKind("APIResourceList"))
 	}
@@ -156,7 +153,7 @@ func documents(resources []*registry.Resource, remotes []Remote, address string)
 	return out, nil
 }
 
-// document serves one object in whatever encoding the client wants.
+// document serves one object in the encoding that the client accepts.
 func document(obj runtime.Object, gvk schema.GroupVersionKind) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -182,7 +179,7 @@ func grouped(resources []*registry.Resource, remotes []Remote) []gvResources {
 	priority := map[string]int32{}
 	for i := range remotes {
 		r := &remotes[i]
-		delete(byGV, r.GV) // the other server answers, whatever this one could
+		delete(byGV, r.GV) // the other server has precedence
 		out = append(out, gvResources{gv: r.GV, remote: r})
 		priority[r.GV.Group] = max(priority[r.GV.Group], r.GroupPriority)
 	}
@@ -208,7 +205,7 @@ func (g gvResources) versionPriority() int32 {
 	return v
 }
 
-// groups lists the named groups, each with its versions, the preferred one first.
+// groups lists the named groups with their versions, the preferred one first.
 func groups(parts []gvResources) []metav1.APIGroup {
 	var out []metav1.APIGroup
 	for _, p := range parts {
@@ -244,7 +241,7 @@ func resourceList(g gvResources) *metav1.APIResourceList {
 	return list
 }
 
-// storageHash names the version objects are stored in, without saying which, as Kubernetes computes it.
+// storageHash identifies the storage version without naming it, computed as in Kubernetes.
 func storageHash(r *registry.Resource) string {
 	stored := r.GVK()
 	if r.Custom != nil {

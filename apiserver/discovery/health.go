@@ -15,14 +15,14 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// Check is one thing that must be well; nil is well.
+// Check is one health check; nil means healthy.
 type Check struct {
 	Name string
 	Run  func(*http.Request) error
 }
 
-// Health serves path (livez, readyz, healthz) and path/<check> on mux: "ok", or 500 with what is wrong. ?verbose lists every check,
-// ?exclude= leaves one out. probes counts what they find.
+// Health serves path (livez, readyz, healthz) and path/<check> on mux: "ok", or 500 with the failed checks. ?verbose lists every check,
+// ?exclude= leaves one out. probes counts the results.
 func Health(mux *http.ServeMux, path string, checks []Check, probes *Probes) {
 	mux.HandleFunc("/"+path, func(w http.ResponseWriter, r *http.Request) { health(w, r, path, checks, probes) })
 	for _, c := range checks {
@@ -67,7 +67,7 @@ func health(w http.ResponseWriter, r *http.Request, path string, checks []Check,
 	}
 }
 
-// unknownChecks are those that a request excludes and that do not exist, quoted.
+// unknownChecks are the excluded checks that do not exist, quoted.
 func unknownChecks(excluded []string, checks []Check) []string {
 	var out []string
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(excluded))) {
@@ -82,7 +82,7 @@ func plain(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text)) // a client that left is nobody's error
+	_, _ = w.Write([]byte(text)) // the client may be gone
 }
 
 // Version serves /version.
@@ -107,7 +107,7 @@ func Version(mux *http.ServeMux, info apiversion.Info) error {
 	return nil
 }
 
-// Missing answers for paths that nobody serves: with a Status where stored tells that objects could be, with plain text elsewhere.
+// Missing handles unknown paths: with a Status where stored reports that the path may be a resource, else with plain text.
 func Missing(stored func(path string) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if stored(r.URL.Path) {
@@ -118,7 +118,7 @@ func Missing(stored func(path string) bool) http.Handler {
 	})
 }
 
-// Index serves "/": the list of paths there are. missing answers for all that nobody else does.
+// Index serves "/", the list of paths. missing handles all other paths.
 func Index(paths func() []string, missing http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" && r.URL.Path != "/index.html" {
@@ -139,10 +139,10 @@ func Index(paths func() []string, missing http.Handler) http.Handler {
 func writeJSON(w http.ResponseWriter, code int, b []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(b) // as above
+	_, _ = w.Write(b) // the client may be gone
 }
 
-// Paths lists where the discovery documents of resources are, for the index.
+// Paths lists the paths of discovery documents, for the index.
 func Paths(gvs []string) []string {
 	out := []string{"/api", "/apis"}
 	for _, gv := range gvs {

@@ -19,10 +19,10 @@ import (
 
 const (
 	pagesGroup = "config.k8s.io"
-	component  = "apiserver" // what pages say they are of
+	component  = "apiserver" // the component name on the pages
 )
 
-// page is what Statusz and Flagz have in common.
+// page has the common fields of Statusz and Flagz.
 type page struct {
 	Kind       string   `json:"kind"`
 	APIVersion string   `json:"apiVersion"`
@@ -48,7 +48,7 @@ type flagz struct {
 	Flags map[string]string `json:"flags,omitempty"`
 }
 
-// Statusz serves /statusz: since when the process runs, what it is, and where else one may look (paths).
+// Statusz serves /statusz: start time, version and paths of the process.
 func Statusz(mux *http.ServeMux, info apiversion.Info, begin time.Time, paths []string) {
 	version := info.Major + "." + info.Minor
 	text := func() string {
@@ -64,7 +64,7 @@ func Statusz(mux *http.ServeMux, info apiversion.Info, begin time.Time, paths []
 	}))
 }
 
-// Flagz serves /flagz: the flags of the process with their values.
+// Flagz serves /flagz: the process's flags with their values.
 func Flagz(mux *http.ServeMux, flags func() map[string]string) {
 	text := func() string {
 		var b strings.Builder
@@ -77,7 +77,7 @@ func Flagz(mux *http.ServeMux, flags func() map[string]string) {
 	mux.Handle("/flagz", servePage("Flagz", text, func(p page) any { return flagz{page: p, Flags: flags()} }))
 }
 
-// servePage serves a page as text, and to who asks for it as the kind of config.k8s.io, v1beta1 or the former v1alpha1, as that.
+// servePage serves a page as text, or as an object of config.k8s.io v1beta1 or v1alpha1 when the client accepts that.
 func servePage(kind string, text func() string, object func(page) any) http.Handler {
 	name := strings.ToLower(kind)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

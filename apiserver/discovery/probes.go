@@ -10,14 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Probes are the outcomes of health checks, as Kubernetes' service level indicators tell them (/metrics/slis).
+// Probes counts results of health checks as Kubernetes' service level indicators (/metrics/slis).
 type Probes struct {
 	http.Handler
 	last  *prometheus.GaugeVec
 	total *prometheus.CounterVec
 }
 
-// NewProbes returns a count of nothing.
+// NewProbes returns empty counters.
 func NewProbes() *Probes {
 	p := &Probes{
 		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -33,7 +33,7 @@ func NewProbes() *Probes {
 	return p
 }
 
-// note counts a check of the path typ (livez, readyz, healthz) that went well, or did not.
+// note counts a result of a check on the path typ (livez, readyz, healthz).
 func (p *Probes) note(typ, name string, well bool) {
 	value, status := 0.0, "error"
 	if well {

@@ -15,16 +15,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Config is an EncryptionConfiguration that was understood.
+// Config is a parsed EncryptionConfiguration.
 type Config struct{ entries []entry }
 
-// entry is one element of resources: what it is about, and its providers.
+// entry is one element of resources.
 type entry struct {
 	resources []schema.GroupResource // "*" stands for any
 	providers []provider
 }
 
-// The file's form (apiserver.config.k8s.io/v1 EncryptionConfiguration).
+// The file format (apiserver.config.k8s.io/v1 EncryptionConfiguration).
 type (
 	file struct {
 		metav1.TypeMeta `json:",inline"`
@@ -63,7 +63,7 @@ func Load(path string) (*Config, error) {
 	return c, nil
 }
 
-// Parse reads the bytes of one. Errors name the place and never a key's secret.
+// Parse parses a configuration. Errors name the location, never a key's secret.
 func Parse(b []byte) (*Config, error) {
 	var f file
 	if err := yaml.UnmarshalStrict(b, &f); err != nil {
@@ -179,7 +179,7 @@ func readKeys(cipher string, keys []fileKey, sizes []int, newBox func([]byte) (b
 	return out, nil
 }
 
-// providers are those of the first entry about gr; none: it is not encrypted.
+// providers are those of the first entry that matches gr; none: it is not encrypted.
 func (c *Config) providers(gr schema.GroupResource) []provider {
 	for _, e := range c.entries {
 		for _, r := range e.resources {
@@ -191,7 +191,7 @@ func (c *Config) providers(gr schema.GroupResource) []provider {
 	return nil
 }
 
-// place finds, in a decoder's words, what is known to quote no secret: a line's number, or the name of a field.
+// place matches parts of a decoder's error that cannot contain a secret: a line number or a field name.
 var place = regexp.MustCompile(`line \d+|unknown field "[A-Za-z0-9_.-]+"|key "[A-Za-z]+" already set`)
 
 func harmless(err error) string {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package encryption keeps the values of chosen resources encrypted in the store:
-// a store.Store around another, which encrypts what is written and decrypts what is
-// read, as an EncryptionConfiguration file says and in the bytes that Kubernetes
-// writes ("k8s:enc:secretbox:v1:key:..."). cluster puts it around the store when it
-// has such a file. It knows nothing of objects.
+// Package encryption encrypts the values of chosen resources in the store: it wraps a store.Store, encrypts writes and decrypts reads, as
+// an EncryptionConfiguration says, in Kubernetes' format ("k8s:enc:secretbox:v1:key:..."). cluster wraps the store if there is such a file.
+// It knows nothing of objects.
 //
 // Invariants:
-//  1. Whatever can be read was encrypted by a provider of the file for its resource, or, with "identity" among them, by none.
+//  1. A readable value was encrypted by a provider of the file for its resource, or is plain if "identity" is among them.
 //  2. What is written is encrypted by the first provider's first key. A value of another key is KV.Stale: a write of the same
 //     object stores it anew, so that keys can be rotated.
 //  3. Keys never reach a log or an error.
@@ -31,18 +29,18 @@ import (
 type Store struct {
 	store.Store
 	config atomic.Pointer[Config]
-	// resourceOf tells whose key a key is.
+	// resourceOf returns the resource of a key.
 	resourceOf func(key string) schema.GroupResource
 }
 
-// New puts cfg around s. resourceOf tells which resource a key belongs to.
+// New wraps s. resourceOf returns the resource of a key.
 func New(s store.Store, cfg *Config, resourceOf func(key string) schema.GroupResource) *Store {
 	e := &Store{Store: s, resourceOf: resourceOf}
 	e.config.Store(cfg)
 	return e
 }
 
-// Apply has the bytes of another configuration count from now on; when they are wrong, nothing changes.
+// Apply switches to another configuration; if it is invalid, nothing changes.
 func (s *Store) Apply(b []byte) error {
 	cfg, err := Parse(b)
 	if err == nil {
@@ -51,12 +49,12 @@ func (s *Store) Apply(b []byte) error {
 	return err
 }
 
-// prefix begins every encrypted value.
+// prefix is the prefix of every encrypted value.
 const prefix = "k8s:enc:"
 
 var errNoProvider = errors.New("no matching prefix found")
 
-// encrypt returns value as it is stored under key.
+// encrypt encrypts value for key.
 func (s *Store) encrypt(key string, value []byte) ([]byte, error) {
 	list := s.config.Load().providers(s.resourceOf(key))
 	if len(list) == 0 {
@@ -69,7 +67,7 @@ func (s *Store) encrypt(key string, value []byte) ([]byte, error) {
 	return out, nil
 }
 
-// decrypt is the reverse; stale tells that another key would be used now.
+// decrypt decrypts value; stale means that a write would use another key.
 func (s *Store) decrypt(key string, value []byte) (plain []byte, stale bool, err error) {
 	if value == nil {
 		return nil, false, nil
@@ -104,7 +102,7 @@ func (s *Store) plain(kv store.KV) (store.KV, error) {
 	return kv, err
 }
 
-// Get is store.Reader's.
+// Get implements store.Reader.
 func (s *Store) Get(ctx context.Context, key string, rev int64) (store.KV, int64, error) {
 	kv, at, err := s.Store.Get(ctx, key, rev)
 	if err != nil {
@@ -114,8 +112,8 @@ func (s *Store) Get(ctx context.Context, key string, rev int64) (store.KV, int64
 	return kv, at, err
 }
 
-// List is store.Reader's. A value that cannot be decrypted is handed out as it is stored: who decodes it says so, and the others are not
-// lost with it.
+// List implements store.Reader. A value that cannot be decrypted is returned as stored: its decoder reports the error, and the other values
+// stay readable.
 func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
 	page, err := s.Store.List(ctx, r)
 	if err != nil {
@@ -131,7 +129,7 @@ func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
 	return page, nil
 }
 
-// Create is store.Writer's.
+// Create implements store.Writer.
 func (s *Store) Create(ctx context.Context, key string, value []byte) (store.Written, error) {
 	sealed, err := s.encrypt(key, value)
 	if err != nil {
@@ -140,7 +138,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte) (store.Wri
 	return s.Store.Create(ctx, key, sealed)
 }
 
-// Update is store.Writer's.
+// Update implements store.Writer.
 func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64) (store.Written, error) {
 	sealed, err := s.encrypt(key, value)
 	if err != nil {
@@ -150,7 +148,7 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 	return w, s.conflict(err)
 }
 
-// Delete is store.Writer's.
+// Delete implements store.Writer.
 func (s *Store) Delete(ctx context.Context, key string, expected int64) (store.KV, store.Written, error) {
 	kv, w, err := s.Store.Delete(ctx, key, expected)
 	if err != nil {
@@ -162,7 +160,7 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64) (store.K
 	return kv, w, nil
 }
 
-// conflict decrypts what a conflict shows.
+// conflict decrypts the value in a conflict error.
 func (s *Store) conflict(err error) error {
 	var c *store.ConflictError
 	if !errors.As(err, &c) {
@@ -175,14 +173,14 @@ func (s *Store) conflict(err error) error {
 	return &store.ConflictError{Expected: c.Expected, Current: current}
 }
 
-// Watch is store.Store's.
+// Watch implements store.Store.
 func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
 	w, err := s.Store.Watch(ctx, prefix, from)
 	if err != nil {
 		return nil, err
 	}
 	out := &watcher{Watcher: w, events: make(chan []store.Event), stopped: make(chan struct{})}
-	go func() { // ends when the inner watch does, which Stop and ctx make it do
+	go func() { // ends with the inner watch, which Stop and ctx end
 		defer close(out.events)
 		for batch := range w.Events() {
 			select {
@@ -201,7 +199,7 @@ func (s *Store) plainEvents(batch []store.Event) []store.Event {
 	out := make([]store.Event, len(batch))
 	for i, ev := range batch {
 		out[i] = ev
-		if kv, err := s.plain(ev.KV); err == nil { // else its decoder says so, as for List
+		if kv, err := s.plain(ev.KV); err == nil { // else its decoder reports the error, as in List
 			out[i].KV = kv
 		}
 		if before, _, err := s.decrypt(ev.KV.Key, ev.Prev); err == nil {

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/crypto/nacl/secretbox"
 )
 
-// provider is one way to encrypt, with its keys.
+// provider is an encryption method with its keys.
 type provider interface {
 	// seal encrypts with the first key.
 	seal(key string, plain []byte) ([]byte, error)
-	// mine tells whether a stored value is this provider's.
+	// mine reports whether this provider encrypted a stored value.
 	mine(stored []byte) bool
-	// open decrypts; first tells that the first key was used.
+	// open decrypts; first means that the first key was used.
 	open(key string, stored []byte) (plain []byte, first bool, err error)
 }
 
@@ -29,7 +29,7 @@ var (
 	errNoKey    = errors.New("no key of the configuration opens it")
 )
 
-// identity stores values as they are.
+// identity stores values unencrypted.
 type identity struct{}
 
 func (identity) seal(_ string, plain []byte) ([]byte, error) { return plain, nil }
@@ -37,15 +37,15 @@ func (identity) mine(stored []byte) bool                     { return !bytes.Has
 
 func (identity) open(_ string, stored []byte) ([]byte, bool, error) { return stored, true, nil }
 
-// box encrypts with one key. extra is authenticated beside the value, by the ciphers that can.
+// box encrypts with one key. extra is additional authenticated data, for ciphers that support it.
 type box interface {
 	seal(extra, plain []byte) ([]byte, error)
 	open(extra, sealed []byte) ([]byte, error)
 }
 
-// keyed is a cipher with named keys, the first of which writes: "k8s:enc:<cipher>:v1:<name>:<sealed>".
+// keyed is a cipher with named keys; the first one encrypts: "k8s:enc:<cipher>:v1:<name>:<sealed>".
 type keyed struct {
-	prefix string // with the cipher, up to the key's name
+	prefix string // up to the key's name
 	keys   []namedBox
 }
 
@@ -82,8 +82,8 @@ func (k *keyed) open(key string, stored []byte) ([]byte, bool, error) {
 	return nil, false, failed
 }
 
-// gcm is AES in Galois counter mode: nonce, then ciphertext and tag. A random nonce of 12 bytes is good for some two hundred thousand
-// writes per key, which is why the documentation asks to rotate.
+// gcm is AES-GCM: nonce, then ciphertext and tag. Random nonces of 12 bytes are safe for about 200,000 writes per key, so keys must be
+// rotated.
 type gcm struct{ aead cipher.AEAD }
 
 func newGCM(key []byte) (box, error) {
@@ -114,8 +114,8 @@ func (g gcm) open(extra, sealed []byte) ([]byte, error) {
 	return g.aead.Open(nil, sealed[:n], sealed[n:], extra)
 }
 
-// cbc is AES in cipher block chaining with PKCS#7 padding: initialization vector, then ciphertext. It does not notice changes; it is there
-// for data that was written with it.
+// cbc is AES-CBC with PKCS#7 padding: initialization vector, then ciphertext. It does not detect modification; it exists for data that was
+// written with it.
 type cbc struct{ block cipher.Block }
 
 func newCBC(key []byte) (box, error) {
@@ -158,7 +158,7 @@ func (c cbc) open(_, sealed []byte) ([]byte, error) {
 	return out[:len(out)-pad], nil
 }
 
-// nacl is XSalsa20 with Poly1305: nonce, then box.
+// nacl is XSalsa20-Poly1305: nonce, then ciphertext.
 type nacl struct{ key [32]byte }
 
 const naclNonce = 24

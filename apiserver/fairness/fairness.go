@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Request is what schemas look at.
+// Request holds the attributes that FlowSchemas match.
 type Request struct {
 	User        string
 	Groups      []string
@@ -40,25 +40,25 @@ type Request struct {
 	Subresource string
 	Namespace   string
 	Path        string
-	// Cost is how many seats it takes; at least 1.
+	// Cost is the number of seats; at least 1.
 	Cost int
 }
 
-// Place is how a request was sorted.
+// Place is the FlowSchema and priority level of a request.
 type Place struct {
 	Schema, SchemaUID string
 	Level, LevelUID   string
 }
 
-// The refusals; both are 429 for the client.
+// Reasons for rejection; the client gets 429.
 var (
 	ErrQueueFull = errors.New("queue-full")
 	ErrTimeOut   = errors.New("time-out")
-	// ErrNoSeats is the refusal of a level that does not queue.
+	// ErrNoSeats is the reason at a level that does not queue.
 	ErrNoSeats = errors.New("concurrency-limit")
 )
 
-// Controller gives out seats.
+// Controller assigns seats.
 type Controller struct {
 	total   int
 	longest time.Duration
@@ -67,19 +67,19 @@ type Controller struct {
 	mu      sync.Mutex
 	schemas []*schema // by precedence
 	levels  map[string]*level
-	objects map[string]runtime.Object // as told by Set, by kind and name
+	objects map[string]runtime.Object // from Set, by kind and name
 	flows   map[flowKey]*Flow
 }
 
-// New returns a controller of so many seats; a request waits for one at most for longest.
+// New returns a controller with this number of seats; longest limits the wait of a request.
 func New(seats int, longest time.Duration) *Controller {
 	return &Controller{total: seats, longest: longest, seed: maphash.MakeSeed(), levels: map[string]*level{}, objects: map[string]runtime.Object{}, flows: map[flowKey]*Flow{}}
 }
 
-// Set tells of a new or changed FlowSchema or PriorityLevelConfiguration; other kinds are ignored.
+// Set adds or updates a FlowSchema or PriorityLevelConfiguration; other kinds are ignored.
 func (c *Controller) Set(obj runtime.Object) { c.change(obj, true) }
 
-// Remove tells of one that is gone.
+// Remove removes a deleted one.
 func (c *Controller) Remove(obj runtime.Object) { c.change(obj, false) }
 
 func (c *Controller) change(obj runtime.Object, there bool) {
@@ -102,7 +102,7 @@ func (c *Controller) change(obj runtime.Object, there bool) {
 	c.configureLocked()
 }
 
-// configureLocked builds schemas and levels anew; requests under way keep their level's counters.
+// configureLocked rebuilds schemas and levels. Running requests keep their level's counters.
 func (c *Controller) configureLocked() {
 	shares := 0
 	for _, obj := range c.objects {
@@ -127,7 +127,7 @@ func (c *Controller) configureLocked() {
 		}
 	}
 	for name, l := range c.levels {
-		if !seen[name] && l.waiting == 0 { // else it stays until a later change finds it empty
+		if !seen[name] && l.waiting == 0 { // else it is removed at a later change
 			delete(c.levels, name)
 		}
 	}
@@ -151,7 +151,7 @@ func (c *Controller) sortLocked(r *Request) (*schema, *level) {
 	return nil, nil
 }
 
-// Enter waits for a seat. release must be called when the request is done; it is nil with an error.
+// Enter waits for a seat. The caller must call release when the request is done; release is nil with an error.
 func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), at Place, err error) {
 	c.mu.Lock()
 	s, l := c.sortLocked(r)
@@ -193,7 +193,7 @@ func (c *Controller) wait(ctx context.Context, l *level, w *waiter, at Place) (f
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
-	case <-w.seat: // it got its seat at the same moment
+	case <-w.seat: // a seat was assigned at the same moment
 		return c.releaser(l, w.flow, w.cost), at, nil
 	default:
 	}
@@ -202,7 +202,7 @@ func (c *Controller) wait(ctx context.Context, l *level, w *waiter, at Place) (f
 	return nil, at, err
 }
 
-// fitsLocked tells whether l may use cost more seats: within its own, or from what the others leave idle and must not keep free.
+// fitsLocked reports whether l may use cost more seats: of its own, or of the idle seats that other levels may lend.
 func (c *Controller) fitsLocked(l *level, cost int) bool {
 	if l.executing+cost <= l.nominal {
 		return true
@@ -237,7 +237,7 @@ func (c *Controller) releaser(l *level, f *Flow, cost int) func() {
 	})
 }
 
-// dispatchLocked seats whoever can be, level after level.
+// dispatchLocked assigns free seats to waiting requests, level by level.
 func (c *Controller) dispatchLocked() {
 	for _, l := range c.levels {
 		for {
@@ -253,7 +253,7 @@ func (c *Controller) dispatchLocked() {
 	}
 }
 
-// flow is what a request's turns are counted by.
+// flow identifies the flow of a request.
 func (c *Controller) flow(s *schema, r *Request) uint64 {
 	id := s.spec.Name
 	if m := s.spec.Spec.DistinguisherMethod; m != nil {
@@ -281,7 +281,7 @@ func sharesOf(p *flowcontrolv1.PriorityLevelConfiguration) int {
 
 const defaultShares = 30
 
-// part is n percent of whole, and a default when n is nil.
+// part is n percent of whole; otherwise if n is nil.
 func part(n *int32, whole, otherwise int) int {
 	if n == nil {
 		return otherwise

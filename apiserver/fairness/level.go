@@ -8,12 +8,12 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
 
-// level is a priority level at work. The controller's mu guards it.
+// level is a priority level. The controller's mu guards it.
 type level struct {
 	name, uid string
 	exempt    bool
-	queues    bool // else what finds no seat is refused
-	// nominal seats are its own, of which it keeps some free of loans; most it may ever use.
+	queues    bool // else requests without a free seat are rejected
+	// nominal are its own seats, of which it does not lend kept; most is the maximum it may use.
 	nominal, kept, most int
 	executing           int
 	waiting             int
@@ -21,12 +21,12 @@ type level struct {
 	list     []queue
 	handSize int
 	longest  int // of a queue
-	last     int // queue served last
-	// served is the level's virtual time: how much the queue served last has had.
+	last     int // the queue served last
+	// served is the level's virtual time: the service of the queue served last.
 	served float64
 }
 
-// queue is first in, first out. had is how many seats its requests have had, in virtual time: the queue with the least is next.
+// queue is FIFO. had is the service that its requests have received, in virtual time; the queue with the least is next.
 type queue struct {
 	waiters []*waiter
 	had     float64
@@ -39,7 +39,7 @@ type waiter struct {
 	seat  chan struct{}
 }
 
-// The defaults of the API.
+// The API's defaults.
 const (
 	defaultQueues   = 64
 	defaultHand     = 8
@@ -92,7 +92,7 @@ func orDefault(n int32, otherwise int) int {
 	return int(n)
 }
 
-// enqueue puts a request of flow into the shortest queue of the flow's hand.
+// enqueue adds a request to the shortest queue of its flow's hand.
 func (l *level) enqueue(flow uint64, cost int) (*waiter, error) {
 	if !l.queues || len(l.list) == 0 {
 		return nil, ErrNoSeats
@@ -103,7 +103,7 @@ func (l *level) enqueue(flow uint64, cost int) (*waiter, error) {
 		return nil, ErrQueueFull
 	}
 	if len(q.waiters) == 0 {
-		q.had = max(q.had, l.served) // who was away gets no credit for it
+		q.had = max(q.had, l.served) // an idle queue gets no credit
 	}
 	w := &waiter{cost: cost, queue: at, seat: make(chan struct{})}
 	q.waiters = append(q.waiters, w)
@@ -111,14 +111,14 @@ func (l *level) enqueue(flow uint64, cost int) (*waiter, error) {
 	return w, nil
 }
 
-// deal draws a flow's hand, the same each time (shuffle sharding: two flows rarely have the same), and returns its shortest queue.
+// deal computes a flow's hand (shuffle sharding: two flows rarely have the same) and returns its shortest queue.
 func (l *level) deal(flow uint64) int {
 	n := len(l.list)
 	best, drawn := -1, make([]int, 0, l.handSize)
 	for i := range l.handSize {
 		card := int(flow % uint64(n-i)) //nolint:gosec // n is small
 		flow /= uint64(n - i)           //nolint:gosec // n is small
-		for _, d := range drawn {       // kept in order: skip the cards drawn already
+		for _, d := range drawn {       // sorted: skip the cards already drawn
 			if card >= d {
 				card++
 			}
@@ -137,7 +137,7 @@ func (l *level) deal(flow uint64) int {
 	return best
 }
 
-// next is who is served next: the first of the queue that has had least, after the one served last among equals.
+// next is the next request: the first of the queue with the least service; among equals, of the queue after the one served last.
 func (l *level) next() *waiter {
 	if l.waiting == 0 {
 		return nil
@@ -155,7 +155,7 @@ func (l *level) next() *waiter {
 	return l.list[best].waiters[0]
 }
 
-// take removes w, which next returned, to be served.
+// take removes w, the result of next, to be served.
 func (l *level) take(w *waiter) {
 	q := &l.list[w.queue]
 	q.waiters = q.waiters[1:]

@@ -9,10 +9,10 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
 
-// schema is a FlowSchema at work.
+// schema is a compiled FlowSchema.
 type schema struct{ spec *flowcontrolv1.FlowSchema }
 
-// matches tells whether one of the schema's rules is about r.
+// matches reports whether a rule of the schema matches r.
 func (s *schema) matches(r *Request) bool {
 	return slices.ContainsFunc(s.spec.Spec.Rules, func(rule flowcontrolv1.PolicyRulesWithSubjects) bool {
 		if !slices.ContainsFunc(rule.Subjects, r.is) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Stat is one level's numbers of seats. Least and Most bound how many it may use now: what it keeps free of loans, and what it may borrow.
+// Stat holds one level's seats. Least and Most limit how many it may use now: what it does not lend, and with what it may borrow.
 type Stat struct {
 	Level                string
 	Nominal, Least, Most int
@@ -32,7 +32,7 @@ func (c *Controller) Stats() []Stat {
 	return out
 }
 
-// Flow is what one schema's requests do at a level: how many have how many seats, how many wait, how many have had seats.
+// Flow holds the counters of one schema at a level: running requests, their seats, waiting requests, and the total dispatched.
 type Flow struct {
 	Schema, Level             string
 	Executing, Seats, Waiting int

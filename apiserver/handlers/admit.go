@@ -30,7 +30,7 @@ func (h *Handler) admissionRequest(
 		Operation: op, Resource: res.GVR(), Kind: res.GVK(), Subresource: rq.Subresource, Namespace: rq.Namespace, Name: rq.Name,
 		Options: opts, User: rq.User, DryRun: dry, Warn: rq.Warn, Annotate: rq.Annotator(), Bodies: rq.Audits(audit.LevelRequest), Spec: res.Kind,
 	}
-	if obj != nil { // a nil kind.Object would make a non-nil interface
+	if obj != nil { // a nil kind.Object would become a non-nil interface
 		ar.Object = obj
 		if ar.Name == "" {
 			ar.Name = obj.GetName()
@@ -78,7 +78,7 @@ func (h *Handler) mutate(ctx context.Context, rq *pipeline.Request, ar *admissio
 	return nil
 }
 
-// keepFields gives obj the field owners it had before admission, if a plugin made something of them that nobody could read.
+// keepFields restores managedFields from before admission if a plugin made them invalid.
 func keepFields(obj metav1.Object, before []metav1.ManagedFieldsEntry, warn func(string)) {
 	after := obj.GetManagedFields()
 	if len(after) == 0 || len(after) == len(before) && &after[0] == &before[0] || apply.SameExceptTimes(after, before) {
@@ -101,10 +101,10 @@ func (h *Handler) check(ctx context.Context, rq *pipeline.Request, ar *admission
 	return err
 }
 
-// afterMutation is what the warning about owner references says when it comes behind mutating admission, or of a patch.
+// afterMutation is the end of the warning about owner references after mutating admission or a patch.
 const afterMutation = " after mutating admission happens"
 
-// dedupOwners drops owner references that appear twice, with a warning that says when.
+// dedupOwners removes duplicate owner references, with a warning that says when.
 func dedupOwners(obj metav1.Object, when string, warn func(string)) {
 	refs := obj.GetOwnerReferences()
 	if len(refs) < 2 {
@@ -134,7 +134,7 @@ func hasEqual(refs []metav1.OwnerReference, ref metav1.OwnerReference) bool {
 	return false
 }
 
-// noteSubject tells the request's mark which object it was about.
+// noteSubject records the object in the request's mark.
 func noteSubject(rq *pipeline.Request, res *registry.Resource, obj kind.Object) {
 	rq.Subject = mark.Subject{Resource: res.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: string(obj.GetUID())}
 	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {

@@ -14,9 +14,9 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// The audit log gets objects as JSON, whatever the client speaks.
+// The audit log contains objects as JSON, whatever encoding the client uses.
 
-// auditObject is obj as an audit event shows it.
+// auditObject encodes obj for an audit event.
 func auditObject(obj runtime.Object, gvk schema.GroupVersionKind) []byte {
 	b, err := wire.NewEncoder(wire.JSON, gvk).Encode(obj)
 	if err != nil {
@@ -25,14 +25,14 @@ func auditObject(obj runtime.Object, gvk schema.GroupVersionKind) []byte {
 	return b
 }
 
-// auditSent tells the audit log what a client sent.
+// auditSent adds a client's object to the audit event.
 func auditSent(rq *pipeline.Request, obj runtime.Object, gvk schema.GroupVersionKind) {
 	if rq.Audits(audit.LevelRequest) {
 		rq.AuditRequest(auditObject(obj, gvk))
 	}
 }
 
-// auditPatch is auditSent for a patch.
+// auditPatch adds a client's patch to the audit event.
 func auditPatch(rq *pipeline.Request, body []byte) {
 	if !rq.Audits(audit.LevelRequest) {
 		return
@@ -43,7 +43,7 @@ func auditPatch(rq *pipeline.Request, body []byte) {
 	}
 }
 
-// auditAnswer tells the audit log what the answer is.
+// auditAnswer adds the response object to the audit event.
 func auditAnswer(rq *pipeline.Request, obj runtime.Object, gvk schema.GroupVersionKind) {
 	if rq != nil && rq.Audits(audit.LevelRequestResponse) {
 		rq.AuditResponse(auditObject(obj, gvk))

@@ -25,7 +25,7 @@ var (
 	podsGVR    = corev1.SchemeGroupVersion.WithResource("pods")
 )
 
-// bind serves pods/binding, and bindings, whose name is the pod's.
+// bind serves pods/binding, and bindings, where the name of the object is the pod's.
 func (h *Handler) bind(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *registry.Resource) error {
 	if rq.Verb != "create" {
 		return wire.MethodNotAllowed()
@@ -55,7 +55,7 @@ func (h *Handler) bind(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := podkind.ValidateBinding(b); len(errs) > 0 {
-		return errs.ToAggregate() // no Invalid: Kubernetes answers with the bare text
+		return errs.ToAggregate() // not an Invalid error: Kubernetes returns the plain text
 	}
 	if err := h.bindPod(r.Context(), rq, b, opts); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.B
 		if err := podkind.Bind(pod, b); err != nil {
 			return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, rq.Name, err)
 		}
-		return pod, nil // a binding owns no fields
+		return pod, nil // a binding has no managed fields
 	}
 	if isDryRun(opts.DryRun) {
 		e, err := pods.Storage.Get(ctx, rq.Namespace, rq.Name, "")

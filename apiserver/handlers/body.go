@@ -25,10 +25,10 @@ import (
 // bodies are reused: decoding copies what it keeps.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// biggestKept bounds what a reused buffer may hold on to.
+// biggestKept limits the size of a reused buffer.
 const biggestKept = 256 << 10
 
-// withBody reads the request's body and hands it to use, which must not keep it.
+// withBody reads the request's body and passes it to use, which must not keep it.
 func withBody(r *http.Request, use func([]byte) error) error {
 	buf, _ := bodies.Get().(*bytes.Buffer)
 	defer func() {
@@ -61,7 +61,7 @@ func unreadable(err error) error {
 	return apierrors.NewInternalError(fmt.Errorf("read request body: %w", err))
 }
 
-// decode reads the body as an object of the resource's kind, with defaults filled in.
+// decode decodes the body as an object of the resource's kind, with defaults.
 func decode(r *http.Request, rq *pipeline.Request, res *registry.Resource, fieldValidation string) (kind.Object, error) {
 	begin := time.Now()
 	var o kind.Object
@@ -87,7 +87,7 @@ func decode(r *http.Request, rq *pipeline.Request, res *registry.Resource, field
 	return o, nil
 }
 
-// decodeAs reads the body as an object of kind gvk.
+// decodeAs decodes the body as an object of kind gvk.
 func decodeAs(r *http.Request, rq *pipeline.Request, gvk schema.GroupVersionKind, into runtime.Object, fieldValidation string) (runtime.Object, error) {
 	media, ok := wire.BodyMedia(r.Header.Get("Content-Type"))
 	if !ok {
@@ -106,11 +106,11 @@ func decodeAs(r *http.Request, rq *pipeline.Request, gvk schema.GroupVersionKind
 	return obj, err
 }
 
-// decodeCustom reads the body as an object of a kind without a Go type.
+// decodeCustom decodes the body as a custom resource.
 func decodeCustom(r *http.Request, rq *pipeline.Request, res *registry.Resource, fieldValidation string) (kind.Object, error) {
 	media, ok := wire.BodyMedia(r.Header.Get("Content-Type"))
 	if !ok {
-		media = wire.Proto // refused like it
+		media = wire.Proto // rejected like protobuf
 	}
 	var obj kind.Object
 	err := withBody(r, func(b []byte) error {
@@ -124,7 +124,7 @@ func decodeCustom(r *http.Request, rq *pipeline.Request, res *registry.Resource,
 	return obj, err
 }
 
-// judging is what ?fieldValidation= asks for.
+// judging converts the query parameter fieldValidation.
 func judging(asked string) wire.Validation {
 	if asked == "" {
 		return wire.Warn

@@ -30,10 +30,10 @@ import (
 	"keelson/auth"
 )
 
-// connector passes streams between clients and kubelets, pods and services.
+// connector proxies streams between clients and kubelets, pods and Services.
 type connector struct {
 	h          *Handler
-	authorizer auth.Authorizer // nil: nothing more is asked of websockets
+	authorizer auth.Authorizer // nil: websockets need no further permission
 	kubelets   *http.Transport
 	pods       *http.Transport
 }
@@ -42,7 +42,7 @@ func newConnector(h *Handler, authorizer auth.Authorizer, kubelet *tls.Config, d
 	if door == nil {
 		door = outbound.New(outbound.Config{})
 	}
-	// What runs in a pod or behind a service has a certificate that nobody here can check; Kubernetes' proxy does not either.
+	// Certificates of pods and Services cannot be verified here; Kubernetes' proxy does not verify them either.
 	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // see above
 	return &connector{
 		h: h, authorizer: authorizer, kubelets: door.Nodes(kubelet, h.nodeAddress, through), pods: door.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
@@ -61,7 +61,7 @@ func (c *connector) specials() map[string]Special {
 	}
 }
 
-// admit asks admission about a connection.
+// admit runs admission for a connection.
 func (c *connector) admit(ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts runtime.Object) error {
 	ar := c.h.admissionRequest(rq, res, admission.Connect, nil, nil, opts, false)
 	ar.Object, ar.Spec = opts, nil
@@ -93,7 +93,7 @@ func (c *connector) pod(ctx context.Context, rq *pipeline.Request) (*corev1.Pod,
 	return pod, nil
 }
 
-// containerOf is the container that is meant, by name or as the only one.
+// containerOf is the requested container, by name or as the only one.
 func containerOf(pod *corev1.Pod, name string) (string, error) {
 	var all, inits []string
 	for _, c := range pod.Spec.Containers {
@@ -175,7 +175,7 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 		case err != nil:
 			return err
 		case streams.IsRemote(r):
-			target.Scheme = "http" // SPDY's connection comes from the transport's DialContext, which encrypts it
+			target.Scheme = "http" // SPDY uses the transport's DialContext, which does TLS
 			streams.Remote(w, r, target, c.kubelets, wants)
 		default:
 			c.proxy(target, c.kubelets).ServeHTTP(w, r)
@@ -184,10 +184,10 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 	}
 }
 
-// opens tells whether a request's method is one of those that open a stream.
+// opens reports whether a request's verb opens a stream.
 func opens(rq *pipeline.Request) bool { return rq.Verb == "get" || rq.Verb == "create" }
 
-// mayCreate asks for the right to create what a GET opens, as the handshake of a websocket is: reading alone must not open a shell.
+// mayCreate requires the verb create for a GET that opens a stream (a websocket handshake): the right to read must not open a shell.
 func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
 	if rq.Verb == "create" || c.authorizer == nil {
 		return nil
@@ -204,7 +204,7 @@ func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
 	return pipeline.Forbidden(a, d.Reason)
 }
 
-// wanted are the kubelet's own words for which streams are wanted, and the command of an exec.
+// wanted are the kubelet's query parameters for the requested streams and the command of an exec.
 func wanted(s streams.Wants, command []string) url.Values {
 	q := url.Values{}
 	for name, on := range map[string]bool{"input": s.Stdin, "output": s.Stdout, "error": s.Stderr, "tty": s.TTY} {
@@ -277,7 +277,7 @@ func (c *connector) log(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	if err != nil {
 		return err
 	}
-	if pod.Spec.NodeName == "" { // nothing can have been logged
+	if pod.Spec.NodeName == "" { // no container can have logged yet
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -326,7 +326,7 @@ func (c *connector) logSocket(w http.ResponseWriter, r *http.Request, rq *pipeli
 	return nil
 }
 
-// kubelet is the address of a stream on a node.
+// kubelet is the URL of a stream on a node.
 func (c *connector) kubelet(ctx context.Context, node string, path []string, query url.Values) (*url.URL, error) {
 	base, err := c.h.kubeletURL(ctx, node)
 	if err != nil {
@@ -337,11 +337,11 @@ func (c *connector) kubelet(ctx context.Context, node string, path []string, que
 	return target, nil
 }
 
-// proxy passes a request, and the connection itself once it is upgraded, to exactly target.
+// proxy forwards a request, and an upgraded connection, to target.
 func (c *connector) proxy(target *url.URL, via http.RoundTripper) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     via,
-		FlushInterval: -1, // logs are followed line by line
+		FlushInterval: -1, // followed logs are sent line by line
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL, p.Out.Host = target, target.Host
 			p.SetXForwarded()
@@ -353,7 +353,7 @@ func (c *connector) proxy(target *url.URL, via http.RoundTripper) *httputil.Reve
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
-				return // the client left
+				return // the client has disconnected
 			}
 			pipeline.From(r.Context()).Failure = err.Error()
 			wire.WriteError(w, r, proxyError(err, target))
@@ -361,7 +361,7 @@ func (c *connector) proxy(target *url.URL, via http.RoundTripper) *httputil.Reve
 	}
 }
 
-// proxyError words a failed connection as Kubernetes does, unless it is a Status already.
+// proxyError is the error of a failed connection in Kubernetes' words, unless it is a Status already.
 func proxyError(err error, target *url.URL) error {
 	if no := notAllowed(err); no != nil {
 		return no

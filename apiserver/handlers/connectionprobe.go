@@ -19,21 +19,21 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// Bounds of a node's answer about packets.
+// Limits of a node's response about a connection.
 const (
-	probeSlack   = 10 * time.Second // beyond the connection's and the name's time-out
+	probeSlack   = 10 * time.Second // added to the time-outs of the connection and of name resolution
 	longestReach = 1 << 20
 )
 
 // simulatedBy is the annotation of fake nodes.
 const simulatedBy = "keelson.dev/simulated-by"
 
-// probe has a pod's node make one connection from inside the pod, for `keelson trace`. It has nothing to do with containers' probes. For
-// authorization and admission it is a command in the pod: the caller has the right to create pods/exec, and admission sees the command
+// probe asks a pod's node to make one connection from inside the pod, for `keelson trace`. It is unrelated to container probes. For
+// authorization and admission it is a command in the pod: the caller needs the right to create pods/exec, and admission sees the command
 // keelson-probe.
 func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if r.Method != http.MethodPost {
-		return wire.MethodNotAllowed() // a GET may come of its own, from a page
+		return wire.MethodNotAllowed() // a web page could trigger a GET
 	}
 	asked, err := reach.Parse(r.URL.Query())
 	if err != nil {
@@ -84,6 +84,6 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 		return proxyError(err, target)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // the client may have gone
+	_, _ = w.Write(body) // the client may be gone
 	return nil
 }

@@ -51,7 +51,7 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	return shape.writeOne(w, r, http.StatusCreated, e)
 }
 
-// matchNamespace gives obj the namespace of the request, and refuses another.
+// matchNamespace sets the namespace of the request in obj, and rejects another one.
 func matchNamespace(obj metav1.Object, ns string) error {
 	switch obj.GetNamespace() {
 	case ns:
@@ -66,8 +66,8 @@ func matchNamespace(obj metav1.Object, ns string) error {
 	return nil
 }
 
-// createObject runs every step of a creation behind decoding. obj is decoded and defaulted, and belongs to this call. A
-// resourceVersion on it is for the store to refuse, after all others have judged; a dry run does not mind it.
+// createObject runs every step of a create after decoding. obj is decoded and defaulted, and belongs to this call. The store rejects an
+// object with a resourceVersion, after all other checks; a dry run accepts it.
 func (h *Handler) createObject(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, manager string, opts runtime.Object, dry bool,
 ) (*objects.Entry, error) {
@@ -95,7 +95,7 @@ func (h *Handler) createObject(
 	return e, nil
 }
 
-// outcomeOf is what an error of the store, or nil, tells of a write. Only a refusal is certain to have changed nothing.
+// outcomeOf is the admission outcome for an error of the store, or nil. Only a rejection is certain to have changed nothing.
 func outcomeOf(err error) admission.Outcome {
 	if err == nil {
 		return admission.Stored
@@ -109,8 +109,8 @@ func outcomeOf(err error) admission.Outcome {
 	return admission.Unknown
 }
 
-// wipe clears the metadata that only the server sets on a new object. So these fields get no owner in managedFields, and admission does not
-// see what the client wrote there.
+// wipe clears the metadata that only the server sets on a new object. These fields then have no manager in managedFields, and admission
+// does not see the client's values.
 func wipe(obj kind.Object) {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
@@ -119,7 +119,7 @@ func wipe(obj kind.Object) {
 	obj.SetUID("")
 }
 
-// readyToCreate runs the steps between the field owners and the store. The caller must settle the admission request that it returns.
+// readyToCreate runs the steps between managed fields and the store. The caller must settle the returned admission request.
 func (h *Handler) readyToCreate(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, opts runtime.Object, dry bool,
 ) (*admission.Request, error) {
@@ -154,7 +154,7 @@ func (h *Handler) readyToCreate(
 	return ar, h.check(ctx, rq, ar)
 }
 
-// prepareNew prepares a new object as its kind wants it, and validates it.
+// prepareNew prepares a new object with its kind's functions, and validates it.
 func (h *Handler) prepareNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object) error {
 	res.PrepareCreate(obj)
 	if u := rq.User; res.Author != nil && u != nil {
@@ -170,15 +170,16 @@ func (h *Handler) prepareNew(ctx context.Context, rq *pipeline.Request, res *reg
 	return nil
 }
 
-// forget drops the difference between empty and absent fields that encoding does not keep: so obj is what it will be when it is read again.
+// forget removes the difference between empty and absent fields, which encoding does not keep, so that obj equals what a later read
+// returns.
 func forget(res *registry.Resource, obj kind.Object) {
 	if !res.KeepsEmpty {
 		empty.NormalizeEmpty(obj)
 	}
 }
 
-// begin lets the resource allocate what the server hands out for obj, as cluster IPs and node ports. When ar is settled the resource hears
-// whether obj was stored, and takes the allocation back if not.
+// begin lets the resource allocate cluster IPs, node ports and so on for obj. When ar is settled, the resource learns whether obj was
+// stored, and releases the allocation if it was not.
 func begin(ctx context.Context, res *registry.Resource, ar *admission.Request, obj, old kind.Object, dry bool) error {
 	if res.Begin == nil {
 		return nil
@@ -195,12 +196,12 @@ func begin(ctx context.Context, res *registry.Resource, ar *admission.Request, o
 func validateNew(ctx context.Context, res *registry.Resource, obj kind.Object) error {
 	found := res.Check(ctx, obj)
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("validate %s: %w", res.Resource, err) // the rules may not have been run to their end
+		return fmt.Errorf("validate %s: %w", res.Resource, err) // the CEL rules may not have been evaluated completely
 	}
 	if err := invalidObject(res, obj, found); err != nil {
 		return err
 	}
-	// Whatever a kind allows, a name must fit in a path.
+	// Whatever a kind allows, a name must be a valid path segment.
 	var errs field.ErrorList
 	for _, msg := range content.IsPathSegmentName(obj.GetName()) {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), obj.GetName(), msg))
@@ -208,7 +209,7 @@ func validateNew(ctx context.Context, res *registry.Resource, obj kind.Object) e
 	return invalidObject(res, obj, errs)
 }
 
-// invalidObject is the answer to who wrote obj, of which errs is wrong; nil when nothing is.
+// invalidObject returns the Invalid error with errs; nil if there are none.
 func invalidObject(res *registry.Resource, obj kind.Object, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
@@ -224,20 +225,20 @@ func invalidObject(res *registry.Resource, obj kind.Object, errs field.ErrorList
 }
 
 const (
-	longestBase  = 58 // of a generateName, so that name and suffix are a DNS label
+	longestBase  = 58 // of a generateName, so that the result is a DNS label
 	suffixLength = 5
 	nameTries    = 8
 )
 
-// nameGenerated names an object that has only a generateName.
+// nameGenerated sets the name of an object with a generateName.
 func nameGenerated(obj metav1.Object) {
 	if base := obj.GetGenerateName(); base != "" && obj.GetName() == "" {
 		obj.SetName(base[:min(len(base), longestBase)] + rand.String(suffixLength))
 	}
 }
 
-// storeNew stores obj; a name that the server generated and that is taken is generated again. An object that is too large for the store, as
-// for etcd with 1.5 MiB, may fit without its field owners, which can be as large as all the rest.
+// storeNew stores obj. If a generated name exists already, it generates another. An object above the store's limit (etcd's 1.5 MiB) is
+// tried without managedFields, which can be half of its size.
 func (h *Handler) storeNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, generated bool) (*objects.Entry, error) {
 	for try := 1; ; try++ {
 		e, receipt, err := res.Storage.Create(ctx, obj)
@@ -260,11 +261,11 @@ func (h *Handler) storeNew(ctx context.Context, rq *pipeline.Request, res *regis
 		}
 		obj.SetName("")
 		nameGenerated(obj)
-		res.PrepareCreate(obj) // a label may repeat the name
+		res.PrepareCreate(obj) // a label may contain the name
 	}
 }
 
-// existsBecause adds to a 409 that the object in the way is being deleted.
+// existsBecause adds to a 409 that the existing object is being deleted.
 func (h *Handler) existsBecause(ctx context.Context, res *registry.Resource, obj kind.Object, err error) error {
 	var status *apierrors.StatusError
 	current, gerr := res.Storage.Get(ctx, obj.GetNamespace(), obj.GetName(), "")

@@ -23,7 +23,7 @@ import (
 	"keelson/auth"
 )
 
-// delete removes an object, or notes that it shall go once its grace period is over and its finalizers are gone.
+// delete removes an object, or marks it as deleted until its grace period is over and its finalizers are removed.
 func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	shape, err := shapeOf(r, res)
 	if err != nil {
@@ -47,7 +47,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 		return err
 	}
 	code := http.StatusOK
-	if !removed && opts.OrphanDependents != nil && !*opts.OrphanDependents { //nolint:staticcheck // old clients send it
+	if !removed && opts.OrphanDependents != nil && !*opts.OrphanDependents { //nolint:staticcheck // deprecated, but still sent by old clients
 		code = http.StatusAccepted
 	}
 	if !removed || res.ReturnsDeleted {
@@ -59,8 +59,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	})
 }
 
-// removeUnread removes an object whose stored value cannot be read, if the user may. For an object that can be read the answer is a
-// conflict.
+// removeUnread removes an object whose stored value cannot be decoded, if the user may do that. A readable object is a conflict.
 func (h *Handler) removeUnread(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) error {
 	const verb = "unsafe-delete-ignore-read-errors"
 	if h.authorizer != nil {
@@ -80,14 +79,14 @@ func (h *Handler) removeUnread(w http.ResponseWriter, r *http.Request, rq *pipel
 	})
 }
 
-// warnOfOrphans warns a client that named no propagation policy when the dependents of this kind stay (a Job's pods).
+// warnOfOrphans warns a client without a propagation policy if the dependents of this kind stay (the pods of a Job).
 func warnOfOrphans(rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) {
-	if opts.PropagationPolicy == nil && opts.OrphanDependents == nil && res.Preserves != "" { //nolint:staticcheck // old clients send it
+	if opts.PropagationPolicy == nil && opts.OrphanDependents == nil && res.Preserves != "" { //nolint:staticcheck // deprecated, but still sent by old clients
 		rq.Warn(res.Preserves)
 	}
 }
 
-// deleteOptions come in the body or, without one, in the query.
+// deleteOptions are read from the body, or from the query if there is none.
 func deleteOptions(r *http.Request, rq *pipeline.Request) (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	fromBody := false
@@ -117,13 +116,13 @@ func deleteOptions(r *http.Request, rq *pipeline.Request) (*metav1.DeleteOptions
 	return opts, invalidOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(opts))
 }
 
-// outcome is what a deletion means for an object's current state.
+// outcome is what a delete does to an object in its current state.
 type outcome uint8
 
 const (
-	removeNow outcome = iota // take it out of the store
-	markIt                   // store it with its deletion noted
-	pending                  // it is on its way out already; nothing to change
+	removeNow outcome = iota // delete it from the store
+	markIt                   // store it with a deletion timestamp
+	pending                  // it is marked already; nothing changes
 )
 
 // errRemoveNow and errPending end an update without a write.
@@ -132,20 +131,20 @@ var (
 	errPending   = errors.New("deletion is pending")
 )
 
-// remove deletes the named object; removed tells whether it is gone (else it is only marked).
+// remove deletes the named object. removed is false if it is only marked as deleted.
 func (h *Handler) remove(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions,
 ) (e *objects.Entry, removed bool, err error) {
 	return h.removeChecked(ctx, rq, res, name, opts, h.admitDeletion(rq, res, isDryRun(opts.DryRun)))
 }
 
-// removeChecked is remove with another check of the object's states than admission.
+// removeChecked is remove with another check in place of admission.
 func (h *Handler) removeChecked(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions, check deletionCheck,
 ) (e *objects.Entry, removed bool, err error) {
 	ns, dry := namespace(rq, res), isDryRun(opts.DryRun)
 	for {
-		var last, marked kind.Object // marked: as it goes
+		var last, marked kind.Object // marked: the object as returned
 		step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
 			last, marked = current, nil
 			next, err := deletionStep(ctx, res, name, current, opts, check)
@@ -167,7 +166,7 @@ func (h *Handler) removeChecked(
 		case errors.Is(err, errRemoveNow):
 			e, receipt, err = res.Storage.Delete(ctx, ns, name, func(current kind.Object) error {
 				if current.GetResourceVersion() != last.GetResourceVersion() {
-					return errPending // judged by an older state: look again
+					return errPending // the decision was for an older state: retry
 				}
 				return nil
 			})
@@ -189,14 +188,14 @@ func (h *Handler) removeChecked(
 	}
 }
 
-// ended tells the resource of an object that is gone.
+// ended tells the resource that an object is deleted.
 func ended(ctx context.Context, res *registry.Resource, obj kind.Object) {
 	if res.Ended != nil {
 		res.Ended(ctx, obj)
 	}
 }
 
-// asMarked is the answer for an object that was removed at once although its kind has a grace period: it carries the deletion timestamp.
+// asMarked is the response for an object that was removed at once although its kind has a grace period: it has a deletion timestamp.
 func asMarked(e *objects.Entry, marked kind.Object) *objects.Entry {
 	if marked == nil {
 		return e
@@ -217,10 +216,10 @@ func (h *Handler) dryRemove(ctx context.Context, res *registry.Resource, ns, nam
 	return &objects.Entry{Object: obj}, nil
 }
 
-// deletionCheck may refuse to delete an object in its current state.
+// deletionCheck may reject the deletion of an object in its current state.
 type deletionCheck func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error
 
-// admitDeletion asks admission. Of a collection no object is named.
+// admitDeletion runs admission. For a collection the request names no object.
 func (h *Handler) admitDeletion(rq *pipeline.Request, res *registry.Resource, dry bool) deletionCheck {
 	return func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error {
 		ar := h.admissionRequest(rq, res, admission.Delete, nil, current, opts, dry)
@@ -231,14 +230,14 @@ func (h *Handler) admitDeletion(rq *pipeline.Request, res *registry.Resource, dr
 	}
 }
 
-// deletionStep judges one state of the object: preconditions, admission, then what the deletion means for it.
+// deletionStep handles one state of the object: preconditions, admission, then the outcome.
 func deletionStep(
 	ctx context.Context, res *registry.Resource, name string, current kind.Object, opts *metav1.DeleteOptions, check deletionCheck,
 ) (kind.Object, error) {
 	if err := preconditions(res, name, current, opts.Preconditions); err != nil {
 		return nil, err
 	}
-	own := opts.DeepCopy() // the kind may fill in a grace period
+	own := opts.DeepCopy() // the kind may set a grace period
 	if err := check(ctx, current, own); err != nil {
 		return nil, err
 	}
@@ -254,8 +253,8 @@ func deletionStep(
 	return next, nil
 }
 
-// deletion decides, for one state of an object, what deleting it means, and returns the object to store for markIt. With removeNow that
-// is the object as the client is told of it, nil where it is told of it as it was.
+// deletion decides the outcome of a delete for one state of an object. It returns the object to store for markIt; for removeNow the object
+// in the response, nil: the current one.
 func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOptions, now time.Time) (kind.Object, outcome) {
 	next, _ := current.DeepCopyObject().(kind.Object)
 	seconds, graceful, waits := gracePeriod(res, next, opts, now)
@@ -266,7 +265,7 @@ func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOp
 	held := len(next.GetFinalizers()) > 0 || res.Held != nil && res.Held(next)
 	switch {
 	case graceful && (seconds > 0 || held):
-	case held && res.Terminate != nil: // counts as no change, and there is no grace
+	case held && res.Terminate != nil: // counts as no change; there is no grace period
 		if next.GetDeletionTimestamp() == nil {
 			at := metav1.NewTime(now).Rfc3339Copy()
 			next.SetDeletionTimestamp(&at)
@@ -284,8 +283,8 @@ func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOp
 	return next, markIt
 }
 
-// gracePeriod notes a graceful deletion on next. graceful is false for kinds without one; waits tells that the object is being
-// deleted already and that opts do not shorten its time.
+// gracePeriod sets the fields of a graceful deletion in next. graceful is false for kinds without a grace period; waits means that the
+// object is marked already and opts do not shorten its time.
 func gracePeriod(res *registry.Resource, next kind.Object, opts *metav1.DeleteOptions, now time.Time) (seconds int64, graceful, waits bool) {
 	before := next.GetDeletionGracePeriodSeconds()
 	if next.GetDeletionTimestamp() != nil {
@@ -297,7 +296,7 @@ func gracePeriod(res *registry.Resource, next kind.Object, opts *metav1.DeleteOp
 		}
 		seconds = max(*opts.GracePeriodSeconds, 0)
 		at := metav1.NewTime(next.GetDeletionTimestamp().Add(time.Duration(seconds-*before) * time.Second))
-		if at.Time.Before(now) { // its time is over already: who waits for it still has a moment
+		if at.Time.Before(now) { // its time is over already: give its agent a moment
 			at, seconds = metav1.NewTime(now).Rfc3339Copy(), min(seconds, 1)
 		}
 		next.SetDeletionTimestamp(&at)
@@ -317,7 +316,7 @@ func gracePeriod(res *registry.Resource, next kind.Object, opts *metav1.DeleteOp
 	return seconds, true, false
 }
 
-// markDeleting notes that the object goes as soon as its finalizers are gone. A namespace, which other things keep too, has no period.
+// markDeleting marks an object that is removed when its finalizers are gone. A namespace has no grace period.
 func markDeleting(next kind.Object, now time.Time, period bool) {
 	at := metav1.NewTime(now).Rfc3339Copy()
 	if next.GetDeletionTimestamp() == nil && next.GetGeneration() > 0 {
@@ -331,12 +330,12 @@ func markDeleting(next kind.Object, now time.Time, period bool) {
 	}
 }
 
-// collectorFinalizers are the object's finalizers with those of the garbage collector as the propagation policy wants them.
+// collectorFinalizers are the finalizers after adding or removing the garbage collector's, as the propagation policy requires.
 func collectorFinalizers(res *registry.Resource, obj kind.Object, opts *metav1.DeleteOptions) []string {
 	old := obj.GetFinalizers()
 	orphan, foreground := slices.Contains(old, metav1.FinalizerOrphanDependents), slices.Contains(old, metav1.FinalizerDeleteDependents)
 	switch {
-	case opts.OrphanDependents != nil: //nolint:staticcheck // old clients send it
+	case opts.OrphanDependents != nil: //nolint:staticcheck // deprecated, but still sent by old clients
 		orphan, foreground = *opts.OrphanDependents, false //nolint:staticcheck // the same
 	case opts.PropagationPolicy != nil:
 		orphan = *opts.PropagationPolicy == metav1.DeletePropagationOrphan

@@ -12,10 +12,10 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// deleteWorkers bounds how many objects of a collection are deleted at once.
+// deleteWorkers limits the parallel deletions of a collection.
 const deleteWorkers = 16
 
-// deleteCollection deletes what a list with the same options would show and answers with that list.
+// deleteCollection deletes the objects that a list with the same options returns, and responds with that list.
 func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	shape, err := shapeOfList(r, res)
 	if err != nil {
@@ -42,7 +42,7 @@ func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, rq *p
 	g.SetLimit(deleteWorkers)
 	for i, e := range page.Items {
 		g.Go(func() error {
-			// Each deletion keeps a record of its own: they run at once.
+			// Each deletion needs its own request record because they run in parallel.
 			out, _, err := h.remove(r.Context(), rq.Part(), res, e.Object.GetName(), opts)
 			if err == nil {
 				page.Items[i] = out

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handlers serves requests about objects. The pipeline calls it with a request that is authenticated and authorized; it decodes,
-// asks admission, defaults, validates and hands over to storage (apiserver/objects). The server itself writes through it too (local.go).
-// It opens no network connection except to kubelets, pods and services, all through outbound.Door, and keeps no state between requests.
-// Authentication and authorization are the pipeline's. Only where a request needs a further right (an update that creates, say) does it
-// ask the authorizer itself.
+// Package handlers serves requests for API objects. The pipeline calls it with authenticated and authorized requests; it decodes, runs
+// admission, defaults, validates and calls storage (apiserver/objects). The server itself also writes through it (local.go). It opens
+// connections only to kubelets, pods and services, all through outbound.Door, and keeps no state between requests. It never authenticates;
+// it calls the authorizer only where a request needs a further right (an update that creates, for example).
 //
 // A write passes these steps in this order, whatever its verb:
 //
 //	decode -> default -> field owners -> mutating admission -> default -> system metadata, prepare -> validate ->
 //	validating admission -> store
 //
-// Begin reading at Handler.serve. The files:
+// Start reading at Handler.serve. The files:
 //
 //	verbs            get list watch create update patch delete deletecollection
 //	subresources     binding eviction scale token log; in connect exec, attach and portforward, in proxy proxy

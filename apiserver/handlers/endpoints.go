@@ -12,14 +12,13 @@ import (
 	"keelson/lib/mark"
 )
 
-// noteEndpoints notes the pods that a write of an EndpointSlice lists as ready, and that were not ready in it before. old is nil for a new
-// slice.
+// noteEndpoints records in the request's mark the pods that an EndpointSlice lists as ready and did not before. old is nil for a new slice.
 func noteEndpoints(rq *pipeline.Request, obj, old kind.Object) {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return
 	}
-	rq.Further = nil // of an attempt that met a conflict
+	rq.Further = nil // of an attempt that ended in a conflict
 	var had map[types.UID]bool
 	if before, ok := old.(*discoveryv1.EndpointSlice); ok && before != nil {
 		had = make(map[types.UID]bool, len(before.Endpoints))
@@ -42,7 +41,7 @@ func noteEndpoints(rq *pipeline.Request, obj, old kind.Object) {
 	}
 }
 
-// readyPod is the pod behind an endpoint, if the endpoint is ready and the pod is one of the slice's namespace.
+// readyPod is the pod of an endpoint, if the endpoint is ready and the pod is in the slice's namespace.
 func readyPod(s *discoveryv1.EndpointSlice, i int) *corev1.ObjectReference {
 	e := &s.Endpoints[i]
 	ref := e.TargetRef

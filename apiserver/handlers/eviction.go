@@ -35,10 +35,10 @@ var (
 	budgetsGVR  = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 )
 
-// mostDisrupted bounds the evictions that a budget's controller has not seen yet.
+// mostDisrupted limits the evictions that a budget's controller has not yet observed.
 const mostDisrupted = 2000
 
-// evict serves pods/eviction: it deletes the pod as the eviction's options say, where the pod's disruption budget allows it.
+// evict serves pods/eviction: it deletes the pod if its PodDisruptionBudget allows that.
 func (h *Handler) evict(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if rq.Verb != "create" {
 		return wire.MethodNotAllowed()
@@ -79,7 +79,7 @@ func (h *Handler) evict(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	return writeSuccess(w, r, http.StatusCreated)
 }
 
-// decodeEviction reads an Eviction of either version that clients send.
+// decodeEviction decodes an Eviction of v1 or v1beta1.
 func decodeEviction(r *http.Request, rq *pipeline.Request, fieldValidation string) (*policyv1.Eviction, error) {
 	media, ok := wire.BodyMedia(r.Header.Get("Content-Type"))
 	if !ok {
@@ -112,7 +112,7 @@ func decodeEviction(r *http.Request, rq *pipeline.Request, fieldValidation strin
 	return ev, nil
 }
 
-// evictionOptions are those of the deletion. A dry run may be asked for in either place.
+// evictionOptions are the delete options. Either set of options may request a dry run.
 func evictionOptions(ev *policyv1.Eviction, opts *metav1.CreateOptions) (*metav1.DeleteOptions, error) {
 	del := ev.DeleteOptions
 	if del == nil {
@@ -127,13 +127,13 @@ func evictionOptions(ev *policyv1.Eviction, opts *metav1.CreateOptions) (*metav1
 	case len(del.DryRun) == 0:
 		del.DryRun = opts.DryRun
 	case len(opts.DryRun) > 0 && !slices.Equal(del.DryRun, opts.DryRun):
-		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", opts.DryRun, del.DryRun) //nolint:staticcheck // Kubernetes' words
+		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", opts.DryRun, del.DryRun) //nolint:staticcheck // Kubernetes' message
 	}
 	return del, nil
 }
 
-// evictPod deletes the pod unless its budget forbids it. A pod that has ended, that is going, or that has not begun, costs no budget.
-// What a pod was when that was decided it must still be when it goes. failure is an answer of another form than errors have.
+// evictPod deletes the pod unless its budget forbids it. A pod that is finished, being deleted or pending does not count against the
+// budget; the delete has the precondition that this is still so. failure is a response that no error can express.
 func (h *Handler) evictPod(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
 ) (failure *metav1.Status, err error) {
@@ -175,7 +175,7 @@ func (h *Handler) evictPod(
 	}
 }
 
-// removeEvicted notes on the pod why it goes, and deletes it.
+// removeEvicted sets the pod's DisruptionTarget condition, and deletes it.
 func (h *Handler) removeEvicted(ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) error {
 	if !isDryRun(opts.DryRun) {
 		e, _, _, err := res.Storage.Update(ctx, rq.Namespace, rq.Name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
@@ -200,12 +200,13 @@ func (h *Handler) removeEvicted(ctx context.Context, rq *pipeline.Request, res *
 	if err := invalidOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(opts)); err != nil {
 		return err
 	}
-	// Admission has judged the eviction; it is not asked about the deletion.
+	// Admission has handled the eviction, so it is not called for the deletion.
 	_, _, err := h.removeChecked(ctx, rq, res, rq.Name, opts, func(context.Context, kind.Object, *metav1.DeleteOptions) error { return nil })
 	return err
 }
 
-// spend takes one disruption from the budget of a running pod. pinned: the pod is not healthy and may go for nothing as long as that is so.
+// spend takes one disruption from the budget of a running pod. pinned means that the pod is unhealthy and may be deleted without budget
+// while it stays so.
 func (h *Handler) spend(ctx context.Context, pod *corev1.Pod, dry bool) (name string, pinned bool, failure *metav1.Status, err error) {
 	budgets := h.resources[budgetsGVR]
 	page, err := budgets.Storage.List(ctx, objects.ListQuery{Namespace: pod.Namespace, Labels: labels.Everything(), Fields: fields.Everything()})
@@ -258,7 +259,7 @@ func (h *Handler) spend(ctx context.Context, pod *corev1.Pod, dry bool) (name st
 	return b.Name, false, nil, err
 }
 
-// spent is a budget after one more of its pods, or why it has none to spare.
+// spent returns the budget after one more disruption, or an error if none is allowed.
 func spent(b *policyv1.PodDisruptionBudget, pod string) (*policyv1.PodDisruptionBudget, error) {
 	s := &b.Status
 	forbidden := func(why, cause string) error {
@@ -296,7 +297,7 @@ func spent(b *policyv1.PodDisruptionBudget, pod string) (*policyv1.PodDisruption
 
 const overBudgetText = "Cannot evict pod as it would violate the pod's disruption budget."
 
-// stillProcessed: the budget's controller has not seen the budget, or the pod, as it is now.
+// stillProcessed is the error while the budget's controller has not observed the current budget or pod.
 func stillProcessed(budget string) error {
 	err := apierrors.NewTooManyRequests(overBudgetText, 10)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
@@ -305,13 +306,13 @@ func stillProcessed(budget string) error {
 	return err
 }
 
-// overBudget tells what the budget lacks.
+// overBudget is the error with the budget's numbers.
 func overBudget(b *policyv1.PodDisruptionBudget) error {
 	text := fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
 	c := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
 	told := c != nil && c.Status == metav1.ConditionFalse && c.Message != ""
 	switch {
-	case told && c.Reason == policyv1.SyncFailedReason: // then the numbers mean nothing
+	case told && c.Reason == policyv1.SyncFailedReason: // in this case the numbers are not valid
 		text += " because it failed sync: " + c.Message
 	case b.Status.CurrentHealthy <= b.Status.DesiredHealthy:
 		text = fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)

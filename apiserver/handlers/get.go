@@ -11,7 +11,7 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// get answers with one object, or a subresource that is part of it.
+// get responds with one object, or with a subresource that is part of it.
 func (h *Handler) get(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	shape, err := shapeOf(r, res)
 	if err != nil {

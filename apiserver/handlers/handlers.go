@@ -23,32 +23,32 @@ import (
 	"keelson/lib/mark"
 )
 
-// Special serves a subresource, or a kind without storage, that is more than the object itself.
+// Special serves a subresource, or a kind without storage, that is not just the object.
 type Special func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error
 
-// Config is what the handlers need.
+// Config holds the dependencies of the handlers.
 type Config struct {
 	Resources []*registry.Resource
-	// Custom finds resources that come and go; nil: there are none.
+	// Custom finds custom resources; nil: there are none.
 	Custom    func(schema.GroupVersionResource) *registry.Resource
 	Admission *admission.Chain
-	// Tokens issues service-account tokens; nil: none are issued. Judge answers access reviews; Rules may be nil.
+	// Tokens issues service-account tokens; nil: none are issued. Authorizer answers access reviews; Rules may be nil.
 	Tokens     Tokens
 	Authorizer auth.Authorizer
 	Rules      Rules
-	// Kubelet holds the client certificate for kubelets and the authority of theirs. Outbound is the door to kubelets, pods and services;
-	// nil: one that knows no address of the server's own.
+	// Kubelet holds the client certificate for kubelets and the CA of their certificates. Outbound connects to kubelets, pods and services;
+	// nil: a door that knows no address of this server.
 	Kubelet  *tls.Config
 	Outbound *outbound.Door
-	// Through opens connections to kubelets by the tunnels that nodes keep open; nil: there are none.
+	// Through connects to kubelets by tunnels that nodes have opened; nil: there are none.
 	Through outbound.Through
-	// Metrics counts what watches send; may be nil.
+	// Metrics counts watch events; may be nil.
 	Metrics *pipeline.Metrics
-	// SlowWatch is how long a write of a watch to its client may take before the client is cut off; 0: a minute.
+	// SlowWatch is the time-out of a write to a watch client; 0: a minute.
 	SlowWatch time.Duration
-	// Stopping is closed when the server begins to shut down: watches then end.
+	// Stopping is closed when the server shuts down; watches then end.
 	Stopping <-chan struct{}
-	// Marks tell which watchers got what; nil: nobody is told.
+	// Marks receives delivered watch events; nil: not recorded.
 	Marks *mark.Recorder
 	Log   *slog.Logger
 }
@@ -61,11 +61,11 @@ type Handler struct {
 	// specials by "group/resource/subresource", or "group/resource" for a kind without storage.
 	specials map[string]Special
 	connect  *connector
-	// authorizer is asked whether a user may create what an update or apply finds missing; nil: nobody is asked.
+	// authorizer checks the right to create when an update or apply creates the object; nil: not checked.
 	authorizer auth.Authorizer
 	stopping   <-chan struct{}
 	metrics    *pipeline.Metrics
-	slowest    time.Duration // that a write of a watch may take
+	slowest    time.Duration // time-out of a write to a watch client
 	marks      *mark.Recorder
 	log        *slog.Logger
 }
@@ -102,7 +102,7 @@ func (h *Handler) Resource(gvr schema.GroupVersionResource) *registry.Resource {
 	return h.custom(gvr)
 }
 
-// ServeHTTP answers a resource request that came through the pipeline.
+// ServeHTTP handles a resource request from the pipeline.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rq := pipeline.From(r.Context())
 	err := h.serve(w, r, rq)
@@ -122,7 +122,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Request) error {
 	res := h.Resource(rq.GVR())
 	if res == nil || !reachable(rq, res) {
-		if !h.builtIn(rq.Group) { // in Kubernetes nobody is behind the server of custom resources to word it
+		if !h.builtIn(rq.Group) { // for custom resources Kubernetes has another message
 			http.NotFound(w, r)
 			return nil
 		}
@@ -137,7 +137,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 			h.metrics.Deprecated(res.GVR(), rq.Subresource)
 		}
 	}
-	rq.Mark.Resource = res.Resource // known: the metrics may name it
+	rq.Mark.Resource = res.Resource // it exists, so metrics may contain its name
 	if err := routed(r, rq, res); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		return h.serveSub(w, r, rq, res)
 	}
 	if special := h.specials[key(res, "")]; special != nil {
-		if res.Namespaced && rq.Namespace == "" || rq.Name != "" { // none of them can be found again
+		if res.Namespaced && rq.Namespace == "" || rq.Name != "" { // such an object could not be addressed
 			return wire.NotFoundPath()
 		}
 		if rq.Verb != "create" {
@@ -156,7 +156,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	if !slices.Contains(res.Verbs(), rq.Verb) || res.Namespaced && rq.Namespace == "" && (rq.Verb == "create" || rq.Verb == "deletecollection") {
 		return wire.MethodNotAllowed()
 	}
-	if (rq.Name != "") != named[rq.Verb] && rq.Verb != "list" && rq.Verb != "watch" { // those may select a name
+	if (rq.Name != "") != named[rq.Verb] && rq.Verb != "list" && rq.Verb != "watch" { // list and watch may name an object
 		return wire.MethodNotAllowed()
 	}
 	switch rq.Verb {
@@ -180,7 +180,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	return wire.MethodNotAllowed()
 }
 
-// builtIn tells whether the API group is one that the server brings.
+// builtIn reports whether the API group is built in.
 func (h *Handler) builtIn(group string) bool {
 	for gvr := range h.resources {
 		if gvr.Group == group {
@@ -190,10 +190,10 @@ func (h *Handler) builtIn(group string) bool {
 	return false
 }
 
-// named are the verbs about one object.
+// named are the verbs on one object.
 var named = map[string]bool{"get": true, "update": true, "patch": true, "delete": true}
 
-// reachable tells whether the path's scope is the kind's: namespaced objects are named inside a namespace only.
+// reachable reports whether the path has the kind's scope: a namespaced object needs a namespace.
 func reachable(rq *pipeline.Request, res *registry.Resource) bool {
 	if !res.Namespaced {
 		return rq.Namespace == "" || res.IsNamespace
@@ -239,7 +239,7 @@ func key(res *registry.Resource, sub string) string {
 	return k
 }
 
-// namespace is where the request's object lives: "" for cluster-scoped kinds, namespaces among them.
+// namespace is the namespace of the request's object: "" for cluster-scoped kinds, including namespaces.
 func namespace(rq *pipeline.Request, res *registry.Resource) string {
 	if !res.Namespaced {
 		return ""

@@ -18,12 +18,12 @@ import (
 	"keelson/apiserver/outbound"
 )
 
-// addressOrder is where kubelets are looked for first.
+// addressOrder is the order of preference of a node's address types.
 var addressOrder = []corev1.NodeAddressType{
 	corev1.NodeInternalIP, corev1.NodeInternalDNS, corev1.NodeHostName, corev1.NodeExternalIP, corev1.NodeExternalDNS,
 }
 
-// kubeletPort is where kubelets listen that do not say otherwise.
+// kubeletPort is the kubelet's default port.
 const kubeletPort = 10250
 
 func (h *Handler) node(ctx context.Context, name string) (*corev1.Node, error) {
@@ -38,7 +38,7 @@ func (h *Handler) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return node, nil
 }
 
-// kubeletURL is the kubelet's server on a node, for the connector's transport of kubelets: it names the node, not its address.
+// kubeletURL is the URL of a node's kubelet for the kubelet transport: its host is the node's name, not an address.
 func (h *Handler) kubeletURL(ctx context.Context, name string) (*url.URL, error) {
 	node, err := h.node(ctx, name)
 	if err != nil {
@@ -58,7 +58,7 @@ func (h *Handler) kubeletURL(ctx context.Context, name string) (*url.URL, error)
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(node.Name, strconv.Itoa(int(port))), Path: "/"}, nil
 }
 
-// Kubelet asks a node's kubelet for a document.
+// Kubelet requests a document from a node's kubelet.
 func (h *Handler) Kubelet(ctx context.Context, node string, path ...string) (*http.Response, error) {
 	target, err := h.connect.kubelet(ctx, node, path, nil)
 	if err != nil {
@@ -71,7 +71,7 @@ func (h *Handler) Kubelet(ctx context.Context, node string, path ...string) (*ht
 	return h.connect.kubelets.RoundTrip(req)
 }
 
-// nodeAddress is the host at which a node is called.
+// nodeAddress is the address of a node.
 func (h *Handler) nodeAddress(ctx context.Context, name string) (string, error) {
 	node, err := h.node(ctx, name)
 	if err != nil {
@@ -91,7 +91,7 @@ func addressOf(node *corev1.Node) (string, error) {
 	return "", apierrors.NewInternalError(fmt.Errorf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
 }
 
-// notAllowed is the answer to a client whose request leads to an address that the server does not call; nil: it is something else.
+// notAllowed is the client's error if the server refused to connect to an address; nil for other errors.
 func notAllowed(err error) error {
 	if refused, ok := errors.AsType[*outbound.RefusedError](err); ok {
 		return apierrors.NewBadRequest(refused.Error())

@@ -11,19 +11,18 @@ import (
 	"keelson/lib/turns"
 )
 
-// largeWrite is the length of a body from which finding the owners of its fields may take long.
+// largeWrite is the body size from which the computation of managed fields may take long.
 const largeWrite = 64 << 10
 
-// largeWrites lets as many large writes at once find their field owners as there are processors. It is for administrators too, whom
-// priority and fairness do not limit.
+// largeWrites limits concurrent computations of managed fields for large writes to the number of CPUs. It also applies to administrators,
+// who are exempt from priority and fairness.
 var largeWrites = newLargeWrites()
 
 func newLargeWrites() *turns.Gate { return turns.New(runtime.GOMAXPROCS(0)) }
 
-// inTurn runs compute, which finds the owners of the fields that rq writes. Large writes take turns; the wait counts in the
-// request's deadline.
+// inTurn runs compute, which computes the managed fields of rq. Large writes wait for their turn, within the request's deadline.
 func inTurn(ctx context.Context, rq *pipeline.Request, compute func() error) error {
-	if rq.Length >= 0 && rq.Length < largeWrite { // -1: it may be as large as any
+	if rq.Length >= 0 && rq.Length < largeWrite { // -1: unknown length
 		return compute()
 	}
 	if err := largeWrites.EnterContext(ctx); err != nil {

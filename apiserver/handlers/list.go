@@ -13,7 +13,7 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// list answers with a page of objects.
+// list responds with a page of objects.
 func (h *Handler) list(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	shape, err := shapeOfList(r, res)
 	if err != nil {
@@ -36,7 +36,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 
 func listMeta(page *objects.List) metav1.ListMeta {
 	m := metav1.ListMeta{Continue: page.Continue, RemainingItemCount: page.Remaining}
-	if page.Revision != 0 { // else the objects have none
+	if page.Revision != 0 { // else there is none
 		m.ResourceVersion = strconv.FormatInt(page.Revision, 10)
 	}
 	return m

@@ -17,13 +17,13 @@ import (
 	"keelson/auth"
 )
 
-// localManager owns the fields that the server itself writes.
+// localManager is the field manager of the server's own writes.
 const localManager = "keelson-apiserver"
 
 // errSame ends an update that changes nothing.
 var errSame = errors.New("nothing to change")
 
-// Create stores obj on behalf of the server itself, with every step of a client's request but the pipeline's.
+// Create stores obj on behalf of the server, with all steps of a client's request after the pipeline.
 func (h *Handler) Create(ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, obj kind.Object) error {
 	res := h.resources[gvr]
 	if res == nil {
@@ -37,7 +37,7 @@ func (h *Handler) Create(ctx context.Context, u *auth.User, gvr schema.GroupVers
 	return err
 }
 
-// Update changes the named object on behalf of the server itself. edit changes a copy and tells whether there is anything to change.
+// Update changes the named object on behalf of the server. edit modifies a copy and reports whether it changed.
 func (h *Handler) Update(
 	ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, like kind.Object, edit func(kind.Object) bool,
 ) error {
@@ -60,7 +60,7 @@ func (h *Handler) Update(
 	return err
 }
 
-// Delete deletes the named object on behalf of the server itself, if it still has the same UID.
+// Delete deletes the named object on behalf of the server, if its UID is still the same.
 func (h *Handler) Delete(ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, obj kind.Object) error {
 	res := h.resources[gvr]
 	if res == nil {

@@ -19,7 +19,7 @@ import (
 	"keelson/apiserver/pipeline"
 )
 
-// logQuery are the kubelet's parameters for a log.
+// logQuery converts the options to the kubelet's query parameters.
 func logQuery(o *corev1.PodLogOptions) url.Values {
 	q := url.Values{}
 	for name, on := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
@@ -58,16 +58,16 @@ func validateLog(o *corev1.PodLogOptions) field.ErrorList {
 	return errs
 }
 
-// longestRefusal bounds how much of a kubelet's error text is passed on.
+// longestRefusal limits the kubelet's error text in the response.
 const longestRefusal = 2000
 
-// refused turns a kubelet's answer that is not a log into the Status that clients know.
+// refused converts a kubelet's error response to a Status.
 func refused(resp *http.Response, rq *pipeline.Request) error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, longestRefusal))
 	if err != nil {
 		return err
 	}
-	_ = resp.Body.Close() // all that is wanted has been read
+	_ = resp.Body.Close() // the relevant part has been read
 	text := strings.TrimSpace(string(b))
 	switch resp.StatusCode {
 	case http.StatusInternalServerError:

@@ -14,7 +14,7 @@ import (
 	"keelson/apiserver/pipeline"
 )
 
-// noteChange tells the request's mark what a write of pods/status changed, in the words in which the timeline tells it.
+// noteChange describes in the request's mark what a write of pods/status changed, for the timeline.
 func noteChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	before, ok2 := old.(*corev1.Pod)
@@ -40,7 +40,7 @@ func noteChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
 	rq.Mark.Change = strings.Join(append(said, waits(&pod.Status, &before.Status)...), "; ")
 }
 
-// because is why a pod is in its phase, in its status' own words, cut where they are long: clients write them.
+// because is the reason of a pod's phase from its status, shortened because clients write it.
 func because(s *corev1.PodStatus) string {
 	const most = 256
 	why := s.Reason
@@ -53,7 +53,7 @@ func because(s *corev1.PodStatus) string {
 	return why
 }
 
-// waits says what a pod waits for now and did not before: the scheduler, or a container for a reason of its own. Few are named.
+// waits describes what a pod waits for now and did not before: the scheduler, or a container's waiting reason. It names only a few.
 func waits(now, before *corev1.PodStatus) []string {
 	var said []string
 	if c := unscheduled(now); c != "" && c != unscheduled(before) {
@@ -71,7 +71,7 @@ func waits(now, before *corev1.PodStatus) []string {
 	return said[:min(len(said), most)]
 }
 
-// readiness says that a pod is ready, or is not any more; empty where that did not change, or its phase did too.
+// readiness describes a change of the pod's readiness; empty if there is none or the phase changed too.
 func readiness(now, before *corev1.Pod) string {
 	is, was := podkind.Condition(now, corev1.PodReady), podkind.Condition(before, corev1.PodReady)
 	switch {
@@ -87,10 +87,10 @@ func readiness(now, before *corev1.Pod) string {
 	return "is not Ready any more: " + is.Reason
 }
 
-// longestReason is the longest word of a status that a story repeats: clients write it.
+// longestReason limits the reason from a status in a story, because clients write it.
 const longestReason = 64
 
-// disrupted is the reason for which somebody ends a pod; empty: nobody does.
+// disrupted is the reason of a pod's disruption; empty: none.
 func disrupted(s *corev1.PodStatus) string {
 	for i := range s.Conditions {
 		if c := &s.Conditions[i]; c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
@@ -109,7 +109,7 @@ func unscheduled(s *corev1.PodStatus) string {
 	return ""
 }
 
-// waiting are the reasons for which containers wait, by their names.
+// waiting maps containers to their waiting reasons.
 func waiting(s *corev1.PodStatus) map[string]string {
 	out := map[string]string{}
 	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {

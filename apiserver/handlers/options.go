@@ -27,7 +27,7 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// fromQuery fills opts from the query with one of metav1's generated conversions.
+// fromQuery decodes opts from the query with a generated conversion of metav1.
 func fromQuery[T any](r *http.Request, convert func(*url.Values, *T, conversion.Scope) error) (*T, error) {
 	opts := new(T)
 	if r.URL.RawQuery == "" {
@@ -80,7 +80,7 @@ func patchOptions(r *http.Request, t types.PatchType) (*metav1.PatchOptions, err
 	return opts, invalidOptions("PatchOptions", metavalidation.ValidatePatchOptions(opts, t))
 }
 
-// manager is who owns the fields of a write: the fieldManager asked for, else what the user agent begins with.
+// manager is the field manager of a write: the parameter fieldManager, else the first part of the user agent.
 func manager(r *http.Request, asked string) string {
 	if asked != "" {
 		return asked
@@ -100,7 +100,7 @@ func manager(r *http.Request, asked string) string {
 
 func isDryRun(dryRun []string) bool { return len(dryRun) > 0 }
 
-// noExport refuses what Kubernetes gave up long ago, rather than answer with something else.
+// noExport rejects the removed parameter export.
 func noExport(r *http.Request) error {
 	if !strings.Contains(r.URL.RawQuery, "export=") {
 		return nil
@@ -113,7 +113,7 @@ func noExport(r *http.Request) error {
 	return nil
 }
 
-// listOptions reads the query of a list, watch or deletecollection.
+// listOptions decodes the query of a list, watch or deletecollection.
 func listOptions(r *http.Request) (*metav1.ListOptions, error) {
 	opts, err := fromQuery(r, metav1.Convert_url_Values_To_v1_ListOptions)
 	if err != nil {
@@ -124,12 +124,12 @@ func listOptions(r *http.Request) (*metav1.ListOptions, error) {
 		ResourceVersionMatch: opts.ResourceVersionMatch, TimeoutSeconds: opts.TimeoutSeconds, Limit: opts.Limit,
 		Continue: opts.Continue, SendInitialEvents: opts.SendInitialEvents,
 	}
-	const watchList = true // sendInitialEvents is served
+	const watchList = true // sendInitialEvents is supported
 	metainternal.SetListOptionsDefaults(&check, watchList)
 	return opts, invalidOptions("ListOptions", listvalidation.ValidateListOptions(&check, watchList))
 }
 
-// query turns list options into what storage is asked.
+// query converts list options to a storage query.
 func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOptions) (objects.ListQuery, error) {
 	q := objects.ListQuery{
 		Namespace: namespace(rq, res), Labels: labels.Everything(), Fields: fields.Everything(),
@@ -155,7 +155,7 @@ func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOption
 			return q, err
 		}
 	}
-	if rq.Verb == "watch" && rq.Name != "" { // the old paths below /watch/ name one object
+	if rq.Verb == "watch" && rq.Name != "" { // the deprecated paths below /watch/ name one object
 		if name, ok := q.Fields.RequiresExactMatch("metadata.name"); ok && name != rq.Name {
 			return q, apierrors.NewBadRequest(fmt.Sprintf("field selector %q does not match the name %q of the path", opts.FieldSelector, rq.Name))
 		}
@@ -164,7 +164,7 @@ func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOption
 	return q, nil
 }
 
-// knownFields refuses a selector with a field that the kind does not offer.
+// knownFields rejects a selector with a field that the kind does not support.
 func knownFields(res *registry.Resource, sel fields.Selector) error {
 	known, own := res.Kind.Fields(res.New()), res.CustomFieldLabels
 	for name := range known {

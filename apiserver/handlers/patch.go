@@ -23,7 +23,7 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// patchRequest is what every PATCH begins with.
+// patchRequest is the decoded part of a PATCH request.
 type patchRequest struct {
 	kind  patch.Type
 	opts  *metav1.PatchOptions
@@ -39,7 +39,7 @@ func patchType(r *http.Request) string {
 
 func readPatch(r *http.Request, res *registry.Resource) (*patchRequest, error) {
 	name := patchType(r)
-	if res.PatchTypes != nil && !slices.Contains(res.PatchTypes, name) { // of other kinds routed knows
+	if res.PatchTypes != nil && !slices.Contains(res.PatchTypes, name) { // routed has checked other kinds
 		return nil, wire.UnsupportedMedia(res.PatchTypes)
 	}
 	opts, err := patchOptions(r, types.PatchType(name))
@@ -53,7 +53,7 @@ func readPatch(r *http.Request, res *registry.Resource) (*patchRequest, error) {
 	})
 }
 
-// readable refuses what is neither JSON nor, for an apply, YAML.
+// readable rejects a body that is not JSON or, for an apply, YAML.
 func (p *patchRequest) readable() error {
 	if p.kind != patch.Apply {
 		if !json.Valid(p.body) {
@@ -67,7 +67,7 @@ func (p *patchRequest) readable() error {
 	return nil
 }
 
-// patch changes an object, or the part of it that a subresource owns, by a patch of any type.
+// patch changes an object, or its subresource, by a patch of any type.
 func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	shape, err := shapeOf(r, res)
 	if err != nil {
@@ -101,7 +101,7 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	return shape.writeOne(w, r, code, e)
 }
 
-// patched is current with the patch applied, defaulted, and with its field owners.
+// patched returns current with the patch, defaults and new managed fields.
 func patched(ctx context.Context, rq *pipeline.Request, res *registry.Resource, p *patchRequest, current kind.Object) (kind.Object, error) {
 	begin := time.Now()
 	obj, err := applyPatch(ctx, rq, res.Kind, p, current)
@@ -118,7 +118,7 @@ func patched(ctx context.Context, rq *pipeline.Request, res *registry.Resource, 
 	return obj, staysWhere(rq, res, obj)
 }
 
-// staysWhere refuses an update that gives an object another name or namespace.
+// staysWhere rejects a change of name or namespace.
 func staysWhere(rq *pipeline.Request, res *registry.Resource, obj metav1.Object) error {
 	if err := matchNamespace(obj, namespace(rq, res)); err != nil {
 		return err
@@ -126,7 +126,7 @@ func staysWhere(rq *pipeline.Request, res *registry.Resource, obj metav1.Object)
 	return matchName(obj, rq.Name, namespace(rq, res))
 }
 
-// applyPatch applies a patch and judges unknown fields by fieldValidation.
+// applyPatch applies a patch and handles unknown fields according to fieldValidation.
 func applyPatch(ctx context.Context, rq *pipeline.Request, k *kind.Kind, p *patchRequest, current kind.Object) (kind.Object, error) {
 	v := wire.Validation(p.opts.FieldValidation)
 	obj, strict, err := patch.Do(ctx, p.kind, k, current, p.body, v != wire.Ignore)

@@ -18,18 +18,18 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// version is the number that an object's resourceVersion says; 0, which is also written "0", is none.
+// version parses an object's resourceVersion; 0: none.
 func version(obj metav1.Object) (uint64, error) {
 	rv := obj.GetResourceVersion()
 	if rv == "" {
 		return 0, nil
 	}
-	return strconv.ParseUint(rv, 10, 64) // its words are those of Kubernetes' answer
+	return strconv.ParseUint(rv, 10, 64) // its error text is part of Kubernetes' response
 }
 
-// matchCurrent judges what an update or a patch says the object was: its uid, for who replaces it, and its version.
+// matchCurrent checks the preconditions in an update or patch: the UID and the resourceVersion.
 func matchCurrent(c change, obj, current kind.Object, name string) error {
-	_, patched := c.opts.(*metav1.PatchOptions) // a patch that changes the uid is invalid, no conflict
+	_, patched := c.opts.(*metav1.PatchOptions) // a patch that changes the UID is invalid, not a conflict
 	if uid := obj.GetUID(); !patched && uid != "" && uid != current.GetUID() {
 		return otherUID(c, current.GetNamespace(), name, uid, current.GetUID())
 	}
@@ -49,28 +49,28 @@ func matchCurrent(c change, obj, current kind.Object, name string) error {
 	return nil
 }
 
-// otherUID refuses to replace an object that is not the one the client read.
+// otherUID rejects an update of an object with another UID than the client's.
 func otherUID(c change, ns, name string, want, is types.UID) error {
 	return unmet(c, ns, name, fmt.Sprintf("UID in precondition: %v, UID in object meta: %v", want, is))
 }
 
-// unmet words, as the store of Kubernetes does, what an object is not.
+// unmet is the error of a failed precondition, in the words of Kubernetes' storage.
 func unmet(c change, ns, name, what string) error {
 	res := c.res
 	key := objects.Config{Prefix: res.StorePrefix(), Namespaced: res.Namespaced}.KeyPrefix(ns) + name
 	if c.dry {
-		key = strings.TrimPrefix(key, strings.TrimSuffix(objects.Root, "/")) // a dry run does not know where in the store objects are
+		key = strings.TrimPrefix(key, strings.TrimSuffix(objects.Root, "/")) // a dry run does not know the storage path
 	}
 	return apierrors.NewConflict(res.GroupResource(), name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, "+
 		"AdditionalErrorMsg: Precondition failed: %s", key, what))
 }
 
-// stored tells whether an object is the one that p wants.
+// stored reports whether an object meets the preconditions.
 func stored(obj kind.Object, p *metav1.Preconditions) bool {
 	return (p.UID == nil || *p.UID == obj.GetUID()) && (p.ResourceVersion == nil || *p.ResourceVersion == obj.GetResourceVersion())
 }
 
-// otherThan says why an object is not the one that p wants.
+// otherThan is the error if an object does not meet the preconditions.
 func otherThan(c change, obj kind.Object, p *metav1.Preconditions) error {
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return otherUID(c, obj.GetNamespace(), obj.GetName(), *p.UID, obj.GetUID())
@@ -79,12 +79,12 @@ func otherThan(c change, obj kind.Object, p *metav1.Preconditions) error {
 		fmt.Sprintf("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion()))
 }
 
-// preconditions judges what a deletion says the object is.
+// preconditions checks the preconditions of a delete.
 func preconditions(res *registry.Resource, name string, current kind.Object, p *metav1.Preconditions) error {
 	if p == nil {
 		return nil
 	}
-	// The refusal names the kind where others name the resource, as in Kubernetes.
+	// Unlike other errors this one names the kind, not the resource, as in Kubernetes.
 	what := schema.GroupResource{Group: res.Group, Resource: res.GVK().Kind}
 	if p.UID != nil && *p.UID != current.GetUID() {
 		return apierrors.NewConflict(what, name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+

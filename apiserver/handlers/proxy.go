@@ -25,7 +25,7 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// splitName takes "https:name:port" apart; scheme and port may be missing.
+// splitName splits "https:name:port"; scheme and port are optional.
 func splitName(id string) (scheme, name, port string, ok bool) {
 	switch parts := strings.Split(id, ":"); len(parts) {
 	case 1:
@@ -69,7 +69,7 @@ func (c *connector) proxyPod(w http.ResponseWriter, r *http.Request, rq *pipelin
 	return c.toBackend(w, r, rq, scheme, pod.Status.PodIP, port)
 }
 
-// toBackend proxies what follows /proxy to a pod's address.
+// toBackend proxies the path after /proxy to a pod's address.
 func (c *connector) toBackend(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, scheme, ip, port string) error {
 	if scheme == "" {
 		scheme = "http"
@@ -97,7 +97,7 @@ func (c *connector) proxyNode(w http.ResponseWriter, r *http.Request, rq *pipeli
 	}
 	target := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: "/" + rq.Rest, RawQuery: r.URL.RawQuery}
 	via := c.kubelets
-	if port != "" && port != base.Port() { // another server on the node: our credentials are not for it
+	if port != "" && port != base.Port() { // another server on the node must not get our client certificate
 		host, err := c.h.nodeAddress(r.Context(), name)
 		if err != nil {
 			return err
@@ -135,7 +135,7 @@ func (c *connector) proxyService(w http.ResponseWriter, r *http.Request, rq *pip
 	return c.toBackend(w, r, rq, scheme, ip, strconv.Itoa(int(number)))
 }
 
-// servicePort is the name of the port that is meant, by name or number; "" means the unnamed or only one.
+// servicePort is the name of the requested port, given by name or number; "" is the unnamed or only one.
 func servicePort(svc *corev1.Service, want string) (string, bool) {
 	if want == "" {
 		if len(svc.Spec.Ports) == 1 {
@@ -156,7 +156,7 @@ func servicePort(svc *corev1.Service, want string) (string, bool) {
 	return "", false
 }
 
-// endpoint picks one ready address behind a service's port.
+// endpoint chooses a ready endpoint for a Service's port.
 func (c *connector) endpoint(ctx context.Context, svc *corev1.Service, portName string) (string, int32, error) {
 	stored := c.h.resources[discoveryv1.SchemeGroupVersion.WithResource("endpointslices")]
 	none := apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", svc.Name))
@@ -196,15 +196,15 @@ func (c *connector) endpoint(ctx context.Context, svc *corev1.Service, portName 
 	return "", 0, none
 }
 
-// backendAddress is an address behind a service, and whose it is said to be.
+// backendAddress is an endpoint with its target reference.
 type backendAddress struct {
 	ip   string
 	port int32
 	ref  *corev1.ObjectReference
 }
 
-// isPods tells whether an address is one of the pod that it is said to be of, in the service's namespace. As in Kubernetes, others are
-// not proxied to: whoever may write a namespace's EndpointSlices could reach anything with them.
+// isPods reports whether an endpoint's address belongs to the pod in its reference, in the Service's namespace. As in Kubernetes, others
+// are not proxied to: with them, anyone who may write EndpointSlices could reach any address.
 func (c *connector) isPods(ctx context.Context, namespace string, b backendAddress) bool {
 	if b.ref == nil || b.ref.Namespace != namespace {
 		return false

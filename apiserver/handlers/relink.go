@@ -21,10 +21,10 @@ import (
 	"keelson/apiserver/pipeline"
 )
 
-// maxToken bounds what of a page is held in memory; a page with a longer tag or text goes on as it is from there.
+// maxToken limits the memory per token of a page. After a longer token the rest of the page is passed on unchanged.
 const maxToken = 1 << 20
 
-// linkAttributes are the attributes of HTML that hold one URL, by tag (HTML 4.01's index of attributes and HTML 5's).
+// linkAttributes are the HTML attributes with one URL, by tag (the attribute indexes of HTML 4.01 and HTML 5).
 var linkAttributes = map[string][]string{
 	"a": {"href"}, "applet": {"codebase"}, "area": {"href"}, "audio": {"src"}, "base": {"href"}, "blockquote": {"cite"},
 	"body": {"background"}, "button": {"formaction"}, "command": {"icon"}, "del": {"cite"}, "embed": {"src"}, "form": {"action"},
@@ -33,15 +33,15 @@ var linkAttributes = map[string][]string{
 	"object": {"classid", "codebase", "data", "usemap"}, "q": {"cite"}, "script": {"src"}, "source": {"src"}, "video": {"poster", "src"},
 }
 
-// relinker keeps what a backend says about its own paths below the path of the proxy subresource that leads to it.
+// relinker rewrites a backend's paths to paths below the proxy subresource.
 type relinker struct {
-	prefix  string // of the proxy: /api/v1/namespaces/NS/pods/NAME/proxy
-	backend string // its host and port
-	asked   string // host and port that the client asked
+	prefix  string // path of the proxy: /api/v1/namespaces/NS/pods/NAME/proxy
+	backend string // host and port of the backend
+	asked   string // host and port in the client's request
 }
 
-// below proxies to target, and keeps redirects and the links of pages below the path of the request, as Kubernetes' proxy does. A page's
-// relative links need a slash after "proxy": who asks for nothing below it is sent there.
+// below proxies to target and rewrites redirects and links of pages, as Kubernetes' proxy does. Relative links need a slash after "proxy",
+// so a request without it is redirected.
 func (c *connector) below(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL, via http.RoundTripper) {
 	if rq.Rest == "" && !strings.HasSuffix(r.URL.Path, "/") && r.Header.Get("Upgrade") == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		to := url.URL{Path: r.URL.Path + "/", RawQuery: r.URL.RawQuery}
@@ -68,7 +68,7 @@ func (l relinker) response(resp *http.Response) error {
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || kind != "text/html" || resp.Request.Method == http.MethodHead || resp.StatusCode == http.StatusSwitchingProtocols ||
 		resp.StatusCode == http.StatusPartialContent {
-		return nil //nolint:nilerr // what is no HTML passes as it is
+		return nil //nolint:nilerr // only HTML is rewritten
 	}
 	text := io.Reader(resp.Body)
 	switch resp.Header.Get("Content-Encoding") {
@@ -79,7 +79,7 @@ func (l relinker) response(resp *http.Response) error {
 		}
 		resp.Header.Del("Content-Encoding")
 	default:
-		return nil // what cannot be read is not changed
+		return nil // not decodable: leave it unchanged
 	}
 	resp.Header.Del("Content-Length")
 	resp.ContentLength = -1
@@ -87,7 +87,7 @@ func (l relinker) response(resp *http.Response) error {
 	return nil
 }
 
-// link is where a URL of the backend leads through the proxy: absolute paths of its own are below the prefix, others stay.
+// link rewrites a URL of the backend: absolute paths get the prefix, others stay.
 func (l relinker) link(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" && u.Host != l.backend && u.Host != l.asked {
@@ -107,14 +107,14 @@ func (l relinker) link(to string) string {
 	return u.String()
 }
 
-// page is a page of HTML with other links, rewritten as it is read.
+// page is a page of HTML whose links are rewritten while it is read.
 type page struct {
 	in    io.Reader
 	body  io.Closer
 	link  func(string) string
 	words *html.Tokenizer
 	out   bytes.Buffer
-	plain io.Reader // what is left, when it is passed on as it is
+	plain io.Reader // the rest, passed on unchanged
 	err   error
 }
 
@@ -139,10 +139,10 @@ func (p *page) Read(b []byte) (int, error) {
 	return p.out.Read(b)
 }
 
-// next puts one token into out.
+// next appends one token to out.
 func (p *page) next() {
 	kind := p.words.Next()
-	raw := slices.Clone(p.words.Raw()) // reading the token's attributes changes it
+	raw := slices.Clone(p.words.Raw()) // parsing the attributes modifies it
 	switch kind {
 	case html.ErrorToken:
 		p.err = p.words.Err()

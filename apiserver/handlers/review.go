@@ -24,12 +24,12 @@ import (
 	"keelson/auth/authz"
 )
 
-// Rules lists what a user may do in a namespace; *authz.RBAC does.
+// Rules lists a user's rules in a namespace; *authz.RBAC implements it.
 type Rules interface {
 	RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule
 }
 
-// review wraps what answers one kind of question: it fills in the status of what was asked.
+// review returns the handler of a review kind: answer fills in the status.
 func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) error) Special {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 		opts, err := createOptions(r)
@@ -54,7 +54,7 @@ func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) er
 	}
 }
 
-// reviews are the handlers of the kinds that are asked and answered. rules may be nil.
+// reviews are the handlers of review kinds. rules may be nil.
 func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]Special {
 	return map[string]Special{
 		"authentication.k8s.io/tokenreviews": review(func(ctx context.Context, _ *pipeline.Request, q *authenticationv1.TokenReview) error {
@@ -94,7 +94,7 @@ func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]
 			if q.Spec.Namespace == "" {
 				return apierrors.NewBadRequest("no namespace on request")
 			}
-			// The answer repeats nothing of the question.
+			// The response has no spec.
 			*q = authorizationv1.SelfSubjectRulesReview{Status: listRules(rules, rq.User, q.Spec.Namespace)}
 			return nil
 		}),
@@ -112,7 +112,7 @@ func reviewToken(ctx context.Context, tokens Tokens, q *authenticationv1.TokenRe
 	u, audiences, err := tokens.Check(ctx, q.Spec.Token, q.Spec.Audiences)
 	if err != nil {
 		q.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
-		return nil //nolint:nilerr // a wrong token is an answer
+		return nil //nolint:nilerr // an invalid token is a result, not an error
 	}
 	q.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: userInfo(u), Audiences: audiences}
 	return nil
@@ -140,7 +140,7 @@ func extraOf(u *auth.User) map[string]authorizationv1.ExtraValue {
 	return out
 }
 
-// asked is the authorizer as it answers somebody's SubjectAccessReview: a kubelet hears that the API server may call it.
+// asked is the authorizer for SubjectAccessReviews: a kubelet learns that the API server may call it.
 type asked struct {
 	asker *auth.User
 	auth.Authorizer
@@ -154,7 +154,7 @@ func (j asked) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision
 	return j.Authorizer.Authorize(ctx, a)
 }
 
-// reviewAccess asks the authorizer for somebody else.
+// reviewAccess calls the authorizer for another user.
 func reviewAccess(
 	ctx context.Context, authorizer auth.Authorizer, spec *authorizationv1.SubjectAccessReviewSpec, status *authorizationv1.SubjectAccessReviewStatus,
 ) error {
@@ -186,7 +186,7 @@ func reviewAccess(
 	return nil
 }
 
-// unparsed says which selectors of a question nobody can read, and so are not judged.
+// unparsed lists the selectors of a review that cannot be parsed and are ignored.
 func unparsed(ra *authorizationv1.ResourceAttributes) (wrong []string) {
 	const ignored = " ignored due to parse error"
 	if s := ra.FieldSelector; s != nil && s.RawSelector != "" {
@@ -206,8 +206,7 @@ func unparsed(ra *authorizationv1.ResourceAttributes) (wrong []string) {
 	return wrong
 }
 
-// fieldRequirements are what authorizers can look at; what a field selector of a request could not say is left out, which only ever
-// makes the question wider.
+// fieldRequirements are the requirements that authorizers understand. Leaving others out only asks for more rights, not fewer.
 func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) fields.Requirements {
 	if s == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// refuse is the answer to a question with errors. Kubernetes' names no kind there.
+// refuse is the Invalid error of a review. Like Kubernetes' it names no kind.
 func refuse(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
@@ -22,7 +22,7 @@ func refuse(errs field.ErrorList) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
 
-// noMetadata: a question has a namespace at most.
+// noMetadata checks that a review has no metadata except a namespace.
 func noMetadata(m *metav1.ObjectMeta, detail string) field.ErrorList {
 	rest := *m
 	rest.ManagedFields = nil
@@ -46,10 +46,10 @@ func validateLocal(q *authorizationv1.LocalSubjectAccessReview) field.ErrorList 
 	return errs
 }
 
-// pathAttributes are a path's as Kubernetes prints them.
+// pathAttributes are the attributes of a path, printed as in Kubernetes.
 type pathAttributes struct{ Path, Verb string }
 
-// validateAccess checks a question about access; somebody: it must name whose.
+// validateAccess validates an access review; somebody means that it must name a user.
 func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec, somebody bool) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec")
@@ -64,7 +64,7 @@ func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec, somebody bool
 	if ra == nil {
 		return errs
 	}
-	// Operators that nobody knows are let through: a newer client's question is answered as well as it can be.
+	// Unknown operators are accepted, for reviews of newer clients.
 	if s := ra.FieldSelector; s != nil {
 		at := field.NewPath("spec.resourceAttributes.fieldSelector")
 		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)

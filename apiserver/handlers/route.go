@@ -16,11 +16,11 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// routed refuses, before anything is read, what Kubernetes has no route for: routes are chosen by method, Content-Type and Accept, unless
-// the row says by the path alone.
+// routed rejects a request that Kubernetes has no route for, before the body is read. Routes depend on method, Content-Type and Accept,
+// unless the registry row says: on the path only.
 func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if rq.Name != "" && rq.Subresource == "" {
-		if wrong := path.IsValidPathSegmentName(rq.Name); len(wrong) > 0 { //nolint:staticcheck // its messages are those that clients know
+		if wrong := path.IsValidPathSegmentName(rq.Name); len(wrong) > 0 { //nolint:staticcheck // clients know its messages
 			return apierrors.NewBadRequest(`Name parameter invalid: "` + rq.Name + `": ` + strings.Join(wrong, ";"))
 		}
 	}
@@ -41,14 +41,14 @@ func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error
 	return nil
 }
 
-// The media types of answers, as refusals list them.
+// The media types of responses, as listed in a 406.
 var (
 	objectMedia = []string{wire.TypeJSON, wire.TypeYAML, wire.TypeProto}
 	listMedia   = append(slices.Clone(objectMedia), wire.TypeJSON+";stream=watch", wire.TypeProto+";stream=watch")
 	logMedia    = append([]string{"text/plain"}, objectMedia...)
 )
 
-// produced are the media types of an answer; none for streams, which have their own.
+// produced are the media types of a response; none for streams, which negotiate their own.
 func produced(rq *pipeline.Request, res *registry.Resource) []string {
 	switch {
 	case rq.Subresource == "log":
@@ -61,7 +61,7 @@ func produced(rq *pipeline.Request, res *registry.Resource) []string {
 	return objectMedia
 }
 
-// connects tells whether a request opens a stream or goes to another server, whatever its method.
+// connects reports whether a request opens a stream or is proxied, whatever its method.
 func connects(rq *pipeline.Request, res *registry.Resource) bool {
 	return rq.Subresource != "" && slices.ContainsFunc(res.Subresources, func(s registry.Sub) bool { return s.Name == rq.Subresource && s.Connect })
 }

@@ -27,7 +27,7 @@ import (
 
 var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
-// scaleKind lets patches and field tracking treat a Scale like any other kind.
+// scaleKind describes Scale for patches and managed fields.
 var scaleKind = kind.Spec[*autoscalingv1.Scale]{
 	Names: kind.Names{Group: scaleGVK.Group, Version: scaleGVK.Version, Kind: scaleGVK.Kind, Resource: "scale", Namespaced: true},
 	New:   func() *autoscalingv1.Scale { return &autoscalingv1.Scale{} },
@@ -42,7 +42,7 @@ var scaleKind = kind.Spec[*autoscalingv1.Scale]{
 	},
 }.Erase()
 
-// scales says how Scales go over the wire.
+// scales is the resource used to encode and decode Scales.
 var scales = registry.New(registry.Row{Kind: scaleKind}, nil)
 
 func writeScale(w http.ResponseWriter, r *http.Request, s *autoscalingv1.Scale) error {
@@ -53,10 +53,10 @@ func writeScale(w http.ResponseWriter, r *http.Request, s *autoscalingv1.Scale) 
 	return shape.writeOne(w, r, http.StatusOK, &objects.Entry{Object: s})
 }
 
-// scaleFields tracks owners on Scales of all kinds.
+// scaleFields is the field manager of Scales of all kinds.
 var scaleFields = apply.New(scaleKind, "scale")
 
-// getScale answers with the replica count of an object.
+// getScale responds with the Scale of an object.
 func (h *Handler) getScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	e, err := res.Storage.Get(r.Context(), namespace(rq, res), rq.Name, "")
 	if err != nil {
@@ -70,7 +70,7 @@ func (h *Handler) getScale(w http.ResponseWriter, r *http.Request, rq *pipeline.
 	return writeScale(w, r, scaleOf(res, e.Object))
 }
 
-// scaleOf is the Scale view of an object.
+// scaleOf converts an object to its Scale.
 func scaleOf(res *registry.Resource, obj kind.Object) *autoscalingv1.Scale {
 	spec, status, selector := res.Scale.Get(obj)
 	s := &autoscalingv1.Scale{
@@ -116,7 +116,7 @@ func (h *Handler) updateScale(w http.ResponseWriter, r *http.Request, rq *pipeli
 	return h.scale(w, r, rq, c)
 }
 
-// patchScale changes the replica count by a patch of any type.
+// patchScale patches the replica count.
 func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	p, err := readPatch(r, res)
 	if err != nil {
@@ -141,7 +141,7 @@ func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipelin
 			}
 			if s.GetUID() != old.UID {
 				return nil, apierrors.NewConflict(schema.GroupResource{Group: res.Group, Resource: res.Resource + "/scale"}, rq.Name,
-					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", s.GetUID(), old.UID)) //nolint:staticcheck // Kubernetes' words
+					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", s.GetUID(), old.UID)) //nolint:staticcheck // Kubernetes' message
 			}
 			return s, fields.Update(old, s, p.owner)
 		})
@@ -157,7 +157,7 @@ func (h *Handler) scale(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	return writeScale(w, r, scaleOf(c.res, e.Object))
 }
 
-// rescaled is current with the replica count that to asks for. Who owns spec.replicas is tracked on the Scale and mapped back.
+// rescaled returns current with the new replica count. Managed fields are computed on the Scale and mapped back.
 func rescaled(
 	res *registry.Resource, current kind.Object, to func(*apply.Manager, *autoscalingv1.Scale) (kind.Object, error),
 ) (kind.Object, error) {
@@ -183,7 +183,7 @@ func rescaled(
 	}
 	obj, _ := current.DeepCopyObject().(kind.Object)
 	res.Scale.Set(obj, wanted.Spec.Replicas)
-	if wanted.ResourceVersion != "" { // else it is about whatever there is
+	if wanted.ResourceVersion != "" { // else any current version is accepted
 		obj.SetResourceVersion(wanted.ResourceVersion)
 	}
 	if wanted.UID != "" {
@@ -196,7 +196,7 @@ func rescaled(
 	return obj, nil
 }
 
-// scalePaths say where the replica count is in each version that field owners may speak of.
+// scalePaths maps each version in managed fields to its path of the replica count.
 func scalePaths(res *registry.Resource) managedfields.ResourcePathMappings {
 	paths := map[string][]string{res.GVK().GroupVersion().String(): res.Scale.Path}
 	if res.ScalePaths != nil {
@@ -213,13 +213,13 @@ func scalePaths(res *registry.Resource) managedfields.ResourcePathMappings {
 	return out
 }
 
-// showScale has admission judge a scaling as what the client wrote: a Scale.
+// showScale shows admission the change as a Scale, as the client wrote it.
 func showScale(ar *admission.Request, res *registry.Resource, obj, current kind.Object) {
 	ar.Kind, ar.Spec = scaleGVK, scaleKind
 	ar.Object, ar.OldObject = scaleOf(res, obj), scaleOf(res, current)
 }
 
-// takeScale gives obj the replica count that the mutating plugins left.
+// takeScale sets in obj the replica count after the mutating plugins.
 func takeScale(ar *admission.Request, res *registry.Resource, obj kind.Object) {
 	s, ok := ar.Object.(*autoscalingv1.Scale)
 	if count, _, _ := res.Scale.Get(obj); ok && count != s.Spec.Replicas {

@@ -24,14 +24,14 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// The conversions a client can ask for beside the object itself.
+// Conversions that a client can request.
 const (
 	asTable       = "Table"
 	asPartial     = "PartialObjectMetadata"
 	asPartialList = "PartialObjectMetadataList"
 )
 
-// shape is how one request wants objects: encoding and conversion.
+// shape is the negotiated encoding and conversion of a response.
 type shape struct {
 	res     *registry.Resource
 	want    wire.Want
@@ -39,10 +39,10 @@ type shape struct {
 	encoder objects.Encoder
 }
 
-// negotiator picks an encoding that the client accepts.
+// negotiator chooses an encoding that the client accepts.
 type negotiator = func(*http.Request, func(wire.Want) bool) (wire.Want, error)
 
-// shapeOf reads the Accept header and ?includeObject= of a request that one object answers.
+// shapeOf negotiates the response with one object from the Accept header and ?includeObject=.
 func shapeOf(r *http.Request, res *registry.Resource) (*shape, error) {
 	want, err := negotiatorOf(res)(r, convertible)
 	if err != nil {
@@ -54,7 +54,7 @@ func shapeOf(r *http.Request, res *registry.Resource) (*shape, error) {
 	return newShape(r, res, want)
 }
 
-// shapeOfList is shapeOf for a request that a list answers.
+// shapeOfList is shapeOf for a response with a list.
 func shapeOfList(r *http.Request, res *registry.Resource) (*shape, error) {
 	want, err := negotiatorOf(res)(r, convertible)
 	if err != nil {
@@ -66,7 +66,7 @@ func shapeOfList(r *http.Request, res *registry.Resource) (*shape, error) {
 	return newShape(r, res, want)
 }
 
-// shapeOfWatch is shapeOf for a request that a stream of events answers.
+// shapeOfWatch is shapeOf for a watch.
 func shapeOfWatch(r *http.Request, res *registry.Resource) (*shape, error) {
 	want, err := wire.NegotiateStream(r, convertible, negotiatorOf(res))
 	if err != nil {
@@ -82,7 +82,7 @@ func negotiatorOf(res *registry.Resource) negotiator {
 	return wire.Negotiate
 }
 
-// goName is what Kubernetes' own code calls a kind's type, or that of its list; refusals tell it.
+// goName is the name of a kind's Go type in Kubernetes, which some error messages contain.
 func goName(res *registry.Resource, suffix string) string {
 	if res.Read != nil {
 		return "*unstructured.Unstructured" + suffix
@@ -91,7 +91,7 @@ func goName(res *registry.Resource, suffix string) string {
 	return "*" + cmp.Or(group, "core") + "." + res.GVK().Kind + suffix
 }
 
-// newShape is the shape that was negotiated.
+// newShape builds the shape after negotiation.
 func newShape(r *http.Request, res *registry.Resource, want wire.Want) (*shape, error) {
 	s := &shape{res: res, want: want, encoder: res.Encoder(want.Media)}
 	switch want.As {
@@ -111,7 +111,7 @@ func newShape(r *http.Request, res *registry.Resource, want wire.Want) (*shape, 
 	return s, nil
 }
 
-// convertible tells which as= the server can do. Tables have no protobuf form.
+// convertible reports whether the server supports the requested conversion. Tables have no protobuf form.
 func convertible(w wire.Want) bool {
 	if w.Group != metav1.GroupName || w.Version != "v1" && w.Version != "v1beta1" {
 		return false
@@ -125,7 +125,7 @@ func convertible(w wire.Want) bool {
 	return false
 }
 
-// partialEncoder encodes an object's metadata alone.
+// partialEncoder encodes an object's metadata only.
 type partialEncoder struct {
 	media wire.Media
 	gvk   schema.GroupVersionKind
@@ -141,7 +141,7 @@ func (p partialEncoder) Encode(obj runtime.Object) ([]byte, error) {
 	return wire.NewEncoder(p.media, p.gvk).Encode(o)
 }
 
-// partial is the metadata of obj, shared with it where it can be.
+// partial returns the metadata of obj, sharing memory with it if possible.
 func partial(obj runtime.Object, gvk schema.GroupVersionKind) (*metav1.PartialObjectMetadata, error) {
 	p := &metav1.PartialObjectMetadata{}
 	if o, ok := obj.(metav1.ObjectMetaAccessor); ok {
@@ -160,7 +160,7 @@ func partial(obj runtime.Object, gvk schema.GroupVersionKind) (*metav1.PartialOb
 	return p, nil
 }
 
-// encode returns e as a single answer or a watch event carries it. header says whether a Table describes its columns.
+// encode returns e as a response or a watch event. header says whether a Table has column definitions.
 func (s *shape) encode(e *objects.Entry, header bool) ([]byte, error) {
 	if s.want.As != asTable {
 		return e.Encoded(s.encoder)
@@ -189,7 +189,8 @@ func (s *shape) writeOne(w http.ResponseWriter, r *http.Request, code int, e *ob
 	return nil
 }
 
-// writeObject answers with an object that is not an Entry and has no other forms (reviews, tokens): who accepts only a Table gets 406.
+// writeObject responds with an object that is no Entry and has no other forms (reviews, tokens). A client that accepts only a Table gets
+// 406.
 func writeObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
 	want, err := wire.Negotiate(r, nil)
 	if err != nil {
@@ -200,7 +201,7 @@ func writeObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.O
 	return nil
 }
 
-// writeStatus answers with a Status, whatever form of the object the client wanted.
+// writeStatus responds with a Status, whatever conversion the client requested.
 func writeStatus(w http.ResponseWriter, r *http.Request, code int, s *metav1.Status) error {
 	want, err := wire.Negotiate(r, convertible)
 	if err != nil {
@@ -215,7 +216,7 @@ func writeStatus(w http.ResponseWriter, r *http.Request, code int, s *metav1.Sta
 	return nil
 }
 
-// handOver answers with the object itself where the client is in this process and wants that, and nothing else is to be told.
+// handOver passes the object itself to an in-process client that requested it, if the response has nothing else.
 func handOver(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, want wire.Want) bool {
 	a := handover.Wanted(r.Context())
 	if a == nil || want.Media != wire.Proto || want.As != "" {

@@ -27,10 +27,10 @@ import (
 	"keelson/auth/authn"
 )
 
-// Tokens issues and checks service-account tokens; *authn.Tokens does.
+// Tokens issues and verifies service-account tokens; *authn.Tokens implements it.
 type Tokens interface {
 	Issue(b authn.Bound, audiences []string, life time.Duration) (authn.Issued, error)
-	// Longest bounds how long a token lives; 0: nothing does.
+	// Longest is the maximum lifetime; 0: none.
 	Longest() time.Duration
 	Check(ctx context.Context, token string, audiences []string) (*auth.User, []string, error)
 	Audiences() []string
@@ -72,7 +72,7 @@ func (h *Handler) token(tokens Tokens) Special {
 	}
 }
 
-// issue fills in ask's status.
+// issue sets ask's status.
 func (h *Handler) issue(
 	ctx context.Context, rq *pipeline.Request, tokens Tokens, ask *authenticationv1.TokenRequest, account kind.Object, opts *metav1.CreateOptions,
 ) error {
@@ -109,7 +109,7 @@ func (h *Handler) issue(
 	if err := h.check(ctx, rq, ar); err != nil {
 		return err
 	}
-	if len(ask.Spec.Audiences) == 0 { // not before: NodeRestriction tells from it what a pod's volume asks for
+	if len(ask.Spec.Audiences) == 0 { // not earlier: NodeRestriction compares the audiences with those of the pod's volumes
 		ask.Spec.Audiences = tokens.Audiences()
 	}
 	bound := authn.Bound{Namespace: ask.Namespace, ServiceAccount: authn.Ref{Name: account.GetName(), UID: string(account.GetUID())}}
@@ -141,7 +141,7 @@ func validateTokenRequest(s *authenticationv1.TokenRequestSpec) field.ErrorList 
 	return errs
 }
 
-// bindToken ties the token to the object that the request names: it ends with that object.
+// bindToken binds the token to the object that the request names; the token is valid as long as that object exists.
 func (h *Handler) bindToken(ctx context.Context, ask *authenticationv1.TokenRequest, bound *authn.Bound) error {
 	ref := ask.Spec.BoundObjectRef
 	if ref == nil {
@@ -180,7 +180,7 @@ func (h *Handler) bindToken(ctx context.Context, ask *authenticationv1.TokenRequ
 	return nil
 }
 
-// bindTokenNode notes the node of the pod a token is bound to, whose service account must be the token's.
+// bindTokenNode adds the node of the pod to which a token is bound. The pod's service account must be the token's.
 func (h *Handler) bindTokenNode(ctx context.Context, ask *authenticationv1.TokenRequest, obj kind.Object, bound *authn.Bound) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -203,7 +203,7 @@ func (h *Handler) bindTokenNode(ctx context.Context, ask *authenticationv1.Token
 	return err
 }
 
-// object returns a core object as it is now.
+// object returns the current version of a core object.
 func (h *Handler) object(ctx context.Context, resource, namespace, name string) (kind.Object, error) {
 	res := h.resources[corev1.SchemeGroupVersion.WithResource(resource)]
 	if res == nil {

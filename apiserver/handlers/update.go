@@ -25,7 +25,7 @@ import (
 	"keelson/store"
 )
 
-// update replaces an object, or the part of it that a subresource owns.
+// update replaces an object, or its subresource.
 func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	shape, err := shapeOf(r, res)
 	if err != nil {
@@ -48,7 +48,7 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 		res: res, sub: rq.Subresource, opts: opts, dry: isDryRun(opts.DryRun), createMissing: res.CreateOnUpdate && rq.Subresource == "",
 		make: func(ctx context.Context, current kind.Object) (kind.Object, error) {
 			o := obj
-			if used { // a second try: the first one changed the object
+			if used { // a retry: the first attempt modified the object
 				return nil, conflict(res, rq.Name)
 			}
 			v, err := version(obj)
@@ -86,16 +86,16 @@ func matchName(obj metav1.Object, name, ns string) error {
 	return nil
 }
 
-// change is one update of an object, by whatever verb.
+// change is one update of an object, by any verb.
 type change struct {
 	res           *registry.Resource
 	sub           string
 	opts          runtime.Object
 	dry           bool
 	createMissing bool
-	applied       bool // by server-side apply, which must not drop field owners when the object is too large
-	// make returns the new object, which then belongs to change, with its managedFields brought up to date; current is shared, and nil
-	// when the object is to be created. It may be called again with a newer object.
+	applied       bool // server-side apply; it must not drop managed fields when the object is too large
+	// make returns the new object with updated managedFields; it then belongs to change. current is shared, and nil when the object is
+	// created. make may be called again with a newer object.
 	make func(ctx context.Context, current kind.Object) (kind.Object, error)
 }
 
@@ -105,19 +105,18 @@ func conflict(res *registry.Resource, name string) error {
 	return apierrors.NewConflict(res.GroupResource(), name, errors.New(optimisticLock))
 }
 
-// emptied is the error that ends an update which removed the last finalizer of an object that is being deleted: the object is to be
-// removed.
+// emptied ends an update that removed the last finalizer of an object in deletion. The object must then be removed.
 type emptied struct{ last kind.Object }
 
 func (*emptied) Error() string { return "the object's last finalizer is gone" }
 
-// change runs an update's steps against the current object, again whenever somebody else wrote it meanwhile.
+// change runs an update's steps on the current object, and retries after a conflict.
 func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*objects.Entry, bool, error) {
 	ns := namespace(rq, c.res)
 	settle := func(admission.Outcome) {}
-	var base, last kind.Object // what was changed, into what
+	var base, last kind.Object // the object before and after the change
 	step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
-		settle(admission.NotStored) // of an attempt that lost a race
+		settle(admission.NotStored) // of an attempt that ended in a conflict
 		settle = func(admission.Outcome) {}
 		obj, ar, err := h.attempt(ctx, rq, c, current)
 		if err != nil {
@@ -160,7 +159,7 @@ func (h *Handler) attempt(ctx context.Context, rq *pipeline.Request, c change, c
 	return h.changed(ctx, rq, c, current)
 }
 
-// dryChange is change without the store.
+// dryChange is change without a write.
 func (h *Handler) dryChange(
 	ctx context.Context, rq *pipeline.Request, c change, step objects.UpdateFunc,
 ) (*objects.Entry, bool, error) {
@@ -186,7 +185,7 @@ func (h *Handler) changeMissing(ctx context.Context, rq *pipeline.Request, c cha
 	if err != nil {
 		return nil, nil, err
 	}
-	// What carries a uid was there when the client read it.
+	// An object with a UID existed when the client read it.
 	if uid := obj.GetUID(); uid != "" {
 		if _, patched := c.opts.(*metav1.PatchOptions); patched {
 			return nil, nil, apierrors.NewConflict(c.res.GroupResource(), rq.Name,
@@ -194,7 +193,7 @@ func (h *Handler) changeMissing(ctx context.Context, rq *pipeline.Request, c cha
 		}
 		return nil, nil, otherUID(c, namespace(rq, c.res), rq.Name, uid, "")
 	}
-	// A version does not matter, though it must be one.
+	// The version is ignored but must be valid.
 	if _, err := version(obj); err != nil {
 		return nil, nil, err
 	}
@@ -206,7 +205,7 @@ func (h *Handler) changeMissing(ctx context.Context, rq *pipeline.Request, c cha
 	return obj, ar, err
 }
 
-// mayCreate refuses to create by an update or apply what the user may not create.
+// mayCreate checks the right to create when an update or apply creates an object.
 func (h *Handler) mayCreate(ctx context.Context, rq *pipeline.Request, res *registry.Resource) error {
 	if h.authorizer == nil {
 		return nil
@@ -223,7 +222,7 @@ func (h *Handler) mayCreate(ctx context.Context, rq *pipeline.Request, res *regi
 	return pipeline.Forbidden(a, d.Reason)
 }
 
-// createOptionsOf are the options of an update or patch as admission sees them when it creates.
+// createOptionsOf converts the options of an update or patch to create options for admission.
 func createOptionsOf(opts runtime.Object) runtime.Object {
 	out := &metav1.CreateOptions{TypeMeta: metav1.TypeMeta{Kind: "CreateOptions", APIVersion: "meta.k8s.io/v1"}}
 	switch o := opts.(type) {
@@ -237,7 +236,7 @@ func createOptionsOf(opts runtime.Object) runtime.Object {
 	return out
 }
 
-// updateOptionsOf are a patch's options as admission sees them.
+// updateOptionsOf converts patch options to update options for admission.
 func updateOptionsOf(opts runtime.Object) runtime.Object {
 	p, ok := opts.(*metav1.PatchOptions)
 	if !ok {
@@ -300,13 +299,13 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 	noteChange(rq, c.sub, obj, current)
 	noteEndpoints(rq, obj, current)
 	if finished(c.res, obj, current) {
-		ar.Settle(admission.NotStored) // it goes instead
+		ar.Settle(admission.NotStored) // it is removed instead
 		return nil, nil, &emptied{last: obj}
 	}
 	return obj, ar, nil
 }
 
-// prepareAndValidate keeps what the server owns and judges the rest.
+// prepareAndValidate keeps the fields that the server owns, and validates the rest.
 func prepareAndValidate(ctx context.Context, res *registry.Resource, sub string, obj, old kind.Object) error {
 	obj.SetGeneration(old.GetGeneration())
 	prepare := res.PrepareUpdate
@@ -324,15 +323,15 @@ func prepareAndValidate(ctx context.Context, res *registry.Resource, sub string,
 	if g := old.GetDeletionGracePeriodSeconds(); g != nil && obj.GetDeletionGracePeriodSeconds() == nil {
 		obj.SetDeletionGracePeriodSeconds(g)
 	}
-	same.Share(obj, old) // from here on nobody else changes obj
+	same.Share(obj, old) // nobody modifies obj after this
 	errs := append(checkMetadata(res, sub, obj, old), res.CheckUpdate(ctx, sub, obj, old)...)
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("validate %s: %w", res.Resource, err) // the rules may not have been run to their end
+		return fmt.Errorf("validate %s: %w", res.Resource, err) // the CEL rules may not have been evaluated completely
 	}
 	return invalidObject(res, obj, errs)
 }
 
-// keepTimes undoes a new timestamp in managedFields when nothing else changed, so that such an update writes nothing.
+// keepTimes restores timestamps in managedFields if nothing else changed, so that such an update writes nothing.
 func keepTimes(gvk schema.GroupVersionKind, obj, old kind.Object) {
 	fields, before := obj.GetManagedFields(), old.GetManagedFields()
 	if !apply.SameExceptTimes(fields, before) {
@@ -344,7 +343,7 @@ func keepTimes(gvk schema.GroupVersionKind, obj, old kind.Object) {
 	}
 }
 
-// finished tells whether obj, which is being deleted, is no longer held by anything.
+// finished reports whether obj, which is being deleted, can be removed now.
 func finished(res *registry.Resource, obj, old kind.Object) bool {
 	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 || res.Held != nil && res.Held(obj) {
 		return false
@@ -353,7 +352,7 @@ func finished(res *registry.Resource, obj, old kind.Object) bool {
 	return grace == nil || *grace == 0
 }
 
-// removeEmptied removes an object whose last finalizer an update took away; the client gets the object as it sent it.
+// removeEmptied removes an object whose last finalizer was removed by an update. The response is the object as sent.
 func (h *Handler) removeEmptied(ctx context.Context, rq *pipeline.Request, res *registry.Resource, last kind.Object) (*objects.Entry, bool, error) {
 	_, receipt, err := res.Storage.Delete(ctx, last.GetNamespace(), last.GetName(), func(current kind.Object) error {
 		if current.GetUID() != last.GetUID() || current.GetResourceVersion() != last.GetResourceVersion() {
@@ -361,7 +360,7 @@ func (h *Handler) removeEmptied(ctx context.Context, rq *pipeline.Request, res *
 		}
 		return nil
 	})
-	if err != nil && !apierrors.IsNotFound(err) { // somebody else may have finished it
+	if err != nil && !apierrors.IsNotFound(err) { // another client may have removed it
 		return nil, false, err
 	}
 	noteReceipt(rq, receipt)

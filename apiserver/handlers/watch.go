@@ -19,16 +19,16 @@ import (
 	"keelson/lib/turns"
 )
 
-// shortestWatch bounds from below how long a watch lasts when the client does not say; it is at most twice that.
+// shortestWatch is the minimum duration of a watch without timeoutSeconds; the maximum is twice that.
 const shortestWatch = 30 * time.Minute
 
-// defaultSlowest is how long one write of a watch to a client may take.
+// defaultSlowest is the default time-out of a write to a watch client.
 const defaultSlowest = time.Minute
 
-// most is how many bytes of events that are ready go out in one write.
+// most is the maximum number of bytes of ready events per write.
 const most = 64 << 10
 
-// watch streams changes until the client leaves, its time is up, or history is lost.
+// watch streams changes until the client disconnects, the time is over, or the history is lost.
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	shape, err := shapeOfWatch(r, res)
 	if err != nil {
@@ -42,7 +42,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	if err != nil {
 		return err
 	}
-	life := shortestWatch + rand.N(shortestWatch) //nolint:gosec // spreads load, guards nothing
+	life := shortestWatch + rand.N(shortestWatch) //nolint:gosec // load balancing, not security
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		life = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
@@ -72,21 +72,21 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		s.count = func(n int) { events.Add(float64(n)) }
 		s.measure = func(size int) { sizes.Observe(float64(size)) }
 	}
-	_ = out.Flush() // the client waits for the header; if it is gone the first event will tell
+	_ = out.Flush() // the client waits for the header; if it is gone, the first event fails
 	s.run(ctx, events, h.stopping)
 	return nil
 }
 
-// cutSlow is a timer, stopped, that cuts off a client which does not take what it asked for: it holds memory, and resumes where it was.
-// After release it no longer touches the answer.
+// cutSlow returns a stopped timer that disconnects a client which does not read its events: it would use memory, and can resume. After
+// release the timer does not touch the response any more.
 func cutSlow(out *http.ResponseController, after time.Duration) (slow *time.Timer, release func()) {
 	var mu sync.Mutex
-	over := false // the answer is no longer ours
+	over := false // the response must not be touched any more
 	slow = time.AfterFunc(after, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if !over {
-			_ = out.SetWriteDeadline(time.Now()) // in-process watches have no deadlines, nor slow clients
+			_ = out.SetWriteDeadline(time.Now()) // in-process watches have no deadlines and no slow clients
 		}
 	})
 	slow.Stop()
@@ -98,19 +98,19 @@ func cutSlow(out *http.ResponseController, after time.Duration) (slow *time.Time
 	}
 }
 
-// stream turns events into frames.
+// stream encodes events as frames.
 type stream struct {
 	shape *shape
 	write func([]byte) error
 	count func(events int)
-	// measure is told the size of each event.
+	// measure is called with the size of each event.
 	measure    func(bytes int)
-	idle       func() // nothing is ready
+	idle       func() // called when no event is ready
 	deliveries *delivery.Recorder
-	begun      bool // the first event is out: a Table has described its columns
+	begun      bool // after the first event a Table needs no column definitions
 }
 
-// run ends with ctx, when the server stops, when the client no longer takes frames, or with an ERROR frame when the watch failed.
+// run ends with ctx, at shutdown, when the client stops reading, or with an ERROR frame when the watch fails.
 func (s *stream) run(ctx context.Context, events objects.Watch, stopping <-chan struct{}) {
 	for {
 		if len(events.Events()) == 0 {
@@ -124,7 +124,7 @@ func (s *stream) run(ctx context.Context, events objects.Watch, stopping <-chan 
 		case ev, ok := <-events.Events():
 			if !ok {
 				if err := events.Err(); err != nil {
-					_ = s.write(s.errorFrame(err)) // the last word; nobody may be listening
+					_ = s.write(s.errorFrame(err)) // the last frame; the client may be gone
 				}
 				return
 			}
@@ -135,10 +135,10 @@ func (s *stream) run(ctx context.Context, events objects.Watch, stopping <-chan 
 	}
 }
 
-// frameBuffers hold frames on their way out: a watch that has nothing to say holds none.
+// frameBuffers are reused: an idle watch holds none.
 var frameBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// frames writes ev and whatever else is ready.
+// frames writes ev and all other events that are ready.
 func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 	buf, _ := frameBuffers.Get().(*[]byte)
 	defer frameBuffers.Put(buf)
@@ -159,7 +159,7 @@ func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 	return true
 }
 
-// gather appends ev and whatever else is ready, and tells how many events that were. out are those that are to be told of.
+// gather appends ev and all other ready events to buf, and returns their number. out receives those to be recorded.
 func (s *stream) gather(buf *[]byte, out *[]objects.Event, ev objects.Event, events objects.Watch) (n int, err error) {
 	turns.Processors.Enter()
 	defer turns.Processors.Leave()
@@ -181,7 +181,7 @@ func (s *stream) gather(buf *[]byte, out *[]objects.Event, ev objects.Event, eve
 		}
 		select {
 		case next, ok := <-events.Events():
-			// When the channel is closed, run sees it too.
+			// run also sees a closed channel.
 			ev, more = next, ok
 		default:
 			more = false

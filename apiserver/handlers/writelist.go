@@ -17,7 +17,7 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// writeList answers with page, item by item: a list takes as much memory as its largest item, whatever its form.
+// writeList streams page item by item, so that a list needs only the memory of its largest item.
 func (s *shape) writeList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
 	s.auditList(pipeline.From(r.Context()), page)
 	l := &wire.List{Field: "items", Kind: s.res.ListGVK(), Meta: listMeta(page), Len: len(page.Items)}
@@ -36,7 +36,7 @@ func (s *shape) writeList(w http.ResponseWriter, r *http.Request, page *objects.
 	return wire.WriteList(r.Context(), w, r, l, s.want)
 }
 
-// plainList lists the objects themselves. YAML is made by way of JSON, whose items are likely encoded already.
+// plainList writes whole objects. YAML is converted from JSON, whose items are often encoded already.
 func (s *shape) plainList(l *wire.List, page *objects.List) (err error) {
 	l.Envelope, err = wire.Envelope(l.Kind, l.Meta)
 	text := s.res.Encoder(wire.JSON)
@@ -64,7 +64,7 @@ func (s *shape) plainList(l *wire.List, page *objects.List) (err error) {
 	return err
 }
 
-// partialList lists the objects' metadata.
+// partialList writes the objects' metadata.
 func (s *shape) partialList(l *wire.List, page *objects.List) error {
 	gvk := schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asPartial}
 	l.Kind = gvk.GroupVersion().WithKind(asPartialList)
@@ -98,7 +98,7 @@ func (s *shape) partialList(l *wire.List, page *objects.List) error {
 	return nil
 }
 
-// tableList lists rows.
+// tableList writes table rows.
 func (s *shape) tableList(l *wire.List, page *objects.List) error {
 	form := table.Form{Version: s.want.Version, Include: s.include}
 	empty, err := table.Of(s.res.Kind, nil, l.Meta, form, true)

@@ -13,26 +13,26 @@ import (
 	"keelson/api/kind"
 )
 
-// Codec turns objects into stored bytes and back. Encode must not modify obj; Decode returns an object of its own.
+// Codec encodes and decodes stored objects. Encode must not modify obj; Decode returns a new object.
 type Codec interface {
 	Encode(obj kind.Object) ([]byte, error)
 	Decode(b []byte) (kind.Object, error)
 }
 
-// magic begins every protobuf value that Kubernetes stores.
+// magic is the prefix of every protobuf value that Kubernetes stores.
 var magic = []byte("k8s\x00")
 
 type protobufCodec struct {
 	gvk  schema.GroupVersionKind
 	meta runtime.TypeMeta
 	make func() kind.Object
-	// converters read the JSON form of other versions.
+	// converters decode the JSON form of other versions.
 	converters map[string]func(doc []byte) (kind.Object, error)
 }
 
-// Protobuf is Kubernetes' storage format: the magic bytes, then a runtime.Unknown around the object's own message. The
-// kind is written into the envelope from gvk, so that objects need no TypeMeta. JSON values are read too, and other versions
-// of the kind: those that are written otherwise by convert, which may be nil, from their JSON form.
+// Protobuf is Kubernetes' storage format: the magic bytes, then a runtime.Unknown with the object's message. The envelope's kind comes from
+// gvk, so objects need no TypeMeta. JSON values and other versions of the kind are decoded too; convert, which may be nil, has the versions
+// whose format differs.
 func Protobuf(gvk schema.GroupVersionKind, create func() kind.Object, convert map[string]func(doc []byte) (kind.Object, error)) Codec {
 	v, k := gvk.ToAPIVersionAndKind()
 	return protobufCodec{gvk, runtime.TypeMeta{APIVersion: v, Kind: k}, create, convert}

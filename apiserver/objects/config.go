@@ -14,32 +14,32 @@ import (
 	"keelson/api/kind"
 )
 
-// Root is under which every object lives.
+// Root is the key prefix of all objects.
 const Root = "/registry/"
 
-// Config describes one resource to the store.
+// Config describes one resource's storage.
 type Config struct {
-	// Resource is for error messages: {"apps", "deployments"}.
+	// Resource is used in error messages: {"apps", "deployments"}.
 	Resource schema.GroupResource
-	// GVK is the kind and version as stored.
+	// GVK is the storage version.
 	GVK schema.GroupVersionKind
 	New func() kind.Object
-	// Prefix is the part of the key after Root: "pods", "services/specs", "minions" (StorePrefix knows Kubernetes' choices).
+	// Prefix is the key part after Root: "pods", "services/specs", "minions" (StorePrefix returns Kubernetes' choice).
 	Prefix     string
 	Namespaced bool
-	// Codec turns objects into stored bytes; nil: Protobuf(GVK, New, StoredVersions).
+	// Codec encodes objects; nil: Protobuf(GVK, New, StoredVersions).
 	Codec Codec
-	// StoredVersions reads the JSON form of versions that may be stored and differ from GVK's, by their names.
+	// StoredVersions decodes the JSON form of stored versions whose format differs from GVK's, by version.
 	StoredVersions map[string]func(doc []byte) (kind.Object, error)
-	// Default fills in what a stored object lacks because who wrote it did not know it; nil: nothing.
+	// Default sets fields that an older writer did not know; may be nil.
 	Default func(kind.Object)
 	// Fields are the selectable fields; nil: metadata.name and metadata.namespace.
 	Fields func(kind.Object) fields.Set
-	// Index names fields by which lists and watches are often selected, with how to read them ("spec.nodeName").
+	// Index has the fields by which lists and watches are often selected, such as spec.nodeName.
 	Index map[string]func(kind.Object) string
 }
 
-// withDefaults fills what may be left out.
+// withDefaults sets the defaults.
 func (c Config) withDefaults() Config {
 	if c.Codec == nil {
 		c.Codec = Protobuf(c.GVK, c.New, c.StoredVersions)
@@ -56,7 +56,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// KeyPrefix is what all keys of the resource, or of its objects in one namespace, begin with.
+// KeyPrefix is the key prefix of the resource, or of its objects in one namespace.
 func (c Config) KeyPrefix(namespace string) string {
 	if namespace == "" || !c.Namespaced {
 		return Root + c.Prefix + "/"
@@ -64,7 +64,7 @@ func (c Config) KeyPrefix(namespace string) string {
 	return Root + c.Prefix + "/" + namespace + "/"
 }
 
-// ScopeOf is the namespace that a query is about; "" for all, and always for resources without namespaces.
+// ScopeOf is the namespace of a query; "" for all, and always for cluster-scoped resources.
 func (c Config) ScopeOf(namespace string) string {
 	if !c.Namespaced {
 		return ""
@@ -72,7 +72,7 @@ func (c Config) ScopeOf(namespace string) string {
 	return namespace
 }
 
-// Key is where an object lives.
+// Key is an object's key.
 func (c Config) Key(namespace, name string) (string, error) {
 	if c.Namespaced && namespace == "" {
 		return "", apierrors.NewBadRequest("namespace is required")
@@ -91,7 +91,7 @@ func (c Config) Key(namespace, name string) (string, error) {
 	return c.KeyPrefix(namespace) + name, nil
 }
 
-// StorePrefix is the Config.Prefix that Kubernetes uses for a built-in resource.
+// StorePrefix is the Config.Prefix of a built-in resource in Kubernetes.
 func StorePrefix(r schema.GroupResource) string {
 	if p, ok := oddPrefixes[r]; ok {
 		return p
@@ -99,7 +99,7 @@ func StorePrefix(r schema.GroupResource) string {
 	return r.Resource
 }
 
-// Resources of the built-in groups live under their plain name, whatever the group; these are the exceptions.
+// The key prefix of a built-in resource is its plain name, without the group. These are the exceptions.
 var oddPrefixes = map[schema.GroupResource]string{
 	{Resource: "nodes"}:                                                    "minions",
 	{Resource: "replicationcontrollers"}:                                   "controllers",
@@ -111,10 +111,10 @@ var oddPrefixes = map[schema.GroupResource]string{
 	{Group: "events.k8s.io", Resource: "events"}:                           "events",
 }
 
-// FormatRevision writes a revision as a resourceVersion.
+// FormatRevision formats a revision as a resourceVersion.
 func FormatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }
 
-// ParseRevision reads a resourceVersion; "" is 0.
+// ParseRevision parses a resourceVersion; "" is 0.
 func ParseRevision(rv string) (int64, error) {
 	if rv == "" {
 		return 0, nil
@@ -126,7 +126,7 @@ func ParseRevision(rv string) (int64, error) {
 	return int64(n), nil
 }
 
-// Selects tells whether obj is what the selectors ask for.
+// Selects reports whether the selectors match obj.
 func (c Config) Selects(q *ListQuery, obj kind.Object) bool {
 	if !q.Labels.Empty() && !q.Labels.Matches(labels.Set(obj.GetLabels())) {
 		return false

@@ -18,21 +18,21 @@ import (
 	"keelson/store"
 )
 
-// Entry is one stored object with its memoized encodings. Object is shared and never modified (invariant 1); a typed object
-// has an empty TypeMeta, which whoever encodes it adds (a list's items carry none on the wire).
+// Entry is a stored object with its cached encodings. Object is shared and never modified (invariant 1). A typed object has an empty
+// TypeMeta, which encoders add; the items of a list have none on the wire.
 type Entry struct {
 	Object   kind.Object
 	Key      string
 	Revision int64
 
 	memo *Memo
-	sum  uint64 // hash of the stored bytes, 0 when unknown
-	size int    // of the stored bytes, 0 when unknown
+	sum  uint64 // hash of the stored bytes; 0: unknown
+	size int    // size of the stored bytes; 0: unknown
 	enc  encodings
 }
 
-// encodings memoizes an entry's wire bytes, so that a change is encoded once per encoding and not once per watcher.
-// It does not keep them alive: that is for their users, and for Memo.
+// encodings caches an entry's encoded bytes, so that a change is encoded once per encoding and not once per watcher. It has weak pointers
+// only: users of the bytes and Memo keep them alive.
 type encodings struct {
 	mu sync.Mutex
 	m  []encoding
@@ -43,15 +43,15 @@ type encoding struct {
 	bytes weak.Pointer[[]byte]
 }
 
-// NewEntry wraps obj, which becomes shared. memo may be nil.
+// NewEntry wraps obj, which is shared from then on. memo may be nil.
 func NewEntry(key string, obj kind.Object, revision int64, memo *Memo) *Entry {
 	return &Entry{Object: obj, Key: key, Revision: revision, memo: memo}
 }
 
-// Size is how many bytes the object takes in the store; 0: unknown.
+// Size is the object's stored size in bytes; 0: unknown.
 func (e *Entry) Size() int { return e.size }
 
-// Encoded returns e.Object in the encoding of enc. The bytes are shared: never modify them.
+// Encoded returns e.Object encoded by enc. The bytes are shared and must not be modified.
 func (e *Entry) Encoded(enc Encoder) ([]byte, error) {
 	e.enc.mu.Lock()
 	defer e.enc.mu.Unlock()
@@ -79,7 +79,7 @@ func (e *Entry) Encoded(enc Encoder) ([]byte, error) {
 	return b, nil
 }
 
-// Memoized is what Encoded would return if it had no work to do; nil: it would have.
+// Memoized returns the cached result of Encoded; nil: none.
 func (e *Entry) Memoized(enc Encoder) []byte {
 	e.enc.mu.Lock()
 	defer e.enc.mu.Unlock()
@@ -93,8 +93,8 @@ func (e *Entry) Memoized(enc Encoder) []byte {
 	return nil
 }
 
-// Deleted is e as its deletion at revision rev shows it: the last state with that resourceVersion. All but that it shares with e: a
-// burst of deletions stays in the window of changes, and whole copies would be as much again as the objects were.
+// Deleted is e as a deletion at revision rev shows it: the last state with that resourceVersion. It shares everything else with e, because
+// the window of changes would otherwise hold full copies of all deleted objects.
 func (e *Entry) Deleted(rev int64) *Entry {
 	obj, ok := shallow(e.Object)
 	if !ok {
@@ -104,10 +104,10 @@ func (e *Entry) Deleted(rev int64) *Entry {
 	return NewEntry(e.Key, obj, rev, e.memo)
 }
 
-// shallow is a copy of obj whose metadata's own fields may be set; what they and other fields point to is obj's.
+// shallow copies obj so that fields of its metadata can be set; everything behind pointers is shared.
 func shallow(obj kind.Object) (kind.Object, bool) {
 	if _, ok := obj.(runtime.Unstructured); ok {
-		c, ok := obj.DeepCopyObject().(kind.Object) // its metadata is a map within a map
+		c, ok := obj.DeepCopyObject().(kind.Object) // its metadata is a nested map
 		return c, ok
 	}
 	v := reflect.ValueOf(obj)
@@ -120,11 +120,10 @@ func shallow(obj kind.Object) (kind.Object, bool) {
 	return out, ok
 }
 
-// memoAge is for how long an encoding is kept at least, and twice that at most.
+// memoAge is the minimum time that an encoding is kept; the maximum is twice that.
 const memoAge = 5 * time.Minute
 
-// Memo keeps the latest encodings alive up to a number of bytes, and for some minutes; older ones go with the next garbage collection.
-// A nil Memo keeps nothing.
+// Memo keeps the latest encodings alive, limited by size and age; the garbage collector frees older ones. A nil Memo keeps nothing.
 type Memo struct {
 	budget int
 	fields interner
@@ -132,14 +131,14 @@ type Memo struct {
 	mu    sync.Mutex
 	bytes int
 	queue []*[]byte
-	old   int  // how many of the queue were there at the last look
-	looks bool // a look will come: there is something in the queue
+	old   int  // length of the queue at the last look
+	looks bool // the next look is scheduled
 }
 
-// NewMemo returns a memo for that many bytes.
+// NewMemo returns a memo with that many bytes.
 func NewMemo(budget int) *Memo { return &Memo{budget: budget} }
 
-// share lets obj, which the caller owns, share with others what it has in common with them.
+// share lets obj, which the caller owns, share equal parts with other objects.
 func (m *Memo) share(obj kind.Object) {
 	if m != nil {
 		m.fields.share(obj)
@@ -165,7 +164,7 @@ func (m *Memo) keep(b *[]byte) {
 	}
 }
 
-// dropLocked lets go of the n oldest and returns how many bytes they are.
+// dropLocked drops the n oldest and returns their size.
 func (m *Memo) dropLocked(n int) (bytes int) {
 	for _, b := range m.queue[:n] {
 		bytes += len(*b)
@@ -176,19 +175,19 @@ func (m *Memo) dropLocked(n int) (bytes int) {
 	return bytes
 }
 
-// look lets go of what was there at the last look: after a load nothing else takes its place.
+// look drops what was queued at the last look, because after a burst no new encodings replace the old ones.
 func (m *Memo) look() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	memory.Dropped(m.dropLocked(m.old))
-	m.queue = slices.Clone(m.queue) // without the room that the load needed
+	m.queue = slices.Clone(m.queue) // a clone without the spare capacity
 	m.old = len(m.queue)
 	if m.looks = m.old > 0; m.looks {
 		time.AfterFunc(memoAge, m.look)
 	}
 }
 
-// Decoded is the entry of a stored value.
+// Decoded decodes a stored value to an entry.
 func (c Config) Decoded(kv store.KV, memo *Memo) (*Entry, error) {
 	obj, err := c.Codec.Decode(kv.Value)
 	if err != nil {
@@ -206,10 +205,10 @@ func (c Config) Decoded(kv store.KV, memo *Memo) (*Entry, error) {
 
 var seed = maphash.MakeSeed()
 
-// hash is never 0.
+// hash never returns 0.
 func hash(b []byte) uint64 { return maphash.Bytes(seed, b) | 1 }
 
-// normalize brings obj, which the caller owns, into the form that a trip through the store would give it.
+// normalize gives obj, which the caller owns, the form that it would have after encoding and decoding.
 func normalize(obj kind.Object) {
 	if _, ok := obj.(runtime.Unstructured); !ok {
 		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})

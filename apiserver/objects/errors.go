@@ -27,29 +27,29 @@ const (
 	inconsistentContinuation = -1
 )
 
-// ErrVersionOnCreate refuses to create an object that carries a resourceVersion.
+// ErrVersionOnCreate rejects a create with a resourceVersion.
 var ErrVersionOnCreate = errors.New(messageVersionOnCreate)
 
-// invalidVersion is no Status: a get or a watch at what is no revision is a 500 that tells why, a list makes a 400 of it.
+// invalidVersion is not a Status: get and watch return it as a 500 with the text, list as a 400.
 func invalidVersion(rv string, err error) error {
 	return field.Invalid(field.NewPath("resourceVersion"), rv, err.Error())
 }
 
-// sizeError refuses an object for its size, before the store would: it is store.ErrTooLarge, and a Status for the client.
+// sizeError rejects an object above the size limit. It is store.ErrTooLarge and also a Status for the client.
 type sizeError struct{ *apierrors.StatusError }
 
 func (*sizeError) Is(target error) bool { return target == store.ErrTooLarge }
 
 func (e *sizeError) Unwrap() error { return e.StatusError }
 
-// TooLarge refuses a revision that the server has not reached.
+// TooLarge rejects a revision that the server has not reached.
 func TooLarge(wanted, current int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("%s: %d, current: %d", messageVersionTooLarge, wanted, current), retryTooLargeAfterSecs)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: messageVersionTooLarge}}
 	return err
 }
 
-// TooOld ends a watch whose history is gone.
+// TooOld ends a watch whose start revision is no longer available.
 func TooOld(rev, oldest int64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rev, oldest))
 }
@@ -58,7 +58,8 @@ func (c Config) conflict(name string) error {
 	return apierrors.NewConflict(c.Resource, name, errors.New(messageModified))
 }
 
-// Expired is the answer to a list at a revision whose history is gone: a page gets a token to go on without consistency.
+// Expired is the response to a list at a revision that is no longer available. With a continue token it offers an inconsistent
+// continuation.
 func (p Plan) Expired() error {
 	if !p.Continued {
 		return apierrors.NewResourceExpired(messageListExpired)
@@ -68,7 +69,7 @@ func (p Plan) Expired() error {
 	return err
 }
 
-// CheckQuery refuses what metav1.ListOptions may not say, in Kubernetes' words.
+// CheckQuery validates list options with Kubernetes' messages.
 func CheckQuery(q *ListQuery, watch bool) error {
 	errs := validation.ValidateListOptions(&internalversion.ListOptions{
 		Watch: watch, ResourceVersion: q.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatch(q.Match),
@@ -80,7 +81,7 @@ func CheckQuery(q *ListQuery, watch bool) error {
 	return nil
 }
 
-// storeError gives a failed store call its meaning for a client.
+// storeError converts a store error to the client's error.
 func (c Config) storeError(err error, name string) error {
 	switch {
 	case errors.Is(err, store.ErrNotFound):

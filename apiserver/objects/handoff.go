@@ -4,23 +4,23 @@ package objects
 
 import "sync"
 
-// Handoff passes objects from their writer to the cache that sees them come back from the store's watch: the very bytes
-// that were written name them, so that a server never decodes what it has just encoded. A store that does not hand
-// those bytes back (a remote one) costs a decoding, nothing else. A nil Handoff passes nothing.
+// Handoff passes objects from their writer to the cache that receives them from the store's watch, so that a server never decodes what it
+// has just encoded. The key is the address of the written bytes; with a store that does not return the same bytes (a remote one) the cache
+// decodes. A nil Handoff passes nothing.
 type Handoff struct {
 	mu sync.Mutex
 	m  map[*byte]*Entry
-	// written are the names of entries whose writer is done and whom nobody has taken yet, oldest first.
+	// written are the keys of entries that were written and not yet taken, oldest first.
 	written []*byte
 }
 
-// untaken bounds how many entries wait for a cache that may never ask.
+// untaken limits entries that wait for a cache.
 const untaken = 256
 
 // NewHandoff returns an empty one.
 func NewHandoff() *Handoff { return &Handoff{m: map[*byte]*Entry{}} }
 
-// offer is called before the write; values are never empty.
+// offer is called before the write; value is never empty.
 func (h *Handoff) offer(value []byte, e *Entry) {
 	if h == nil {
 		return
@@ -30,7 +30,7 @@ func (h *Handoff) offer(value []byte, e *Entry) {
 	h.m[&value[0]] = e
 }
 
-// withdraw is called after a write that failed.
+// withdraw is called after a failed write.
 func (h *Handoff) withdraw(value []byte) {
 	if h == nil {
 		return
@@ -40,8 +40,7 @@ func (h *Handoff) withdraw(value []byte) {
 	delete(h.m, &value[0])
 }
 
-// settle is called after a write that succeeded. The writer and the cache may come in either order; the first sets the
-// revision, under the lock.
+// settle is called after a successful write. Writer and cache may come in either order; the first one sets the revision, under the lock.
 func (h *Handoff) settle(value []byte, e *Entry, revision int64) {
 	if h == nil {
 		e.settle(revision)
@@ -62,7 +61,7 @@ func (h *Handoff) settle(value []byte, e *Entry, revision int64) {
 	}
 }
 
-// Take returns the entry whose writer offered these bytes, at the revision they were written, or nil. It can be had once.
+// Take returns the entry offered with these bytes and written at that revision, or nil. It returns an entry only once.
 func (h *Handoff) Take(value []byte, revision int64) *Entry {
 	if h == nil || len(value) == 0 {
 		return nil
@@ -77,7 +76,7 @@ func (h *Handoff) Take(value []byte, revision int64) *Entry {
 	return e
 }
 
-// settle sets the revision once; the object is shared from then on.
+// settle sets the revision once; the object is shared afterwards.
 func (e *Entry) settle(revision int64) {
 	if e.Revision == 0 {
 		e.Object.SetResourceVersion(FormatRevision(revision))

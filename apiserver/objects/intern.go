@@ -12,16 +12,15 @@ import (
 	"keelson/api/kind"
 )
 
-// interner remembers which fields managers own, so that objects that say the same (all pods of a workload, and most others of their
-// kind) share it: as JSON it is often larger than the rest of the object. Two generations bound it: when the young one is full it
-// becomes the old one, and the old one goes.
+// interner shares equal managed fields between objects: pods of a workload, and most objects of a kind, have the same, and their JSON is
+// often larger than the rest of the object. It has two generations to limit its size: a full young one replaces the old one.
 type interner struct {
 	mu         sync.Mutex
 	young, old map[string]*metav1.FieldsV1
 	bytes      int // of young
 }
 
-const generationBytes = 1 << 20 // a generation
+const generationBytes = 1 << 20 // per generation
 
 // share replaces what obj, which the caller owns, has in common with others.
 func (a *interner) share(obj kind.Object) {
@@ -29,7 +28,7 @@ func (a *interner) share(obj kind.Object) {
 		return
 	}
 	entries := obj.GetManagedFields()
-	cloned := false // the list itself may be an earlier state's
+	cloned := false // the list itself may belong to an earlier state
 	for i := range entries {
 		if entries[i].FieldsV1 == nil {
 			continue
@@ -48,7 +47,7 @@ func (a *interner) share(obj kind.Object) {
 	}
 }
 
-// common is what was first seen of all that say the same as f.
+// common returns the first value equal to f.
 func (a *interner) common(f *metav1.FieldsV1) *metav1.FieldsV1 {
 	raw := f.GetRawBytes()
 	a.mu.Lock()

@@ -13,19 +13,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Plan is what a LIST means once its options are understood. Exactly one of Exact and Latest may be set; with neither any
-// state that is not older than Revision will do.
+// Plan is an interpreted LIST. At most one of Exact and Latest is set; with neither, any state that is not older than Revision is valid.
 type Plan struct {
-	Prefix   string // of all keys asked for
+	Prefix   string // first key of this page
 	From     string // first key of this page
 	Revision int64
 	Exact    bool // read at Revision
 	Latest   bool // consistent read
-	// Continued says that a continue token asked for it.
+	// Continued: the request has a continue token.
 	Continued bool
 }
 
-// continueToken is Kubernetes' own format, so that tokens outlive a change of server.
+// continueToken has Kubernetes' format, so that tokens stay valid after a change of server.
 type continueToken struct {
 	Version  string `json:"v"`
 	Revision int64  `json:"rv"`
@@ -45,11 +44,11 @@ func (c Config) Plan(q *ListQuery) (Plan, error) {
 	if err != nil {
 		return Plan{}, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
-	if q.ResourceVersion == "0" { // any state will do, and all of it: clients that list so for a cache do not expect pages
+	if q.ResourceVersion == "0" { // any state, and without paging: clients that fill a cache do not expect pages
 		q.Limit = 0
 	}
 	p := Plan{Prefix: prefix, From: prefix, Revision: rev, Latest: q.ResourceVersion == ""}
-	// A limit with a revision and no match asks for exactly that revision, by old custom.
+	// A limit with a revision and without a match means exactly that revision, for compatibility.
 	p.Exact = rev > 0 && (q.Match == string(metav1.ResourceVersionMatchExact) || q.Match == "" && q.Limit > 0)
 	return p, nil
 }
@@ -71,7 +70,7 @@ func planContinued(q *ListQuery, prefix string) (Plan, error) {
 	return p, nil
 }
 
-// Page gathers a List from entries in key order.
+// Page collects a List from entries in key order.
 type Page struct {
 	c         Config
 	q         *ListQuery
@@ -82,12 +81,12 @@ type Page struct {
 	more      bool
 }
 
-// NewPage begins a list read at revision.
+// NewPage starts a list at revision.
 func (c Config) NewPage(q *ListQuery, p Plan, revision int64) *Page {
 	return &Page{c: c, q: q, plan: p, list: &List{Revision: revision}, everyone: q.Labels.Empty() && q.Fields.Empty()}
 }
 
-// Add takes the next entry; false means that further ones change nothing.
+// Add adds the next entry; false means that no more are needed.
 func (p *Page) Add(e *Entry) bool {
 	if !p.everyone && !p.c.Selects(p.q, e.Object) {
 		return true
@@ -95,13 +94,13 @@ func (p *Page) Add(e *Entry) bool {
 	if p.q.Limit > 0 && int64(len(p.list.Items)) >= p.q.Limit {
 		p.more = true
 		p.remaining++
-		return p.everyone // goes on counting
+		return p.everyone // continue counting
 	}
 	p.list.Items = append(p.list.Items, e)
 	return true
 }
 
-// List is the page with its continue token. How many objects remain is known only where nothing was selected.
+// List is the page with its continue token. The number of remaining objects is only known without selectors.
 func (p *Page) List() *List {
 	if !p.more {
 		return p.list
@@ -118,12 +117,12 @@ func (p *Page) List() *List {
 func encodeContinue(from, prefix string, rev int64) string {
 	b, err := json.Marshal(continueToken{Version: "meta.k8s.io/v1", Revision: rev, Start: strings.TrimPrefix(from, prefix)})
 	if err != nil {
-		panic(err) // a struct of two strings and a number always has a JSON form
+		panic(err) // cannot happen: two strings and a number can be encoded
 	}
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// decodeContinue returns the first key of the next page, which is always under prefix.
+// decodeContinue returns the first key of the next page, which is always below prefix.
 func decodeContinue(token, prefix string) (from string, rev int64, err error) {
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
@@ -145,7 +144,7 @@ func decodeContinue(token, prefix string) (from string, rev int64, err error) {
 	if !strings.HasPrefix(start, "/") {
 		start = "/" + start
 	}
-	if path.Clean(start) != start { // "../" must not lead out of what the caller may read
+	if path.Clean(start) != start { // "../" must not leave what the caller may read
 		return "", 0, fmt.Errorf("continue key is not valid: %s", t.Start)
 	}
 	return prefix + start[1:], t.Revision, nil

@@ -15,8 +15,8 @@ import (
 	"keelson/store"
 )
 
-// Records are one resource's objects read from and written to the store itself, without a cache. The watch cache builds
-// on them: it writes through them and reads from them what is older than its own memory.
+// Records reads and writes one resource's objects in the store itself, without a cache. The watch cache writes through it and reads from it
+// what is older than its history.
 type Records struct {
 	Config
 	store   store.Store
@@ -25,15 +25,14 @@ type Records struct {
 	latest  func(ctx context.Context, key string) (*Entry, error)
 }
 
-// New returns the records of the resource that c describes.
+// New returns the records of the resource c.
 func New(c Config, s store.Store) *Records {
 	r := &Records{Config: c.withDefaults(), store: s}
 	r.latest = r.read
 	return r
 }
 
-// Cached is New for a cache: latest returns the current entry of a key or store.ErrNotFound, and what is written is handed
-// over through h.
+// Cached is New for a cache: latest returns the current entry of a key or store.ErrNotFound. Written entries are passed through h.
 func Cached(c Config, s store.Store, m *Memo, h *Handoff, latest func(ctx context.Context, key string) (*Entry, error)) *Records {
 	return &Records{Config: c.withDefaults(), store: s, memo: m, handoff: h, latest: latest}
 }
@@ -81,10 +80,10 @@ func (r *Records) List(ctx context.Context, q ListQuery) (*List, error) {
 	return r.ListPlanned(ctx, &q, p)
 }
 
-// chunk is how many keys are read from the store at once.
+// chunk is the number of keys per store read.
 const chunk = 1000
 
-// ListPlanned is List for options that are understood already.
+// ListPlanned is List for interpreted options.
 func (r *Records) ListPlanned(ctx context.Context, q *ListQuery, p Plan) (*List, error) {
 	from := store.Range{Prefix: p.Prefix, From: p.From, Limit: chunk, NoCount: true}
 	if p.Exact {
@@ -138,7 +137,7 @@ func (r *Records) Create(ctx context.Context, obj kind.Object) (*Entry, Receipt,
 	if err != nil {
 		return nil, Receipt{}, err
 	}
-	// What is no version, or 0, says nothing.
+	// An invalid version, or 0, is ignored.
 	if v, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && v != 0 {
 		return nil, Receipt{}, ErrVersionOnCreate
 	}
@@ -153,15 +152,14 @@ func (r *Records) Create(ctx context.Context, obj kind.Object) (*Entry, Receipt,
 	return e, Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
 }
 
-// Bounds of a stored object in bytes. maxObjectBytes is what etcd takes by default; without it patches could make an object grow without
-// end. An object that is being deleted may be larger: earlier versions stored up to their bound of a request's body, and who could not mark
-// such an object as deleted, or take its finalizers away, would never be rid of it.
+// Limits of a stored object in bytes. maxObjectBytes is etcd's default; without it, patches could grow an object without limit. An object
+// in deletion may be larger: earlier versions stored objects up to the limit of a request body, and it must be possible to delete these.
 const (
 	maxObjectBytes  = 3 << 19
 	maxDeletedBytes = 4 << 20
 )
 
-// encode takes obj over: its resourceVersion is never stored inside.
+// encode takes ownership of obj. The stored bytes contain no resourceVersion.
 func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
 	obj.SetResourceVersion("")
 	normalize(obj)
@@ -183,7 +181,7 @@ func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
 	return value, e, nil
 }
 
-// put writes value, letting the cache find e by it.
+// put writes value, and makes e available to the cache.
 func (r *Records) put(value []byte, e *Entry, write func() (store.Written, error)) (store.Written, error) {
 	r.handoff.offer(value, e)
 	w, err := write()

@@ -14,8 +14,8 @@ import (
 	"keelson/api/scheme"
 )
 
-// otherVersion reads a value that is stored as another version of the kind, as other servers and earlier releases write it: doc is its
-// JSON form, or message its protobuf. What the kind does not convert must be written alike in both versions, to the last field.
+// otherVersion decodes a value stored in another version of the kind, written by another server or an earlier release: doc is its JSON, or
+// message its protobuf. Without a converter both versions must have the same format.
 func (c protobufCodec) otherVersion(found schema.GroupVersionKind, doc, message []byte) (kind.Object, error) {
 	refuse := func(err error) (kind.Object, error) {
 		return nil, fmt.Errorf("decode %s: found %s %s, want %s: %w", c.gvk.Kind, found.GroupVersion(), found.Kind, c.meta.APIVersion, err)

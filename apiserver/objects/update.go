@@ -15,7 +15,7 @@ import (
 	"keelson/store"
 )
 
-// Update applies f to the current state until nobody was faster.
+// Update applies f to the current state and retries after a conflict.
 func (r *Records) Update(
 	ctx context.Context, namespace, name string, createMissing bool, f UpdateFunc,
 ) (*Entry, bool, Receipt, error) {
@@ -43,7 +43,7 @@ func (r *Records) Update(
 	}
 }
 
-// tryUpdate makes one attempt; an unchanged object has an empty receipt.
+// tryUpdate makes one attempt; for an unchanged object Written is empty.
 func (r *Records) tryUpdate(ctx context.Context, key, name string, current *Entry, f UpdateFunc) (*Entry, store.Written, error) {
 	var before kind.Object
 	if current != nil {
@@ -80,7 +80,7 @@ func (r *Records) tryUpdate(ctx context.Context, key, name string, current *Entr
 	return e, w, err
 }
 
-// unchanged tells whether value is what is stored already. Only where the hashes agree does it look at the bytes.
+// unchanged reports whether value equals the stored bytes. It reads these only if the hashes are equal.
 func (r *Records) unchanged(ctx context.Context, current, e *Entry, value []byte) (bool, error) {
 	if current.sum != e.sum {
 		return false, nil
@@ -92,8 +92,8 @@ func (r *Records) unchanged(ctx context.Context, current, e *Entry, value []byte
 	return kv.Revision == current.Revision && !kv.Stale && bytes.Equal(kv.Value, value), nil
 }
 
-// overtaken tells, of a write that lost a race, what to try again with: the newer entry, or ErrNotFound where the object
-// has gone meanwhile.
+// overtaken returns after a failed write whether it was a conflict, and the state for the retry: the newer entry, or ErrNotFound if the
+// object was deleted.
 func (r *Records) overtaken(ctx context.Context, key string, failure error) (current *Entry, raced bool, err error) {
 	var conflict *store.ConflictError
 	switch {
@@ -137,16 +137,15 @@ func (r *Records) Delete(ctx context.Context, namespace, name string, check func
 	}
 }
 
-// Unreadable is what Kubernetes says of a value that cannot be read.
+// Unreadable is Kubernetes' error for a value that cannot be decoded.
 func Unreadable(key string, rev int64, err error) error {
 	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision=%d: %w", key, rev, err)
 }
 
-// errReadable refuses an unsafe deletion of an object that nothing is wrong with.
+// errReadable rejects the unsafe deletion of a readable object.
 var errReadable = errors.New("unsafe deletion is not allowed because the object is decodable from storage")
 
-// DeleteUnread removes what is stored and cannot be read: nobody is asked, and nobody is told what it was. Of what can be read it is a
-// conflict.
+// DeleteUnread removes a stored object that cannot be decoded, without a check and without returning it. A readable object is a conflict.
 func (r *Records) DeleteUnread(ctx context.Context, namespace, name string, dry bool) (Receipt, error) {
 	begin := time.Now()
 	key, err := r.Key(namespace, name)

@@ -15,15 +15,15 @@ import (
 
 // Model describes a kind without a Go type.
 type Model struct {
-	// Name and ListName are the names of the definitions; ModelName makes them.
+	// Name and ListName are the names of the definitions, made by ModelName.
 	Name, ListName string
 	ListKind       string
-	// Schema is the kind's schema without what every object has, nil when nothing is known; open says that it has fields which it does
-	// not name, about which v2 has to say nothing at all. The caller may change the schema.
+	// Schema is the kind's schema without the common fields of objects, nil if unknown. open means that objects may have further fields; v2
+	// must then describe none. The caller may modify the schema.
 	Schema func(v2 bool) (s *spec.Schema, open bool)
 }
 
-// ModelName is what a custom kind is called: "com.example.v1.Widget".
+// ModelName is the definition name of a custom kind: "com.example.v1.Widget".
 func ModelName(gvk schema.GroupVersionKind) string {
 	parts := strings.Split(gvk.Group, ".")
 	slices.Reverse(parts)
@@ -43,7 +43,7 @@ func (s *schemas) custom(r Resource, v2 bool) {
 	one, open := m.Schema(v2)
 	switch {
 	case one == nil || v2 && open:
-		// Properties here would make kubectl refuse all others.
+		// With properties, kubectl would reject all other fields.
 		one = spec.MapProperty(nil)
 		one.AdditionalProperties = nil
 	default:
@@ -72,7 +72,7 @@ func withType(s *spec.Schema) {
 	}
 }
 
-// embedded gives the objects inside of s what objects have.
+// embedded adds the common fields of objects to embedded objects.
 func embedded(s *spec.Schema, meta spec.Schema, v2 bool) {
 	if s == nil {
 		return

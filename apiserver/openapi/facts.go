@@ -11,30 +11,30 @@ import (
 	"sync"
 )
 
-// factsFile holds what Kubernetes' types say of themselves in the markers and comments of their Go sources alone (+optional, +default,
-// +enum, +listType...), as far as the types do not tell it: a line for each type, its name and a fact as JSON. `go test -update`
-// writes it anew from the sources that go.mod names, and a test compares.
+// factsFile has the facts that are only in the markers and comments of the Go sources of Kubernetes' types (+optional, +default, +enum,
+// +listType...): one line per type with its name and the facts as JSON. `go test -update` generates it from the sources in go.mod, and a
+// test compares.
 //
 //go:embed facts.txt
 var factsFile string
 
-// fact is what is known of a type beyond what Go knows at run time.
+// fact holds what is known about a type in addition to reflection.
 type fact struct {
-	Text       *string              `json:"text,omitempty"` // in place of SwaggerDoc's
-	Enum       map[string]string    `json:"enum,omitempty"` // the values there are, each with what it means
+	Text       *string              `json:"text,omitempty"` // replaces the SwaggerDoc
+	Enum       map[string]string    `json:"enum,omitempty"` // the values with their descriptions
 	Default    any                  `json:"default,omitempty"`
 	Extensions map[string]any       `json:"x,omitempty"`
-	Fields     map[string]fieldFact `json:"fields,omitempty"` // by their names in JSON
+	Fields     map[string]fieldFact `json:"fields,omitempty"` // by JSON name
 }
 
 type fieldFact struct {
 	Text       *string        `json:"text,omitempty"`
-	Required   *bool          `json:"required,omitempty"` // where omitempty does not tell
+	Required   *bool          `json:"required,omitempty"` // where omitempty is not decisive
 	Default    any            `json:"default,omitempty"`
 	Extensions map[string]any `json:"x,omitempty"`
 }
 
-// factLines finds a type's line by name; built on first use.
+// factLines maps type names to lines; built on first use.
 var factLines = sync.OnceValue(func() map[string]string { return parseLines(factsFile) })
 
 func parseLines(file string) map[string]string {
@@ -49,7 +49,7 @@ func parseLines(file string) map[string]string {
 
 func factName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 
-// factOf returns what the file knows of t, nothing for types that it does not name.
+// factOf returns the facts about t, empty if there are none.
 func factOf(t reflect.Type) (fact, error) {
 	var f fact
 	line, ok := factLines()[factName(t)]

@@ -24,8 +24,7 @@ func Swagger(version string, resources []Resource) (*spec.Swagger, error) {
 	return build(version, resources, roots(resources), true)
 }
 
-// build is Swagger with other pages beside those of the resources; without v2 schemas may say what only v3 can, for a document that is
-// converted.
+// build is Swagger with additional pages. With v2 false, schemas may use features of v3, for a document that is then converted.
 func build(version string, resources []Resource, pages []page, v2 bool) (*spec.Swagger, error) {
 	s := &schemas{defs: spec.Definitions{}, v2: v2}
 	if len(resources) > 0 {
@@ -67,17 +66,17 @@ func build(version string, resources []Resource, pages []page, v2 bool) (*spec.S
 	return out, nil
 }
 
-// Documents are /openapi/v2 and /openapi/v3 of the resources there are at the moment. They are built when asked for.
+// Documents serves /openapi/v2 and /openapi/v3 for the currently served resources. They are built on request.
 type Documents struct {
 	version string
 	fixed   []Resource
-	swagger func() (*spec.Swagger, error) // of fixed
+	swagger func() (*spec.Swagger, error) // for fixed
 	v2      *handler.OpenAPIService
 	v3      *handler3.OpenAPIService
 
 	mu    sync.Mutex
 	round int
-	extra map[schema.GroupVersion]bool // that v3 has beside those of fixed
+	extra map[schema.GroupVersion]bool // v3 documents in addition to those of fixed
 }
 
 // New returns the documents of fixed. version is the server's, "v1.37.2".
@@ -94,14 +93,14 @@ func New(version string, fixed []Resource) *Documents {
 	return d
 }
 
-// Remote is what another server publishes about a group version that it answers for; parts it does not publish are nil.
+// Remote is what an aggregated server publishes about its group version; unpublished parts are nil.
 type Remote struct {
 	GV schema.GroupVersion
 	V3 *spec3.OpenAPI
 	V2 *spec.Swagger
 }
 
-// Set says what there is beside the fixed resources.
+// Set replaces the resources in addition to the fixed ones.
 func (d *Documents) Set(custom []Resource, remotes []Remote) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,7 +146,7 @@ func byVersion(resources []Resource) map[schema.GroupVersion][]Resource {
 
 func path(gv schema.GroupVersion) string { return strings.TrimPrefix(prefix(gv), "/") }
 
-// merged is the v2 document of everything.
+// merged is the v2 document of all resources.
 func (d *Documents) merged(custom []Resource, remotes []Remote, round int) cached.Value[*spec.Swagger] {
 	return cached.Once(cached.Func(func() (*spec.Swagger, string, error) {
 		fixed, err := d.swagger()
@@ -159,7 +158,7 @@ func (d *Documents) merged(custom []Resource, remotes []Remote, round int) cache
 			return nil, "", err
 		}
 		out := *fixed
-		out.Definitions = handler.PruneDefaults(more.Definitions) // v2 says nothing of defaults
+		out.Definitions = handler.PruneDefaults(more.Definitions) // v2 has no defaults
 		out.Paths = &spec.Paths{Paths: maps.Clone(more.Paths.Paths)}
 		out.Parameters = maps.Clone(more.Parameters)
 		maps.Copy(out.Parameters, fixed.Parameters)
@@ -174,7 +173,7 @@ func (d *Documents) merged(custom []Resource, remotes []Remote, round int) cache
 	}))
 }
 
-// adopt takes over what another server says about its group version, and every definition it needs for that.
+// adopt adds the paths of another server's group version with the definitions that they need.
 func adopt(out *spec.Swagger, r Remote) {
 	if r.V2.Paths == nil {
 		return
@@ -197,7 +196,7 @@ func adopt(out *spec.Swagger, r Remote) {
 	}
 }
 
-// update puts the v3 document with the name key in place.
+// update replaces the v3 document key.
 func (d *Documents) update(key string, list []Resource, pages []page, round int) {
 	d.v3.UpdateGroupVersionLazy(key, cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
 		s, err := build(d.version, list, pages, false)
@@ -212,7 +211,7 @@ func (d *Documents) update(key string, list []Resource, pages []page, round int)
 
 func (d *Documents) etag(round int) string { return fmt.Sprintf("%s-%d", d.version, round) }
 
-// Mount registers /openapi/v2 and /openapi/v3 on mux.
+// Mount registers /openapi/v2 and /openapi/v3 with mux.
 func (d *Documents) Mount(mux *http.ServeMux) error {
 	d.v2.RegisterOpenAPIVersionedService("/openapi/v2", paths{mux, nil})
 	if err := d.v3.RegisterOpenAPIV3VersionedService("/openapi/v3", paths{mux, d.has}); err != nil {
@@ -221,7 +220,7 @@ func (d *Documents) Mount(mux *http.ServeMux) error {
 	return nil
 }
 
-// has tells whether there is a v3 document at name below /openapi/v3/.
+// has reports whether a v3 document name exists below /openapi/v3/.
 func (d *Documents) has(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -234,10 +233,10 @@ func (d *Documents) has(name string) bool {
 		slices.ContainsFunc(roots(d.fixed), func(p page) bool { return p.key() == name })
 }
 
-// paths lets the libraries register on a ServeMux.
+// paths lets the libraries register handlers with a ServeMux.
 type paths struct {
 	mux *http.ServeMux
-	has func(string) bool // what is below a prefix
+	has func(string) bool // whether a name exists below a prefix
 }
 
 func (p paths) Handle(path string, h http.Handler) { p.mux.Handle(path, h) }
@@ -252,7 +251,7 @@ func (p paths) HandlePrefix(path string, h http.Handler) {
 	})
 }
 
-// Sorted orders resources by group, version, resource and subresource, so that documents are the same at every start.
+// Sorted orders resources by group, version, resource and subresource, so that documents are reproducible.
 func Sorted(list []Resource) []Resource {
 	slices.SortFunc(list, func(a, b Resource) int {
 		return strings.Compare(a.GVR.String()+"/"+a.Subresource, b.GVR.String()+"/"+b.Subresource)

@@ -20,14 +20,14 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// call is what one method of a path does.
+// call is one method of a path.
 type call struct {
-	action, id     string // x-kubernetes-action, and the verb that the operation's id begins with
-	method, suffix string // where ids need them to be different
+	action, id     string // x-kubernetes-action, and the verb at the start of the operation ID
+	method, suffix string // where operation IDs would be ambiguous
 	doc            string
 	answer         spec.Schema
-	codes          []int // beside 200
-	stream         bool  // may be watched
+	codes          []int // besides 200
+	stream         bool  // it may be watched
 	params         []spec.Parameter
 	body           *spec.Parameter
 	consumes       []string
@@ -63,7 +63,7 @@ func (s *schemas) operation(r Resource, path string, c call) *spec.Operation {
 	return op
 }
 
-// responses are the answer with 200 and codes, and what is said to strangers.
+// responses are the responses with 200 and codes, and 401.
 func responses(answer spec.Schema, codes []int) *spec.Responses {
 	all := map[int]spec.Response{http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}}}
 	for _, code := range append([]int{http.StatusOK}, codes...) {
@@ -72,7 +72,7 @@ func responses(answer spec.Schema, codes []int) *spec.Responses {
 	return &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: all}}
 }
 
-// bodiesRequired says in v3 which requests must have a body, which the conversion from v2 does not.
+// bodiesRequired marks required request bodies in v3, which the conversion from v2 does not do.
 func bodiesRequired(doc *spec3.OpenAPI) {
 	for _, p := range doc.Paths.Paths {
 		for _, op := range []*spec3.Operation{p.Post, p.Put, p.Patch} {
@@ -88,7 +88,7 @@ func methods(p *spec.PathItem) []*spec.Operation {
 	return slices.DeleteFunc([]*spec.Operation{p.Get, p.Put, p.Post, p.Delete, p.Options, p.Head, p.Patch}, func(op *spec.Operation) bool { return op == nil })
 }
 
-// hoisted is p with the parameters that all of its operations have, but for bodies, said once. All are sorted.
+// hoisted moves parameters common to all operations of p, except bodies, to the path. All are sorted.
 func hoisted(p spec.PathItem) spec.PathItem {
 	ops := methods(&p)
 	count := map[[2]string]int{}
@@ -116,12 +116,12 @@ func hoisted(p spec.PathItem) spec.PathItem {
 	return p
 }
 
-// groupTag is how operations of a group version are found: "rbacAuthorization_v1".
+// groupTag is the tag of a group version's operations: "rbacAuthorization_v1".
 func groupTag(gv schema.GroupVersion) string {
 	return camel(cmp.Or(strings.TrimSuffix(gv.Group, ".k8s.io"), "core"), false) + "_" + gv.Version
 }
 
-// camel is text without what is neither letter nor digit, with what follows that in upper case.
+// camel removes all but letters and digits, with the next letter in upper case.
 func camel(text string, first bool) string {
 	var b strings.Builder
 	up := first
@@ -194,7 +194,7 @@ func pathParameters(r Resource, path string) []spec.Parameter {
 	return params
 }
 
-// options are the fields of a type of options as parameters of queries.
+// options converts the fields of an options type to query parameters.
 func options(t reflect.Type, but ...string) []spec.Parameter {
 	docs := docsOf(t)
 	var params []spec.Parameter
@@ -208,15 +208,15 @@ func options(t reflect.Type, but ...string) []spec.Parameter {
 			continue
 		}
 		if typ.Kind() == reflect.Slice {
-			typ = typ.Elem() // may be given several times
+			typ = typ.Elem() // may be repeated
 		}
 		params = append(params, parameter("query", name, basic(typ.Kind()).Type[0], docs[name]))
 	}
 	return params
 }
 
-// shareParameters moves parameters that do not tell of a kind to one place, as they are repeated hundreds of times. kubectl looks for
-// dryRun and fieldValidation where they are used.
+// shareParameters moves parameters that are the same everywhere to one place, because they are repeated hundreds of times. kubectl looks
+// for dryRun and fieldValidation in the operations.
 func shareParameters(s *spec.Swagger) error {
 	shared := map[string]spec.Parameter{}
 	replace := func(params []spec.Parameter) error {
@@ -231,7 +231,7 @@ func shareParameters(s *spec.Swagger) error {
 				return fmt.Errorf("encode parameter %s: %w", p.Name, err)
 			}
 			sum := fnv.New64()
-			_, _ = sum.Write(b) // a hash takes everything
+			_, _ = sum.Write(b) // Write of a hash never fails
 			name := p.Name + "-" + base64.URLEncoding.EncodeToString(sum.Sum(nil)[:6])
 			shared[name] = p
 			params[i] = spec.Parameter{Refable: spec.Refable{Ref: spec.MustCreateRef("#/parameters/" + name)}}

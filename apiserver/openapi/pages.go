@@ -12,7 +12,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// page is a path that is only read and is of no kind of object.
+// page is a read-only path without an API kind.
 type page struct {
 	path, id, tag, doc string
 	answer             reflect.Type // nil: text
@@ -21,10 +21,10 @@ type page struct {
 
 var discovered = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
 
-// key names the document that p has for itself in v3.
+// key is the name of p's own document in v3.
 func (p page) key() string { return strings.Trim(p.path, "/") }
 
-// lists are the pages at which the resources of built-in group versions are listed.
+// lists are the discovery pages of built-in group versions.
 func lists(resources []Resource) []page {
 	var out []page
 	seen := map[string]bool{}
@@ -42,7 +42,7 @@ func lists(resources []Resource) []page {
 	return out
 }
 
-// roots are the pages above those of lists, and those of the server itself. In v3 each is a document.
+// roots are the discovery pages above, and the server's own pages. In v3 each is a document.
 func roots(resources []Resource) []page {
 	json := []string{"application/json"}
 	out := []page{
@@ -71,7 +71,7 @@ func roots(resources []Resource) []page {
 	return out
 }
 
-// groupID is a group as ids name it.
+// groupID is a group's name in operation IDs.
 func groupID(group string) string {
 	return camel(cmp.Or(strings.TrimSuffix(group, ".k8s.io"), "core"), true)
 }

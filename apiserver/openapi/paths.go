@@ -12,25 +12,26 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Resource is one served resource, or one subresource of it.
+// Resource is one served resource or subresource.
 type Resource struct {
 	GVR         schema.GroupVersionResource
 	Subresource string // "" for the resource itself
-	Parent      string // the resource's kind, where Kind is that of a subresource
+	Parent      string // the resource's kind, for a subresource with another kind
 	Namespaced  bool
-	// Kind is what is read and written there (for scale: autoscaling/v1 Scale); Type and List are its Go types, List nil for subresources.
+	// Kind is the kind of requests and responses (for scale: autoscaling/v1 Scale). Type and List are its Go types, List nil for
+	// subresources.
 	Kind schema.GroupVersionKind
 	Type reflect.Type
 	List reflect.Type
 	// Model describes a kind without a Go type; Type and List are then nil.
 	Model *Model
-	// Connect tells that clients talk to something behind the resource; Type is then of the options of that.
+	// Connect: requests go to a backend of the resource; Type is then the type of the options.
 	Connect bool
 	// Verbs are the discovery verbs: get list watch create update patch delete deletecollection.
 	Verbs []string
 }
 
-// one and many are the schemas of what is read and written, and of a list of it.
+// one and many are the schemas of the object and of its list.
 func (s *schemas) one(r Resource) spec.Schema {
 	if r.Model != nil {
 		return *spec.RefSchema(definitions + r.Model.Name)
@@ -87,10 +88,10 @@ func (s *schemas) addPaths(paths map[string]spec.PathItem, r Resource) {
 	}
 }
 
-// allNamespaces ends the ids of what is done in all namespaces at once.
+// allNamespaces is the suffix of operation IDs for all namespaces.
 const allNamespaces = "ForAllNamespaces"
 
-// list lists, as every client does it.
+// list is the operation GET of a collection.
 func (s *schemas) list(r Resource, suffix string) call {
 	doc := "list objects of kind " + r.Parent
 	if r.can("watch") && r.Model == nil {
@@ -101,7 +102,7 @@ func (s *schemas) list(r Resource, suffix string) call {
 	}
 }
 
-// watches are the paths that watched before lists could; they are served still.
+// watches are the deprecated watch paths, which are still served.
 func (s *schemas) watches(paths map[string]spec.PathItem, r Resource, all, many, one string) {
 	watch := func(of, action, suffix, doc string) {
 		path := prefix(r.GVR.GroupVersion()) + "/watch" + of[len(prefix(r.GVR.GroupVersion())):]
@@ -186,7 +187,7 @@ func (s *schemas) item(r Resource, path string) spec.PathItem {
 	return hoisted(p)
 }
 
-// answeredWithObject are the kinds whose deletion is answered with what was deleted.
+// answeredWithObject are the kinds whose delete responds with the deleted object.
 var answeredWithObject = []string{
 	"CSIDriver", "CSINode", "DeviceClass", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodTemplate", "ResourceClaim",
 	"ResourceClaimTemplate", "ResourceQuota", "ResourceSlice", "Service", "ServiceAccount", "StorageClass", "VolumeAttachment", "VolumeAttributesClass",
@@ -205,7 +206,7 @@ func (s *schemas) patch(r Resource, specified string) call {
 	return c
 }
 
-// connections are the paths of what is behind a resource: streams, proxies and logs.
+// connections are the paths of streams, proxies and logs.
 func (s *schemas) connections(paths map[string]spec.PathItem, r Resource, path string) {
 	if r.Subresource == "log" {
 		p := spec.PathItem{}

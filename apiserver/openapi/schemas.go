@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openapi publishes the server's resources as OpenAPI v2 and v3, so that
-// kubectl can explain and validate them. It reads Go types (their JSON tags, patch
-// tags and SwaggerDoc texts), the facts that only their sources tell (facts.txt) and the schemas of
-// custom resources; the API server hands it the list of resources and mounts its handler. It stores nothing.
+// Package openapi publishes the server's resources as OpenAPI v2 and v3, so that kubectl can explain and validate them. It reads Go types
+// (JSON tags, patch tags, SwaggerDoc texts), the facts that are only in their sources (facts.txt) and the schemas of custom resources. The
+// API server passes it the resources and mounts its handler. It never reads stored objects.
 package openapi
 
 import (
@@ -26,15 +25,15 @@ import (
 
 const definitions = "#/definitions/"
 
-// schemas builds definitions of Go types, each once.
+// schemas builds the definitions of Go types, each once.
 type schemas struct {
 	defs  spec.Definitions
 	v2    bool
-	about schema.GroupVersion // what a v3 document describes
-	err   error               // the first of those found on the way
+	about schema.GroupVersion // the group version of a v3 document
+	err   error               // the first error
 }
 
-// modelName is how the type is called in OpenAPI: "io.k8s.api.core.v1.Pod". Types without a published name get one of their package path.
+// modelName is the OpenAPI name of a type: "io.k8s.api.core.v1.Pod". Types without a published name get one from their package path.
 func modelName(t reflect.Type) string {
 	if n, ok := reflect.TypeAssert[interface{ OpenAPIModelName() string }](reflect.New(t).Elem()); ok {
 		return n.OpenAPIModelName()
@@ -45,18 +44,18 @@ func modelName(t reflect.Type) string {
 	return strings.Join(append(host, append(path[1:], t.Name())...), ".")
 }
 
-// ref returns a reference to t's definition, making the definition first.
+// ref returns a reference to t's definition, which it builds first.
 func (s *schemas) ref(t reflect.Type) spec.Schema {
 	name := modelName(t)
 	if _, ok := s.defs[name]; !ok {
-		s.defs[name] = spec.Schema{} // breaks cycles: the type may refer to itself
+		s.defs[name] = spec.Schema{} // placeholder: the type may refer to itself
 		s.defs[name] = s.object(t)
 	}
 	return *spec.RefSchema(definitions + name)
 }
 
-// kinds marks the definition of a root kind with its group, version and kind. What every group version has is of the core and of the one
-// that the document is about; of all when it is about all.
+// kinds adds the group, version and kind to the definition of a root kind. Types of every group version get those of core and of the
+// document's group version; in a document of all, all of them.
 func (s *schemas) kinds(d *spec.Schema, t reflect.Type) {
 	obj, ok := reflect.TypeAssert[runtime.Object](reflect.New(t))
 	if !ok {
@@ -64,9 +63,9 @@ func (s *schemas) kinds(d *spec.Schema, t reflect.Type) {
 	}
 	known, _, err := scheme.Scheme.ObjectKinds(obj)
 	if err != nil {
-		return // of no group version
+		return // in no group version
 	}
-	known = slices.SortedFunc(slices.Values(known), byName) // a list of its own: the scheme hands out its own one
+	known = slices.SortedFunc(slices.Values(known), byName) // a copy: the scheme returns its own slice
 	var kinds []any
 	for _, gvk := range known {
 		inside := gvk.GroupVersion() == s.about || gvk.GroupVersion() == schema.GroupVersion{Version: "v1"}
@@ -101,7 +100,7 @@ func (s *schemas) object(t reflect.Type) spec.Schema {
 	return out
 }
 
-// fact is what facts.txt says of t.
+// fact returns the facts about t.
 func (s *schemas) fact(t reflect.Type) fact {
 	f, err := factOf(t)
 	if err != nil && s.err == nil {
@@ -123,7 +122,7 @@ func extend(s *spec.Schema, extensions map[string]any) {
 	}
 }
 
-// named returns the name of a field in JSON, "" for those that have none there; inline tells that the fields of its type stand for it.
+// named returns a field's JSON name, "" if it has none; inline means that the fields of its type are embedded.
 func named(f reflect.StructField) (name string, omitEmpty, inline bool) {
 	name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
 	if name == "-" || !f.IsExported() {
@@ -177,7 +176,7 @@ func (s *schemas) fields(out *spec.Schema, t reflect.Type, docs map[string]strin
 	}
 }
 
-// meanings lists what the values of a field mean, where there is a fixed set of them, as the end of its description.
+// meanings lists the meanings of an enum's values, for the end of the description.
 func (s *schemas) meanings(t reflect.Type) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -196,8 +195,8 @@ func (s *schemas) meanings(t reflect.Type) string {
 	return "\n\nPossible enum values:" + strings.Join(lines, "")
 }
 
-// zero is the default of a field whose type says nothing else: what the field is after reading an object without it, where that
-// cannot be told from an object with it. Types that read JSON in a way of their own have none, as what is nil.
+// zero is the implicit default of a field: its zero value, if objects with and without the field decode to the same. Types with their own
+// JSON decoding, and nil, have none.
 func zero(t reflect.Type, omitEmpty bool) any {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
@@ -273,7 +272,7 @@ type openAPIType interface {
 	OpenAPISchemaFormat() string
 }
 
-// scalar is the schema of a struct that is a plain value on the wire (Time, Quantity, IntOrString...).
+// scalar is the schema of a struct that is a scalar on the wire (Time, Quantity, IntOrString...).
 func scalar(zero reflect.Value, doc string, v2 bool) (spec.Schema, bool) {
 	out := spec.Schema{SchemaProps: spec.SchemaProps{Description: doc}}
 	if o, ok := reflect.TypeAssert[openAPIType](zero.Elem()); ok {
@@ -297,7 +296,7 @@ func hasScalar(t reflect.Type) bool {
 	return ok
 }
 
-// check makes sure that every reference leads somewhere; it is a programming error when not.
+// check verifies that every reference has a definition; a missing one is a programming error.
 func (s *schemas) check() error {
 	if s.err != nil {
 		return s.err

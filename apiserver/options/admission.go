@@ -10,11 +10,11 @@ import (
 	"keelson/apiserver/admission/plugins"
 )
 
-// Admission says which admission plugins run.
+// Admission selects the admission plugins.
 type Admission struct {
-	// Enable adds plugins that are off by default, Disable takes others away.
+	// Enable adds plugins that are off by default, Disable removes others.
 	Enable, Disable []string
-	// ConfigFile is an AdmissionConfiguration: what plugins are told beside that.
+	// ConfigFile is an AdmissionConfiguration with the plugins' configuration.
 	ConfigFile string
 }
 
@@ -26,7 +26,7 @@ func (o *Admission) addFlags(fl *pflag.FlagSet) {
 
 func (o *Admission) validate() error { return plugins.Check(o.Enable, o.Disable) }
 
-// New is the chain of admission plugins over the server's own objects, and what it must be told of.
+// New returns the chain of admission plugins over the server's own objects, and the resources that the plugins follow.
 func (o *Admission) New(c plugins.Config) (*admission.Chain, []plugins.Follow, error) {
 	c.Enable, c.Disable = o.Enable, o.Disable
 	if o.ConfigFile != "" {

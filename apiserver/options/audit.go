@@ -12,11 +12,11 @@ import (
 	"keelson/auth/remote"
 )
 
-// Audit says which requests are recorded, and where.
+// Audit configures the audit log.
 type Audit struct {
-	// PolicyFile is an audit Policy; LogPath is where events are written, WebhookConfigFile a kubeconfig of a service they are sent to.
+	// PolicyFile is an audit Policy; events are written to LogPath and sent to the service in the kubeconfig WebhookConfigFile.
 	PolicyFile, LogPath, WebhookConfigFile string
-	// LogMaxSize (MB) is when the log begins a new file; LogMaxAge (days) and LogMaxBackups bound the old ones; 0: no bound.
+	// LogMaxSize (MB) is the size at which the log is rotated; LogMaxAge (days) and LogMaxBackups limit old files; 0: no limit.
 	LogMaxSize, LogMaxAge, LogMaxBackups int
 }
 
@@ -43,10 +43,10 @@ func (o *Audit) validate() error {
 	return errors.Join(errs...)
 }
 
-// New is what records requests; nil: nothing does. The webhook is reached via via.
+// New returns the auditor; nil: auditing is off. The webhook is called through via.
 func (o *Audit) New(via remote.Via) (*audit.Auditor, error) {
 	if o.PolicyFile == "" {
-		return nil, nil //nolint:nilnil // no audit is no error
+		return nil, nil //nolint:nilnil // auditing is off
 	}
 	policy, err := audit.LoadPolicy(o.PolicyFile)
 	if err != nil {

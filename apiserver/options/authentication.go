@@ -16,22 +16,22 @@ import (
 	"keelson/pki"
 )
 
-// Authentication says whose credentials are accepted beside those that the cluster gave out itself.
+// Authentication configures authenticators in addition to those of the cluster's own credentials.
 type Authentication struct {
-	// ClientCAFile holds authorities whose client certificates are accepted beside the cluster's own.
+	// ClientCAFile holds client CAs in addition to the cluster's own.
 	ClientCAFile string
-	// RequestHeader is about authenticating proxies, if its CAFile is set.
+	// RequestHeader configures authenticating proxies, if its CAFile is set.
 	RequestHeader authn.ProxyConfig
-	// TokenFile lists bearer tokens and whose they are.
+	// TokenFile lists static bearer tokens with their users.
 	TokenFile string
-	// OIDC: an issuer whose ID tokens are accepted, if its IssuerURL is set.
+	// OIDC is an issuer of ID tokens, if its IssuerURL is set.
 	OIDC authn.OIDCConfig
-	// WebhookConfigFile is a kubeconfig of a service that knows bearer tokens; its answers hold for WebhookTTL.
+	// WebhookConfigFile is a kubeconfig of a token webhook; its answers are cached for WebhookTTL.
 	WebhookConfigFile string
 	WebhookTTL        time.Duration
-	// ConfigFile is an AuthenticationConfiguration: issuers of tokens, in place of OIDC, and what anonymous requests may ask for.
+	// ConfigFile is an AuthenticationConfiguration: JWT issuers in place of OIDC, and anonymous access.
 	ConfigFile string
-	// NoAnonymous refuses requests without a credential.
+	// NoAnonymous rejects requests without a credential.
 	NoAnonymous bool
 }
 
@@ -79,22 +79,21 @@ func (o *Authentication) validate() error {
 	return errors.Join(errs...)
 }
 
-// Own is what the cluster itself brings to authentication.
+// Own holds the cluster's own authentication.
 type Own struct {
 	// Authenticators of the cluster's own credentials.
 	Authenticators []auth.Authenticator
-	// Tokens of service accounts, whose issuers and audiences are taken.
+	// Tokens of service accounts; no other authenticator may have their issuers.
 	Tokens *authn.Tokens
-	// Issuers are reached by this; nil: directly.
+	// Issuers calls token issuers; nil: directly.
 	Issuers authn.Via
-	// Webhooks is how webhooks are reached.
+	// Webhooks calls webhooks.
 	Webhooks remote.Via
-	// Certificates is told of the authorities of proxies.
+	// Certificates gets the CAs of proxies.
 	Certificates *Certificates
 }
 
-// New are the authenticators, in the order in which they are asked: proxies, the cluster's own, those of o, and last whoever answers for
-// anonymous requests.
+// New returns the authenticators in order: proxies, the cluster's own, those of o, and last the anonymous one.
 func (o *Authentication) New(files *configreload.Files, own Own) ([]auth.Authenticator, error) {
 	all := own.Authenticators
 	add := func(a auth.Authenticator, err error) error {
@@ -147,7 +146,7 @@ func (o *Authentication) New(files *configreload.Files, own Own) ([]auth.Authent
 	return all, nil
 }
 
-// requestHeader is about proxies that say in headers who asks.
+// requestHeader is the authenticator of front proxies.
 func (o *Authentication) requestHeader(files *configreload.Files, certs *Certificates) (*authn.Proxy, error) {
 	pem, err := pki.ReadAuthorities(o.RequestHeader.CAFile, "--requestheader-client-ca-file")
 	if err != nil {
@@ -168,7 +167,7 @@ func (o *Authentication) requestHeader(files *configreload.Files, certs *Certifi
 	return a, nil
 }
 
-// issuers are those of the AuthenticationConfiguration.
+// issuers are the JWT authenticators of the AuthenticationConfiguration.
 func (o *Authentication) issuers(files *configreload.Files, own Own) (live *authn.Live, err error) {
 	err = files.Configuration(o.ConfigFile, "authentication", func(b []byte) (configreload.Apply, error) {
 		if live, err = authn.NewLive(b, own.Tokens.Issuers(), own.Issuers); err != nil {

@@ -16,13 +16,13 @@ import (
 	"keelson/auth/remote"
 )
 
-// Authorization says who decides what users may do.
+// Authorization selects the authorizers.
 type Authorization struct {
-	// Modes are who is asked, in order, where no file says so; none: Node, RBAC and the webhook if there is one.
+	// Modes are the authorizers in order, if there is no ConfigFile; none: Node, RBAC, and Webhook if one is configured.
 	Modes []string
-	// ConfigFile is an AuthorizationConfiguration: who is asked, in place of Modes and WebhookConfigFile.
+	// ConfigFile is an AuthorizationConfiguration, in place of Modes and WebhookConfigFile.
 	ConfigFile string
-	// WebhookConfigFile is a kubeconfig of a service that decides; its answers hold for the TTLs.
+	// WebhookConfigFile is a kubeconfig of an authorization webhook; its answers are cached for the TTLs.
 	WebhookConfigFile                            string
 	WebhookAuthorizedTTL, WebhookUnauthorizedTTL time.Duration
 }
@@ -61,7 +61,7 @@ func (o *Authorization) validate() error {
 	return errors.Join(errs...)
 }
 
-// modes are who is asked, in order. The webhook comes last: it is asked about what the cluster's own rules do not allow.
+// modes are the authorizers in order. By default the webhook is last, after the cluster's own rules.
 func (o *Authorization) modes() []string {
 	switch {
 	case len(o.Modes) > 0:
@@ -72,8 +72,7 @@ func (o *Authorization) modes() []string {
 	return []string{authz.ModeNode, authz.ModeRBAC}
 }
 
-// New is who decides, in order, and whether somebody among them cannot say what a user may do without being asked.
-// webhooks is how webhooks are reached.
+// New returns the authorizer. unlisted reports whether it includes one that cannot list a user's rules. webhooks makes the connections.
 func (o *Authorization) New(files *configreload.Files, node, rbac auth.Authorizer, webhooks remote.Via) (a auth.Authorizer, unlisted func() bool, err error) {
 	if o.ConfigFile != "" {
 		var live *authz.Live

@@ -18,34 +18,34 @@ import (
 	"keelson/pki"
 )
 
-// Certificates are what the API shows and whom it lets show a certificate. It changes while the server runs; connections that are there
-// stay as they are.
+// Certificates holds the API's serving certificates and the client CAs that it announces. They can change while the server runs; existing
+// connections keep theirs.
 type Certificates struct {
-	own    tls.Certificate // answers for the cluster's own names, whatever else is shown
+	own    tls.Certificate // for the cluster's own names, in any case
 	opts   Serving
 	shown  atomic.Pointer[shown]
-	config atomic.Pointer[tls.Config] // what new connections get, with the authorities that clients are told of
+	config atomic.Pointer[tls.Config] // for new connections, with the announced client CAs
 
-	mu      sync.Mutex        // one change at a time
-	trusted map[string][]byte // PEM of the authorities of clients, by whose they are
+	mu      sync.Mutex        // serializes changes
+	trusted map[string][]byte // client CAs in PEM, by their source
 }
 
-// shown are certificates by name.
+// shown holds certificates by name.
 type shown struct {
 	otherwise *tls.Certificate
 	exact     map[string]*tls.Certificate
 }
 
-// NewCertificates reads the certificates of opts; own is the cluster's.
+// NewCertificates loads the certificates of opts; own is the cluster's.
 func NewCertificates(own tls.Certificate, opts Serving) (*Certificates, error) {
 	s := &Certificates{own: own, opts: opts, trusted: map[string][]byte{}}
 	return s, s.load()
 }
 
-// Own tells whether clients that ask for no other name are shown the cluster's own certificate.
+// Own reports whether the default certificate is the cluster's own.
 func (s *Certificates) Own() bool { return s.opts.CertFile == "" }
 
-// load reads all certificates; when one is wrong, those before stay.
+// load loads all certificates; on an error the previous ones stay.
 func (s *Certificates) load() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *Certificates) load() error {
 			return err
 		}
 	}
-	for _, add := range explicit { // what is said goes before what certificates hold
+	for _, add := range explicit { // configured names have precedence over names in certificates
 		if err := add(); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (s *Certificates) load() error {
 	return nil
 }
 
-// add has c answer for names, or for those it holds.
+// add uses c for names, or for the names in it.
 func (s *shown) add(c *tls.Certificate, names []string) error {
 	if names == nil {
 		leaf, err := x509.ParseCertificate(c.Certificate[0])
@@ -101,7 +101,7 @@ func (s *shown) add(c *tls.Certificate, names []string) error {
 	return nil
 }
 
-// certificate chooses what a client is shown.
+// certificate chooses the certificate for a client.
 func (s *Certificates) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	now := s.shown.Load()
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
@@ -116,7 +116,7 @@ func (s *Certificates) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate
 	return now.otherwise, nil
 }
 
-// SetClientCAs names the authorities of clients to new connections; whose says which ones change. Clients choose their certificate by them.
+// SetClientCAs sets the announced client CAs of one source. Clients choose their certificate by them.
 func (s *Certificates) SetClientCAs(whose string, pem []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *Certificates) SetClientCAs(whose string, pem []byte) {
 	s.config.Store(s.tls(pool))
 }
 
-// tls asks for, but does not require, client certificates: tokens are another way in. The authenticator verifies them.
+// tls requests client certificates but does not require them, because of tokens. The authenticator verifies them.
 func (s *Certificates) tls(clients *x509.CertPool) *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -146,7 +146,7 @@ func (s *Certificates) TLS() *tls.Config {
 	return c
 }
 
-// Watch reads the certificates again when one of their files changes.
+// Watch reloads the certificates when one of their files changes.
 func (s *Certificates) Watch(files *configreload.Files) error {
 	list, err := s.opts.parse()
 	if err != nil {
@@ -167,5 +167,5 @@ func (s *Certificates) Watch(files *configreload.Files) error {
 	if len(list) == 0 {
 		return nil
 	}
-	return s.load() // it counts what the files hold now
+	return s.load() // load reads all files
 }

@@ -14,11 +14,11 @@ import (
 	"keelson/store"
 )
 
-// Encryption says which resources are encrypted at rest.
+// Encryption configures encryption at rest.
 type Encryption struct {
 	// ConfigFile is an EncryptionConfiguration.
 	ConfigFile string
-	// Reload reads it again when it changes.
+	// Reload reloads it when it changes.
 	Reload bool
 }
 
@@ -34,7 +34,7 @@ func (o *Encryption) validate() error {
 	return nil
 }
 
-// Wrap is st with its values encrypted, if a file says so.
+// Wrap returns st with encryption if there is a ConfigFile.
 func (o *Encryption) Wrap(st store.Store, files *configreload.Files) (store.Store, error) {
 	if o.ConfigFile == "" {
 		return st, nil

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package options are the flags of the API server, one file per concern: a struct, its flags, what is wrong with them, and what the server
-// is built of by them. Flags have kube-apiserver's names and meanings. Package cluster adds them to its commands and builds the server.
-// Nothing here starts anything or changes a server that runs, but for files that configreload reads again.
+// Package options holds the flags of the API server, one file per topic: a struct with its flags, validation, and the parts of the server
+// built from it. Names and meaning are kube-apiserver's. Package cluster adds the flags to its commands and builds the server. The package
+// starts nothing, and changes a running server only through files that configreload reloads.
 package options
 
 import (
@@ -13,9 +13,9 @@ import (
 	"keelson/lib/flaggroup"
 )
 
-// Options are what can be chosen about the API server. The zero value is a server without any of it.
+// Options configures the API server. The zero value is the default.
 type Options struct {
-	// Flags are those that the process was started with, for people who look (/flagz); may be nil.
+	// Flags are the process's flags, for /flagz; may be nil.
 	Flags          func() map[string]string
 	Serving        Serving
 	Authentication Authentication
@@ -27,7 +27,7 @@ type Options struct {
 	Tracing        Tracing
 }
 
-// AddFlags adds kube-apiserver's flags, by name and meaning.
+// AddFlags adds kube-apiserver's flags.
 func (o *Options) AddFlags(fl *pflag.FlagSet) {
 	o.Flags = func() map[string]string { return values(fl) }
 	for group, add := range o.groups() {
@@ -35,7 +35,7 @@ func (o *Options) AddFlags(fl *pflag.FlagSet) {
 	}
 }
 
-// groups are the concerns with their flags, by kube-apiserver's names of its groups.
+// groups are the topics with their flags, under the names of kube-apiserver's flag groups.
 func (o *Options) groups() map[string]func(*pflag.FlagSet) {
 	return map[string]func(*pflag.FlagSet){
 		"Secure serving": o.Serving.addFlags,
@@ -48,7 +48,7 @@ func (o *Options) groups() map[string]func(*pflag.FlagSet) {
 	}
 }
 
-// Validate returns one sentence per thing that is wrong.
+// Validate returns one sentence for each error.
 func (o *Options) Validate() error {
 	return errors.Join(
 		o.Audit.validate(), o.Authentication.validate(), o.Authorization.validate(), o.Encryption.validate(), o.Serving.validate(),
@@ -56,7 +56,7 @@ func (o *Options) Validate() error {
 	)
 }
 
-// values are all flags that people may give, with what they are.
+// values are the values of all visible flags.
 func values(fl *pflag.FlagSet) map[string]string {
 	out := map[string]string{}
 	fl.VisitAll(func(f *pflag.Flag) {

@@ -15,24 +15,24 @@ import (
 	"keelson/apiserver/servicealloc"
 )
 
-// Services say where addresses and node ports of services come from, in the words of kube-apiserver's flags.
+// Services configures cluster IPs and node ports with kube-apiserver's flags.
 type Services struct {
-	// ClusterIPRange is a CIDR, or one of each IP family separated by a comma, that of the default family first; empty: 10.96.0.0/16.
+	// ClusterIPRange is a CIDR, or one per IP family separated by a comma, that of the default family first; empty: 10.96.0.0/16.
 	ClusterIPRange string
-	// NodePortRange is like "30000-32767", which is also what an empty one means.
+	// NodePortRange is a range such as the default "30000-32767".
 	NodePortRange string
-	// Advertise is an address at which others reach the server, at its port; it becomes the endpoint of the service "kubernetes".
+	// Advertise is an address of the server for others; it becomes the endpoint of the Service "kubernetes".
 	Advertise string
 }
 
-// AddFlags adds kube-apiserver's flags, by name and meaning.
+// AddFlags adds kube-apiserver's flags.
 func (o *Services) AddFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "", "`CIDR` of Services' cluster IPs, or two CIDRs of IPv4 and IPv6 separated by a comma, the default family's first (default 10.96.0.0/16)")
 	fl.StringVar(&o.NodePortRange, "service-node-port-range", "", "`RANGE` of Services' node ports (default 30000-32767)")
 	fl.StringVar(&o.Advertise, "advertise-address", "", "`IP` at which others reach the API server: the endpoint of the Service kubernetes")
 }
 
-// validateAdvertise wants an address that can be an endpoint of the service "kubernetes", which has one family.
+// validateAdvertise requires an address that is valid as an endpoint of the Service "kubernetes", which has one family.
 func (o Services) validateAdvertise(ranges []netip.Prefix) error {
 	if o.Advertise == "" || len(ranges) == 0 {
 		return nil
@@ -49,14 +49,14 @@ func (o Services) validateAdvertise(ranges []netip.Prefix) error {
 	return nil
 }
 
-// Validate returns one sentence per thing that is wrong.
+// Validate returns one sentence for each error.
 func (o Services) Validate() error {
 	ranges, err := o.Ranges()
 	_, err2 := o.NodePorts()
 	return errors.Join(err, err2, o.validateAdvertise(ranges))
 }
 
-// Ranges are those that addresses come from, the default family's first.
+// Ranges are the service CIDRs, the default family's first.
 func (o Services) Ranges() ([]netip.Prefix, error) {
 	if o.ClusterIPRange == "" {
 		return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, nil
@@ -85,7 +85,7 @@ func (o Services) Ranges() ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// NodePorts is the range that node ports come from.
+// NodePorts is the node port range.
 func (o Services) NodePorts() (servicealloc.PortRange, error) {
 	if o.NodePortRange == "" {
 		return servicealloc.DefaultPorts, nil
@@ -97,5 +97,5 @@ func (o Services) NodePorts() (servicealloc.PortRange, error) {
 	if r.Size == 0 || r.Base == 0 {
 		return servicealloc.PortRange{}, fmt.Errorf("--service-node-port-range %q: no port is in it", o.NodePortRange)
 	}
-	return servicealloc.PortRange{First: int32(r.Base), Last: int32(r.Base + r.Size - 1)}, nil //nolint:gosec // ParsePortRange has seen to it
+	return servicealloc.PortRange{First: int32(r.Base), Last: int32(r.Base + r.Size - 1)}, nil //nolint:gosec // checked by ParsePortRange
 }

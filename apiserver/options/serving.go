@@ -10,21 +10,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Serving are kube-apiserver's flags about the certificates that the API is served with.
+// Serving holds kube-apiserver's flags for serving certificates.
 type Serving struct {
-	// CertFile and KeyFile are what is shown to who asks for no other name; empty: the cluster's own.
+	// CertFile and KeyFile are the default certificate; empty: the cluster's own.
 	CertFile, KeyFile string
-	// SNI are further ones: "CERT,KEY", or "CERT,KEY:NAME,NAME" where they are for other names than they hold. "*.example.com" is any
-	// name one level below.
+	// SNI are further certificates: "CERT,KEY", or "CERT,KEY:NAME,NAME" for other names than those in the certificate. "*.example.com"
+	// matches any name one level below.
 	SNI []string
-	// StandardHTTP2 has Go's standard library speak HTTP/2, in place of the server's own implementation.
+	// StandardHTTP2 uses HTTP/2 of Go's standard library in place of the server's own implementation.
 	StandardHTTP2 bool
 }
 
-// named is one of SNI.
+// named is a parsed SNI entry.
 type named struct {
 	cert, key string
-	names     []string // none: those of the certificate
+	names     []string // none: the names in the certificate
 }
 
 func (o *Serving) addFlags(fl *pflag.FlagSet) {

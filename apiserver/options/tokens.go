@@ -15,25 +15,24 @@ import (
 	"keelson/pki"
 )
 
-// clusterIssuer is who service-account tokens say they are from where nobody says otherwise; it is also their default audience.
+// clusterIssuer is the default issuer of service-account tokens, and their default audience.
 const clusterIssuer = "https://kubernetes.default.svc.cluster.local"
 
-// ServiceAccountTokens are what can be chosen about service-account tokens; each is kube-apiserver's --service-account-* flag, or
-// --api-audiences.
+// ServiceAccountTokens holds kube-apiserver's --service-account-* flags and --api-audiences.
 type ServiceAccountTokens struct {
-	// Issuers are believed; the first one issues. None: the cluster's own.
+	// Issuers are accepted; the first one is the issuer of new tokens. None: clusterIssuer.
 	Issuers []string
-	// SigningKeyFile is the private key that signs; empty: one in the data directory.
+	// SigningKeyFile is the private signing key; empty: the one in the data directory.
 	SigningKeyFile string
-	// KeyFiles hold the keys of tokens that are believed beside those that the signing key signed.
+	// KeyFiles hold further verification keys.
 	KeyFiles []string
 	// Audiences are the API server's own; none: the issuers.
 	Audiences []string
-	// JWKSURI is where discovery says that the keys are.
+	// JWKSURI is the jwks_uri of the discovery document.
 	JWKSURI string
-	// Longest bounds how long tokens live; 0: nothing does.
+	// Longest is the maximum token lifetime; 0: none.
 	Longest time.Duration
-	// Short does not extend the tokens that kubelets ask for pods.
+	// Short disables the extended lifetime of tokens that kubelets request for pods.
 	Short bool
 }
 
@@ -47,7 +46,7 @@ func (o *ServiceAccountTokens) addFlags(fl *pflag.FlagSet) {
 	AddNegated(fl, &o.Short, "service-account-extend-token-expiration", "extend the tokens that kubelets ask for pods to a year, and count uses after their hour")
 }
 
-// validate returns one sentence per thing that is wrong.
+// validate returns one sentence for each error.
 func (o *ServiceAccountTokens) validate() error {
 	var errs []error
 	for _, i := range o.Issuers {
@@ -68,7 +67,7 @@ func (o *ServiceAccountTokens) validate() error {
 	return errors.Join(errs...)
 }
 
-// Signer is the key that signs tokens; own is the cluster's own.
+// Signer is the key that signs tokens; own returns the cluster's own.
 func (o *ServiceAccountTokens) Signer(own func() (crypto.Signer, error)) (crypto.Signer, error) {
 	if o.SigningKeyFile != "" {
 		return pki.TokenSigner(o.SigningKeyFile)
@@ -76,7 +75,7 @@ func (o *ServiceAccountTokens) Signer(own func() (crypto.Signer, error)) (crypto
 	return own()
 }
 
-// Config says which tokens are issued and believed; key signs.
+// Config configures issuing and verification; key signs.
 func (o *ServiceAccountTokens) Config(key crypto.Signer) (authn.TokenConfig, error) {
 	c := authn.TokenConfig{Key: key, Issuers: o.Issuers, Audiences: o.Audiences, JWKS: o.JWKSURI, Longest: o.Longest, Extend: !o.Short}
 	if len(c.Issuers) == 0 {

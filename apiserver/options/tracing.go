@@ -8,7 +8,7 @@ import (
 	"keelson/apiserver/pipeline"
 )
 
-// Tracing says where spans go, and how many.
+// Tracing configures the export of spans.
 type Tracing struct {
 	// ConfigFile is a TracingConfiguration.
 	ConfigFile string
@@ -18,10 +18,10 @@ func (o *Tracing) addFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.ConfigFile, "tracing-config-file", "", "export OpenTelemetry spans as the TracingConfiguration in `FILE` says")
 }
 
-// New is where spans go; nil: nowhere.
+// New returns the tracer; nil: tracing is off.
 func (o *Tracing) New() (*pipeline.Tracing, error) {
 	if o.ConfigFile == "" {
-		return nil, nil //nolint:nilnil // no tracing is no error
+		return nil, nil //nolint:nilnil // tracing is off
 	}
 	return pipeline.LoadTracing(o.ConfigFile)
 }

@@ -10,21 +10,20 @@ import (
 	"net/http"
 )
 
-// nodeUser begins the common name of a kubelet's certificate.
+// nodeUser is the prefix of a kubelet's user name, the common name of its certificate.
 const nodeUser = "system:node:"
 
-// Through opens a connection to a node's kubelet without calling the node; nil and no error: it cannot.
+// Through opens a connection to a node's kubelet by a tunnel; nil without an error: there is no tunnel.
 type Through func(ctx context.Context, node string) (net.Conn, error)
 
-// Nodes returns a transport for URLs such as https://<name of a node>:<port>/, which keeps connections by node and speaks HTTP/1.1.
-// address tells the host at which a node's kubelet is. Nothing is sent before the kubelet has shown a certificate of an authority of
-// conf that is for the address and for the node: no node can pass for another one, or have the server speak to itself.
+// Nodes returns a transport for URLs like https://<node name>:<port>/ with HTTP/1.1 and connections per node. address returns the host of a
+// node's kubelet. Before anything is sent, the kubelet must present a certificate of conf's CA for the address and for the node: no node
+// can act as another one or make the server call itself.
 //
-// through opens a connection by the tunnel that the node keeps open to this server; nil: there is none, and the node is called at its
-// address. It need not be judged, since it leads to the node's kubelet only; the kubelet proves itself as it does otherwise.
+// through opens a connection by the tunnel that the node has opened to this server; nil: there is none, and the node is called at its
+// address. Such a connection leads only to the node's kubelet, so its address is not checked; the kubelet's certificate is.
 //
-// Who takes DialContext from the transport to make a connection of its own gets an encrypted one from it already, and so must ask for
-// an http:// URL.
+// A connection from the transport's DialContext is encrypted already, so a caller that uses it must use an http:// URL.
 func (d *Door) Nodes(conf *tls.Config, address func(ctx context.Context, node string) (string, error), through Through) *http.Transport {
 	t := d.Transport(Options{Target: Kubelet, TLS: conf})
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -57,7 +56,7 @@ func (d *Door) Nodes(conf *tls.Config, address func(ctx context.Context, node st
 		ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 		defer cancel()
 		if err := conn.HandshakeContext(ctx); err != nil {
-			_ = raw.Close() // the handshake's error says more
+			_ = raw.Close() // the handshake's error is more useful
 			return nil, fmt.Errorf("kubelet of node %s at %s: %w", node, raw.RemoteAddr(), err)
 		}
 		return conn, nil

@@ -13,8 +13,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Observe returns rt with metrics of its requests under a name ("admission webhook"), and spans of those that a sampled request leads to:
-// the other side gets their traceparent header. A request that is not sampled goes as it is. The spans end with the answer's header.
+// Observe wraps rt with request metrics under a name ("admission webhook"), and with spans for sampled requests, whose traceparent header
+// is sent. A span ends with the response header.
 func (d *Door) Observe(name string, rt http.RoundTripper) http.RoundTripper {
 	if d == nil {
 		d = New(Config{})
@@ -28,7 +28,7 @@ type observed struct {
 	next http.RoundTripper
 }
 
-// RoundTrip makes the request.
+// RoundTrip implements http.RoundTripper.
 func (o *observed) RoundTrip(r *http.Request) (*http.Response, error) {
 	of := trace.SpanFromContext(r.Context())
 	if !of.IsRecording() {
@@ -59,7 +59,7 @@ func (o *observed) send(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// CloseIdleConnections closes those of the transport beneath.
+// CloseIdleConnections closes those of the wrapped transport.
 func (o *observed) CloseIdleConnections() {
 	if t, ok := o.next.(interface{ CloseIdleConnections() }); ok {
 		t.CloseIdleConnections()

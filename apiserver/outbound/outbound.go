@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outbound is the door by which the API server calls others: kubelets, pods, services, webhooks, issuers of tokens and aggregated
-// servers. It decides which addresses may be connected to, and sets the time-outs. handlers, aggregate, crd, admission and what
-// authenticates, authorizes and audits requests call it; it knows no Kubernetes objects and shows no credentials of its own.
+// Package outbound makes the API server's connections to others: kubelets, pods, services, webhooks, token issuers and aggregated servers.
+// It decides which addresses are allowed, sets time-outs and counts requests. handlers, aggregate, crd, admission, and authentication,
+// authorization and audit webhooks use it. It knows no Kubernetes objects and adds no credentials of its own.
 //
 // Invariants:
-//  1. An address is judged when the connection is made, after its name was resolved: a name whose answer changes helps nobody.
-//  2. What a client, a node or a tenant can name is Backend or Kubelet. Only what a cluster administrator wrote is Configured.
+//  1. An address is checked at the time of the connection, after name resolution: changing DNS answers do not bypass the check.
+//  2. Addresses that clients, nodes or tenants control are Backend or Kubelet. Configured is only for those of a cluster administrator.
 package outbound
 
 import (
@@ -24,27 +24,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Target is what a connection is for.
+// Target is the kind of a connection's destination.
 type Target string
 
-// The targets, by who names their address.
+// The targets, by who controls their address.
 const (
-	// Backend is a pod, what stands behind a service, or a port of a node: whoever writes Pods, Services, EndpointSlices or DNS names it.
+	// Backend is a pod, an endpoint of a Service, or a port of a node: writers of Pods, Services, EndpointSlices or DNS control it.
 	Backend Target = "backend"
-	// Kubelet is a node's own server: the node names it.
+	// Kubelet is a node's kubelet: the node controls it.
 	Kubelet Target = "kubelet"
-	// Configured is a URL that a cluster administrator wrote, as in a webhook configuration. Kubernetes allows any address there,
-	// loopback included.
+	// Configured is a URL of a cluster administrator, as in a webhook configuration. As in Kubernetes any address is allowed, even
+	// loopback.
 	Configured Target = "configured"
 )
 
-// Config says what is this server itself.
+// Config holds the addresses of the server itself.
 type Config struct {
-	// Listeners are where this process serves. An unspecified address stands for all of the machine's.
+	// Listeners are this process's listen addresses. An unspecified address means all of the machine's.
 	Listeners []netip.AddrPort
-	// Own are further addresses that lead back to this server, on every port: the cluster IP of the service "kubernetes".
+	// Own are further addresses of this server, on every port: the cluster IP of the Service "kubernetes".
 	Own []netip.Addr
-	// Allow are ranges that are allowed whatever they are, for tests whose backends listen on the loopback interface.
+	// Allow are ranges that are always allowed, for tests with backends on the loopback interface.
 	Allow []netip.Prefix
 	// Resolver resolves names; nil: the machine's.
 	Resolver *net.Resolver
@@ -52,7 +52,7 @@ type Config struct {
 	Machine func() ([]netip.Addr, error)
 }
 
-// Time-outs of what leaves by the door. How long an answer takes is the caller's to bound.
+// Time-outs of connections. The caller limits the duration of a response.
 const (
 	dialTimeout      = 30 * time.Second
 	keepAlive        = 30 * time.Second
@@ -61,7 +61,7 @@ const (
 	mostIdle         = 16
 )
 
-// Door makes connections. Its methods may be called from any goroutine.
+// Door makes connections. It is safe for concurrent use.
 type Door struct {
 	cfg      Config
 	refused  *prometheus.CounterVec
@@ -91,7 +91,7 @@ func New(cfg Config) *Door {
 	return d
 }
 
-// seconds are the buckets of durations, from a connection on the same machine to the longest time-out.
+// seconds are the histogram buckets, from a local connection to the longest time-out.
 var seconds = []float64{0.0005, 0.002, 0.01, 0.05, 0.2, 1, 5, 30}
 
 // Collectors are the door's metrics.
@@ -99,7 +99,7 @@ func (d *Door) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{d.refused, d.dials, d.requests}
 }
 
-// RefusedError is an address that may not be connected to.
+// RefusedError is the error for an address that is not allowed.
 type RefusedError struct {
 	Address netip.AddrPort
 	Why     string
@@ -109,7 +109,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("address not allowed: %s is %s", e.Address, e.Why)
 }
 
-// Dial connects to addr (host:port) for a target. The error of an address that is not allowed is or wraps a *RefusedError.
+// Dial connects to addr (host:port) for a target. For an address that is not allowed the error is or wraps a *RefusedError.
 func (d *Door) Dial(ctx context.Context, t Target, network, addr string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Resolver: d.cfg.Resolver}
 	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
@@ -133,8 +133,8 @@ func (d *Door) Dial(ctx context.Context, t Target, network, addr string) (net.Co
 	return conn, err
 }
 
-// Dialer is Dial for a target, for clients that are made elsewhere (webhooks that kubeconfigs name, issuers of tokens). A nil *Door is one
-// that knows no address of the server's own.
+// Dialer is Dial for a target, for clients built elsewhere (webhooks in kubeconfigs, token issuers). A nil *Door knows no address of this
+// server.
 func (d *Door) Dialer(t Target) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if d == nil {
 		d = New(Config{})
@@ -144,10 +144,10 @@ func (d *Door) Dialer(t Target) func(ctx context.Context, network, addr string) 
 	}
 }
 
-// reserved are ranges beside those that netip.Addr tells of: Linux takes some of 0.0.0.0/8 for itself.
+// reserved is refused in addition to netip.Addr's special addresses: Linux treats some of 0.0.0.0/8 as local.
 var reserved = netip.MustParsePrefix("0.0.0.0/8")
 
-// Check tells whether a target may be at an address; a *RefusedError says why not.
+// Check reports whether a target may have an address; the error is a *RefusedError.
 func (d *Door) Check(t Target, to netip.AddrPort) error {
 	ip := to.Addr().Unmap().WithZone("")
 	to = netip.AddrPortFrom(ip, to.Port())
@@ -177,7 +177,7 @@ func (d *Door) Check(t Target, to netip.AddrPort) error {
 	return nil
 }
 
-// isOwn tells whether this process answers at an address.
+// isOwn reports whether an address leads to this process.
 func (d *Door) isOwn(to netip.AddrPort) (bool, error) {
 	if slices.Contains(d.cfg.Own, to.Addr()) {
 		return true, nil
@@ -189,7 +189,7 @@ func (d *Door) isOwn(to netip.AddrPort) (bool, error) {
 		if l.Addr().Unmap() == to.Addr() {
 			return true, nil
 		}
-		// A listener on the loopback interface counts too: rules of the machine may lead its other addresses there.
+		// A loopback listener counts too: NAT rules may redirect the machine's other addresses to it.
 		machine, err := d.cfg.Machine()
 		if err != nil {
 			return false, fmt.Errorf("list the machine's addresses: %w", err)
@@ -220,15 +220,15 @@ func interfaceAddresses() ([]netip.Addr, error) {
 // Options of a transport.
 type Options struct {
 	Target Target
-	// TLS is used as it is; nil: the default. With HTTP2, HTTP/2 is spoken where the other side can; upgrades need HTTP/1.1.
+	// TLS is used unchanged; nil: the default. HTTP2 enables HTTP/2; upgrades need HTTP/1.1.
 	TLS   *tls.Config
 	HTTP2 bool
-	// Resolve tells where to connect in place of the URL's host; nil: the URL's host.
+	// Resolve returns the address to connect to; nil: the URL's host.
 	Resolve func(ctx context.Context) (hostPort string, err error)
 }
 
-// Transport returns an HTTP transport whose connections leave by the door. Configured targets are reached by the proxies that the
-// environment names, as in Kubernetes; others directly. A nil *Door is one that knows no address of the server's own.
+// Transport returns an HTTP transport with the door's connections. As in Kubernetes, Configured targets use the proxies of the environment,
+// others do not. A nil *Door knows no address of this server.
 func (d *Door) Transport(o Options) *http.Transport {
 	if d == nil {
 		d = New(Config{})

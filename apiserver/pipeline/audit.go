@@ -17,7 +17,7 @@ import (
 	"keelson/auth"
 )
 
-// record is what the audit log gets to know of a request beside the request itself. A nil record wants nothing.
+// record is what the audit log gets about a request. It is nil if the policy records nothing.
 type record struct {
 	auditor *audit.Auditor
 	verdict audit.Verdict
@@ -31,24 +31,24 @@ type record struct {
 	started     bool
 }
 
-// Audits tells whether the audit log wants that much of the request.
+// Audits reports whether the audit log needs this level of detail.
 func (r *Request) Audits(l audit.Level) bool { return r.audit != nil && r.audit.verdict.AtLeast(l) }
 
-// AuditRequest notes the request's object, as JSON; AuditResponse the answer's. They may be called when Audits says so.
+// AuditRequest adds the request's object as JSON. It may be called if Audits is true.
 func (r *Request) AuditRequest(object []byte) {
 	r.audit.mu.Lock()
 	defer r.audit.mu.Unlock()
 	r.audit.request = object
 }
 
-// AuditResponse notes the answer's object, as JSON.
+// AuditResponse adds the response's object as JSON. It may be called if Audits is true.
 func (r *Request) AuditResponse(object []byte) {
 	r.audit.mu.Lock()
 	defer r.audit.mu.Unlock()
 	r.audit.response = object
 }
 
-// AuditStatus notes why the request failed.
+// AuditStatus adds the reason of a failed request.
 func (r *Request) AuditStatus(s *metav1.Status) {
 	if r.audit == nil {
 		return
@@ -58,7 +58,7 @@ func (r *Request) AuditStatus(s *metav1.Status) {
 	r.audit.status = s
 }
 
-// Annotate adds to the request's audit events; the first value of a key stays.
+// Annotate adds an annotation to the request's audit events; the first value of a key is kept.
 func (r *Request) Annotate(key, value string) {
 	if r.audit == nil {
 		return
@@ -73,7 +73,7 @@ func (r *Request) Annotate(key, value string) {
 	}
 }
 
-// Annotator is Annotate where the request is recorded, else nil: what would be noted need not be worked out.
+// Annotator is Annotate if the request is recorded, else nil, so that callers can skip the work.
 func (r *Request) Annotator() func(key, value string) {
 	if r.audit == nil {
 		return nil
@@ -81,7 +81,7 @@ func (r *Request) Annotator() func(key, value string) {
 	return r.Annotate
 }
 
-// auditRequests records requests as the policy says, from here to their end.
+// auditRequests records requests according to the policy, from here to their end.
 func auditRequests(c *Config, next http.Handler) http.Handler {
 	if c.Audit == nil {
 		return next
@@ -114,7 +114,7 @@ func auditRequests(c *Config, next http.Handler) http.Handler {
 	})
 }
 
-// newRecord begins a request's record; nil: the policy wants nothing of it.
+// newRecord starts a request's record; nil: the policy records nothing.
 func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *record {
 	u := rq.User
 	if u == nil {
@@ -142,7 +142,7 @@ func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *record {
 	return &record{auditor: auditor, verdict: v, event: e, annotations: maps.Clone(u.Annotations)}
 }
 
-// UserInfo is a user as the API shows them.
+// UserInfo converts a user to the API type.
 func UserInfo(u *auth.User) authenticationv1.UserInfo {
 	info := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
 	for k, v := range u.Extra {
@@ -154,7 +154,7 @@ func UserInfo(u *auth.User) authenticationv1.UserInfo {
 	return info
 }
 
-// emit records a stage that the policy wants; code is the answer's, 0 when there is none yet.
+// emit records a stage if the policy wants it; code is the response's, 0 if there is none yet.
 func (c *record) emit(rq *Request, stage audit.Stage, code int) {
 	if !c.verdict.Wants(stage) {
 		return
@@ -180,7 +180,7 @@ func (c *record) emit(rq *Request, stage audit.Stage, code int) {
 	c.auditor.Record(&e)
 }
 
-// answered adds what is known once there is an answer. c.mu is held.
+// answered adds what is known when there is a response. c.mu is held.
 func (c *record) answered(e *audit.Event, rq *Request, code int) {
 	e.ResponseStatus = &metav1.Status{Code: int32(code)} //nolint:gosec // an HTTP code
 	if c.status != nil {
@@ -203,7 +203,7 @@ func (c *record) answered(e *audit.Event, rq *Request, code int) {
 	}
 }
 
-// headerOut is called when an answer begins: for long-running requests that is a stage of its own.
+// headerOut is called when the response begins, which is an audit stage of long-running requests.
 func (r *Request) headerOut(code int) {
 	if r.audit == nil || r.audit.started || !r.LongRunning() {
 		return
@@ -212,7 +212,7 @@ func (r *Request) headerOut(code int) {
 	r.audit.emit(r, audit.StageResponseStarted, code)
 }
 
-// auditStranger records a request whose sender nobody knows.
+// auditStranger records a request that failed authentication.
 func auditStranger(c *Config, rq *Request, r *http.Request) {
 	if c.Audit == nil {
 		return

@@ -13,7 +13,7 @@ import (
 	"keelson/lib/connlimit"
 )
 
-// authenticate finds out who asks: an identity the process vouches for, else the first authenticator that knows the credential.
+// authenticate sets the user: the in-process identity, else that of the first authenticator that handles the credential.
 func authenticate(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
@@ -39,7 +39,7 @@ func authenticate(c *Config, next http.Handler) http.Handler {
 			rq.Warn(text)
 		}
 		rq.Mark.AuthnHow, rq.Mark.Groups = u.How, u.Groups
-		r.Header.Del("Authorization") // nobody behind this point may see it, least of all a proxied server
+		r.Header.Del("Authorization") // later handlers must not see it, in particular a proxied server
 		next.ServeHTTP(w, r)
 	})
 }
@@ -62,7 +62,7 @@ func (c *Config) who(r *http.Request) (*auth.User, error) {
 	return nil, wrong
 }
 
-// wrongUnlessKnown keeps a wrong credential from passing as anonymous.
+// wrongUnlessKnown prevents that an invalid credential counts as anonymous.
 func wrongUnlessKnown(u *auth.User, wrong error) error {
 	if u.Name == auth.Anonymous {
 		return wrong

@@ -17,7 +17,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// authorize asks whether the user may do what is asked.
+// authorize checks whether the user may make the request.
 func authorize(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
@@ -36,7 +36,7 @@ func authorize(c *Config, next http.Handler) http.Handler {
 	})
 }
 
-// decide asks the authorizer and words a refusal as Kubernetes does. m receives why the request is allowed.
+// decide calls the authorizer; a rejection has Kubernetes' message. m receives the reason why the request is allowed.
 func (c *Config) decide(ctx context.Context, a *auth.Attributes, m *mark.Request) error {
 	begin := time.Now()
 	d, err := c.Authorizer.Authorize(ctx, a)
@@ -51,7 +51,7 @@ func (c *Config) decide(ctx context.Context, a *auth.Attributes, m *mark.Request
 	return Forbidden(a, d.Reason)
 }
 
-// annotateDecision tells the audit log what was decided, and why.
+// annotateDecision adds the decision and its reason to the audit event.
 func (r *Request) annotateDecision(err error) {
 	decision, reason := "allow", r.Mark.AuthzWhy
 	if err != nil {
@@ -63,7 +63,7 @@ func (r *Request) annotateDecision(err error) {
 	r.Annotate("authorization.k8s.io/reason", reason)
 }
 
-// Attributes are what the authorizer judges about a request.
+// Attributes converts a request to the authorizer's attributes.
 func Attributes(rq *Request) *auth.Attributes {
 	if !rq.IsResource {
 		return &auth.Attributes{User: rq.User, Verb: rq.Verb, Path: rq.Path}
@@ -74,7 +74,7 @@ func Attributes(rq *Request) *auth.Attributes {
 	}
 }
 
-// Forbidden is the 403 answer to a, worded as Kubernetes does.
+// Forbidden is the 403 error for a, with Kubernetes' message.
 func Forbidden(a *auth.Attributes, reason string) error {
 	text := fmt.Sprintf("User %q cannot %s path %q", a.User.Name, a.Verb, a.Path)
 	if a.ResourceRequest {

@@ -23,7 +23,7 @@ const (
 	headerExtra = "Impersonate-Extra-"
 )
 
-// impersonate lets a user act as another, if the authorizer grants it in one of the modes.
+// impersonate lets a user act as another, if the authorizer allows it in one of the modes.
 func impersonate(c *Config, next http.Handler) http.Handler {
 	last := lru.New(rememberedModes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,10 +55,10 @@ func impersonate(c *Config, next http.Handler) http.Handler {
 	})
 }
 
-// wantedIdentity reads the headers; nil: nobody else is wanted.
+// wantedIdentity parses the impersonation headers; nil: there are none.
 func wantedIdentity(h http.Header) (*auth.User, error) {
 	if !impersonates(h) {
-		return nil, nil //nolint:nilnil // most requests want nobody
+		return nil, nil //nolint:nilnil // no impersonation
 	}
 	as := &auth.User{Name: h.Get(headerUser), UID: h.Get(headerUID), Groups: slices.Clone(h.Values(headerGroup))}
 	extras := false
@@ -84,10 +84,10 @@ func wantedIdentity(h http.Header) (*auth.User, error) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("requested &user.DefaultInfo{Name:%q, UID:%q, Groups:%#v, Extra:%#v} without impersonating a user name",
 			as.Name, as.UID, as.Groups, as.Extra))
 	}
-	return nil, nil //nolint:nilnil // most requests want nobody
+	return nil, nil //nolint:nilnil // no impersonation
 }
 
-// impersonates tells whether any of the headers is there.
+// impersonates reports whether there is any impersonation header.
 func impersonates(h http.Header) bool {
 	for name := range h {
 		if strings.HasPrefix(name, "Impersonate-") {

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// rememberedModes is of how many users it is known in which mode they impersonated last.
+	// rememberedModes is the number of users whose last mode is remembered.
 	rememberedModes = 10_000
-	// manyChecks is from how many groups, or values of extras, on the right to all of them is asked for first.
+	// manyChecks is the number of groups, or extra values, from which the right to all of them is checked first.
 	manyChecks   = 4
 	nodePrefix   = "system:node:"
 	nodeNameKey  = "authentication.kubernetes.io/node-name"
@@ -32,14 +32,14 @@ const (
 	anotherNode  = "arbitrary-node"
 	anotherSA    = "serviceaccount"
 	anotherUser  = "user-info"
-	unrestricted = "" // the verb "impersonate" alone: whatever the other may do
+	unrestricted = "" // the plain verb "impersonate": without restriction
 )
 
-// modes are the ways to impersonate, in the order in which they are tried. In all but the last the right to impersonate somebody
-// (impersonate:MODE) is apart from the right to do something as somebody else (impersonate-on:MODE:VERB); KEP 5284.
+// modes are the ways to impersonate, in the order of the attempts. Except in the last one, the right to impersonate somebody
+// (impersonate:MODE) is separate from the right to an action as somebody (impersonate-on:MODE:VERB); KEP 5284.
 var modes = []string{associated, anotherNode, anotherSA, anotherUser, unrestricted}
 
-// applies tells whether a mode is about the wanted identity.
+// applies reports whether a mode can have the wanted identity.
 func applies(mode string, wanted, asker *auth.User) bool {
 	node, isNode := nodeOf(wanted.Name)
 	_, _, isAccount := serviceAccount(wanted.Name)
@@ -59,8 +59,8 @@ func applies(mode string, wanted, asker *auth.User) bool {
 	return true
 }
 
-// impersonated is the wanted identity, complete, and the verb of the mode in which it is granted; empty for the unrestricted one. The
-// mode that a user was granted last is tried first, and its refusal is the answer.
+// impersonated returns the complete identity and the verb of the mode that allows it; empty for the unrestricted one. The last mode of a
+// user is tried first, and its rejection is the error.
 func (c *Config) impersonated(ctx context.Context, rq *Request, wanted *auth.User, last *lru.Cache) (as *auth.User, verb string, err error) {
 	order := modes
 	if m, ok := last.Get(rq.User.Name); ok {
@@ -90,12 +90,12 @@ func (c *Config) impersonated(ctx context.Context, rq *Request, wanted *auth.Use
 	return nil, "", err
 }
 
-// impersonatedBy is the wanted identity if one mode grants it.
+// impersonatedBy returns the identity if one mode allows it.
 func (c *Config) impersonatedBy(ctx context.Context, rq *Request, mode string, wanted *auth.User) (*auth.User, error) {
 	i := &impersonator{c: c, mode: mode, verb: "impersonate", asker: rq.User}
 	if mode != unrestricted {
 		i.verb, i.group = "impersonate:"+mode, authnGroup
-		if mode == associated { // all pods of an account are alike, wherever they run
+		if mode == associated { // all pods of an account have the same identity
 			own := *rq.User
 			own.Extra = map[string][]string{nodeKeysKey: slices.Sorted(maps.Keys(rq.User.Extra))}
 			i.asker = &own
@@ -131,12 +131,12 @@ func (c *Config) impersonatedBy(ctx context.Context, rq *Request, mode string, w
 	return &as, nil
 }
 
-// impersonator asks for what one user needs to be another.
+// impersonator checks the rights for one impersonation.
 type impersonator struct {
 	c     *Config
 	mode  string
 	verb  string
-	group string // of users, groups, nodes and service accounts
+	group string // API group of users, groups, nodes and service accounts
 	asker *auth.User
 }
 
@@ -149,7 +149,7 @@ func (i *impersonator) may(ctx context.Context, a auth.Attributes) error {
 	return i.c.grants(ctx, i.attributes(a))
 }
 
-// name asks for the user's name; the groups of nodes and service accounts follow from it.
+// name checks the right to the user name; the groups of nodes and service accounts follow from it.
 func (i *impersonator) name(ctx context.Context, as *auth.User) error {
 	a := auth.Attributes{Group: i.group, Resource: "users", Name: as.Name}
 	if node, ok := nodeOf(as.Name); ok && i.mode != unrestricted {
@@ -215,7 +215,7 @@ func (i *impersonator) extras(ctx context.Context, extra map[string][]string) er
 	return nil
 }
 
-// checkExtra refuses what only the unrestricted mode lets pass.
+// checkExtra rejects extra values that only the unrestricted mode allows.
 func checkExtra(extra map[string][]string) error {
 	for key, values := range extra {
 		if key == "" {
@@ -250,7 +250,7 @@ func serviceAccount(name string) (ns, account string, ok bool) {
 	return ns, account, ok && len(metavalidation.ValidateNamespaceName(ns, false)) == 0 && len(metavalidation.ValidateServiceAccountName(account, false)) == 0
 }
 
-// grants asks the authorizer; what it could not find out counts as a no, and is told.
+// grants calls the authorizer; an error counts as a rejection and is part of the message.
 func (c *Config) grants(ctx context.Context, a *auth.Attributes) error {
 	begin := time.Now()
 	d, err := c.Authorizer.Authorize(ctx, a)

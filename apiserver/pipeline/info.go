@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Info says what a request asks for, as Kubernetes reads paths and methods.
+// Info is the parsed path and method of a request, as Kubernetes interprets them.
 type Info struct {
-	// Resource requests go to objects; others (discovery, health) have only Verb, the lower-case method, and Path.
+	// IsResource is true for requests of objects. Others (discovery, health) have only Verb, the lower-case method, and Path.
 	IsResource  bool
 	Path        string
 	Verb        string // get list watch create update patch delete deletecollection proxy
@@ -26,22 +26,22 @@ type Info struct {
 	Resource    string
 	Subresource string
 	Name        string
-	// Rest is the path behind the subresource, for proxies, without leading slash.
+	// Rest is the path after the subresource, for proxies, without the leading slash.
 	Rest string
-	// FieldSelector and LabelSelector restrict a list, watch or deletecollection; nil where absent or not readable.
+	// FieldSelector and LabelSelector restrict a list, watch or deletecollection; nil: absent or invalid.
 	FieldSelector fields.Requirements
 	LabelSelector labels.Requirements
-	// Limit is how many objects a list may have at most; 0: any number. Length is how long the body is by its header; -1: it does not say.
+	// Limit is the page size of a list; 0: none. Length is the Content-Length; -1: unknown.
 	Limit  int64
 	Length int64
 }
 
-// GVR is the resource asked for.
+// GVR is the requested resource.
 func (i *Info) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: i.Group, Version: i.Version, Resource: i.Resource}
 }
 
-// ReadOnly tells whether the request changes nothing.
+// ReadOnly reports whether the request changes nothing.
 func (i *Info) ReadOnly() bool {
 	switch i.Verb {
 	case "get", "list", "watch", "head", "options":
@@ -50,7 +50,7 @@ func (i *Info) ReadOnly() bool {
 	return false
 }
 
-// LongRunning requests have no deadline and are not counted as in flight.
+// LongRunning requests have no deadline and do not count as in flight.
 func (i *Info) LongRunning() bool {
 	if !i.IsResource {
 		return false
@@ -71,10 +71,10 @@ var methodVerbs = map[string]string{
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// namespaceSubresources would otherwise read as resources inside the namespace.
+// namespaceSubresources would otherwise be parsed as resources in the namespace.
 var namespaceSubresources = []string{"status", "finalize"}
 
-// ParseInfo reads the method, path and query of r.
+// ParseInfo parses the method, path and query of r.
 func ParseInfo(r *http.Request) Info {
 	info := Info{Path: r.URL.Path, Verb: strings.ToLower(r.Method), Length: r.ContentLength}
 	parts := split(r.URL.Path)
@@ -118,7 +118,7 @@ func ParseInfo(r *http.Request) Info {
 	return info
 }
 
-// collectionVerb turns get and delete without a name into list, watch and deletecollection.
+// collectionVerb converts get and delete without a name to list, watch and deletecollection.
 func (i *Info) collectionVerb(u *url.URL) {
 	if i.Name != "" {
 		return
@@ -134,11 +134,11 @@ func (i *Info) collectionVerb(u *url.URL) {
 			i.Verb = "watch"
 		}
 		i.selectors(q)
-		if n, err := strconv.ParseInt(q.Get("limit"), 10, 64); err == nil && n > 0 && q.Get("resourceVersion") != "0" { // where it does not count
+		if n, err := strconv.ParseInt(q.Get("limit"), 10, 64); err == nil && n > 0 && q.Get("resourceVersion") != "0" { // where the limit is ignored
 			i.Limit = n
 		}
 		if s := q.Get("fieldSelector"); s != "" && len(s) <= MaxSelector {
-			// A list of one name is authorized by that name.
+			// A list restricted to one name is authorized by that name.
 			if sel, err := fields.ParseSelector(s); err == nil {
 				if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
 					i.Name = name
@@ -153,10 +153,10 @@ func (i *Info) collectionVerb(u *url.URL) {
 	}
 }
 
-// MaxSelector bounds a label or field selector in bytes: every object that a list or watch comes by is compared with all of it.
+// MaxSelector limits label and field selectors in bytes, because a list or watch evaluates them for every object.
 const MaxSelector = 32 << 10
 
-// selectors notes what authorizers may look at.
+// selectors sets the selectors for authorizers.
 func (i *Info) selectors(q url.Values) {
 	if s := q.Get("fieldSelector"); s != "" && len(s) <= MaxSelector {
 		if sel, err := fields.ParseSelector(s); err == nil {
@@ -178,7 +178,7 @@ func split(path string) []string {
 	return strings.Split(path, "/")
 }
 
-// restOf returns what follows the first n elements of path, keeping a final slash, which a proxied server may care about.
+// restOf returns the path after its first n elements, with a trailing slash, which proxied servers may need.
 func restOf(path string, n int) string {
 	path = strings.TrimLeft(path, "/")
 	for range n {

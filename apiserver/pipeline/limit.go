@@ -18,20 +18,20 @@ import (
 	"keelson/auth"
 )
 
-// Waiting for a seat: a burst of writes (a controller that makes hundreds of pods) is served in turn instead of being sent
-// away to come back a second later.
+// Requests wait for a seat: so a burst of writes (a controller that creates hundreds of pods) is queued, and not rejected and retried a
+// second later.
 const (
 	waitersPerSeat = 10
 	longestWait    = 15 * time.Second
 )
 
-// seats bound the requests of one sort that are served at the same time.
+// seats limits concurrent requests of one kind.
 type seats struct {
 	taken   chan struct{}
 	waiting atomic.Int64
 }
 
-// take returns false when too many wait already, or it took too long.
+// take waits for a seat; false: too many wait already, or the wait was too long.
 func (s *seats) take(ctx context.Context) bool {
 	select {
 	case s.taken <- struct{}{}:
@@ -52,10 +52,10 @@ func (s *seats) take(ctx context.Context) bool {
 	}
 }
 
-// limitInFlight refuses or delays requests when too many are being served.
+// limitInFlight queues or rejects requests when too many are running.
 func limitInFlight(c *Config, next http.Handler) http.Handler {
 	readGauge, writeGauge := c.Metrics.inflight.WithLabelValues("readOnly"), c.Metrics.inflight.WithLabelValues("mutating")
-	var streams atomic.Int64 // under way
+	var streams atomic.Int64 // running requests
 	enter := c.count()
 	if c.Fairness != nil {
 		enter = c.seat
@@ -81,7 +81,7 @@ func limitInFlight(c *Config, next http.Handler) http.Handler {
 			return
 		}
 		defer release()
-		if rq.LongRunning() { // a watch takes a seat until it has sent what there is
+		if rq.LongRunning() { // a watch holds a seat until it has sent its initial events
 			rq.begun = release
 			next.ServeHTTP(w, r)
 			return
@@ -102,10 +102,10 @@ func tooMany(w http.ResponseWriter, rq *Request) {
 	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 }
 
-// enterer lets a request in; nil: it is refused.
+// enterer admits a request; nil: it is rejected.
 type enterer func(w http.ResponseWriter, r *http.Request, rq *Request) (release func())
 
-// count bounds reads and writes by number. Cluster administrators always get an answer.
+// count limits the numbers of reads and writes. Cluster administrators are exempt.
 func (c *Config) count() enterer {
 	reads, writes := &seats{taken: make(chan struct{}, c.MaxReads)}, &seats{taken: make(chan struct{}, c.MaxWrites)}
 	return func(_ http.ResponseWriter, r *http.Request, rq *Request) func() {
@@ -149,10 +149,10 @@ func (c *Config) seat(w http.ResponseWriter, r *http.Request, rq *Request) func(
 	return release
 }
 
-// lastAnswer is how long a client may take to read the news that its time is up.
+// lastAnswer is the additional time for a client to read the time-out response.
 const lastAnswer = 5 * time.Second
 
-// deadline ends requests that are not long-running after Config.Timeout, or sooner if ?timeout= says so.
+// deadline ends requests that are not long-running after Config.Timeout, or sooner with ?timeout=.
 func deadline(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if From(r.Context()).LongRunning() {
@@ -174,19 +174,20 @@ func deadline(c *Config, next http.Handler) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
-		// A client that neither sends nor reads must not hold the handler beyond that. In-process requests have no deadlines, nor
+		// A client that neither sends nor reads must not hold the handler longer. In-process requests have no deadlines and no slow
+		// clients.
 		// slow clients.
 		out, end := http.NewResponseController(w), time.Now().Add(limit)
 		if out.SetReadDeadline(end) == nil {
-			_ = out.SetWriteDeadline(end.Add(lastAnswer))            // who has the one has the other
-			defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // the connection may live on
+			_ = out.SetWriteDeadline(end.Add(lastAnswer))            // a writer with the one method has the other
+			defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // the connection may be reused
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 		From(ctx).ended = errors.Is(ctx.Err(), context.DeadlineExceeded)
 	})
 }
 
-// limitBodySize makes reading more than Config.MaxBody fail with *http.MaxBytesError. Upgraded connections and proxies are not bodies.
+// limitBodySize lets a read beyond Config.MaxBody fail with *http.MaxBytesError. It does not apply to upgraded connections and proxies.
 func limitBodySize(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && !From(r.Context()).LongRunning() {

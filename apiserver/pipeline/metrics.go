@@ -15,7 +15,7 @@ import (
 	"keelson/auth"
 )
 
-// Metrics are the request metrics, by Kubernetes' names.
+// Metrics are Kubernetes' request metrics.
 type Metrics struct {
 	Registry *prometheus.Registry
 	total    *prometheus.CounterVec
@@ -33,7 +33,7 @@ type Metrics struct {
 	auths    authMetrics
 }
 
-// authMetrics are what became of credentials and wishes.
+// authMetrics are the metrics of authentication and authorization.
 type authMetrics struct {
 	attempts, authorized         *prometheus.CounterVec
 	attemptsTook, authorizedTook *prometheus.HistogramVec
@@ -43,7 +43,7 @@ type authMetrics struct {
 
 var latencies = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
 
-// NewMetrics returns a registry with the request metrics in it.
+// NewMetrics returns a registry with the request metrics.
 func NewMetrics() *Metrics {
 	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
 	m := &Metrics{
@@ -91,7 +91,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// newAnswers makes the metrics of what is sent to clients.
+// newAnswers creates the metrics of responses and watch events.
 func (m *Metrics) newAnswers() {
 	kinds := []string{"group", "version", "resource"}
 	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -110,7 +110,7 @@ func (m *Metrics) newAnswers() {
 	}, []string{"group", "version", "resource", "subresource", "removed_release"})
 }
 
-// Deprecated notes that somebody asked for a resource that clients should leave.
+// Deprecated records a request for a deprecated resource.
 func (m *Metrics) Deprecated(gvr schema.GroupVersionResource, subresource string) {
 	m.old.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource, subresource, "").Set(1)
 }
@@ -138,12 +138,12 @@ func newAuthMetrics() authMetrics {
 	}
 }
 
-// WatchEvents counts the events that watches of a resource send, and measures them.
+// WatchEvents returns the counter of a resource's watch events and the observer of their sizes.
 func (m *Metrics) WatchEvents(gvr schema.GroupVersionResource) (prometheus.Counter, prometheus.Observer) {
 	return m.events.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource), m.bytes.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource)
 }
 
-// authenticated counts what became of a request's credential.
+// authenticated counts the result of an authentication.
 func (m *Metrics) authenticated(r *http.Request, u *auth.User, err error, took time.Duration) {
 	result := "success"
 	switch {
@@ -161,7 +161,7 @@ func (m *Metrics) authenticated(r *http.Request, u *auth.User, err error, took t
 	m.auths.attemptsTook.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// groupedName keeps user names from becoming labels without number.
+// groupedName limits the number of label values of user names.
 func groupedName(name string) string {
 	switch {
 	case name == "admin" || name == "system:serviceaccount:kube-system:default":
@@ -172,7 +172,7 @@ func groupedName(name string) string {
 	return "other"
 }
 
-// decided counts a decision about a request.
+// decided counts an authorization decision.
 func (m *Metrics) decided(d auth.Decision, err error, took time.Duration) {
 	result := "no-opinion"
 	switch {
@@ -209,7 +209,7 @@ func (m *Metrics) done(rq *Request, r *http.Request, code int, took time.Duratio
 	}
 	labels := [9]string{verb, dry, rq.Group, rq.Version, rq.Resource, rq.Subresource, scope, "apiserver", strconv.Itoa(code)}
 	if rq.IsResource && code >= http.StatusBadRequest && rq.Mark.Resource == "" {
-		// No handler knew it. Made-up resource names must not become label values for ever.
+		// No handler matched. Arbitrary resource names from clients must not become label values.
 		labels[2], labels[3], labels[4], labels[5] = "", "", "", ""
 	}
 	m.total.WithLabelValues(labels[:]...).Inc()
@@ -225,7 +225,7 @@ func (m *Metrics) done(rq *Request, r *http.Request, code int, took time.Duratio
 	}
 }
 
-// shownMethod keeps made-up methods from becoming labels.
+// shownMethod prevents label values from arbitrary methods.
 func shownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace:
@@ -234,7 +234,7 @@ func shownMethod(method string) string {
 	return "other"
 }
 
-// scopeOf tells whether a request is about one object, a namespace or the cluster.
+// scopeOf is the scope of a request: resource, namespace or cluster.
 func scopeOf(rq *Request) string {
 	switch {
 	case !rq.IsResource:

@@ -56,7 +56,7 @@ func observe(c *Config, next http.Handler) http.Handler {
 	})
 }
 
-// recoverPanics answers 500 when a handler panics, and logs where.
+// recoverPanics responds with 500 when a handler panics, and logs the stack.
 func recoverPanics(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -65,7 +65,7 @@ func recoverPanics(c *Config, next http.Handler) http.Handler {
 				return
 			}
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				panic(p) // the way a proxy gives up on a half-sent answer
+				panic(p) // httputil.ReverseProxy aborts a partly sent response this way
 			}
 			c.Log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "audit", From(r.Context()).AuditID,
 				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipeline is all that happens to a request before its handler: an
-// ordered list of filters, read top to bottom in New. The server puts it in
-// front of its handlers; requests from inside the process pass through it too.
-// It knows no resource and touches no storage.
+// Package pipeline handles every request before its handler: an ordered list of filters, to be read top to bottom in New. The API server
+// puts it in front of its handlers; in-process requests pass through it too. It knows no resource and never touches storage.
 package pipeline
 
 import (
@@ -18,23 +16,22 @@ import (
 	"keelson/lib/mark"
 )
 
-// Config is what the filters need.
+// Config holds the dependencies and limits of the filters.
 type Config struct {
 	Authenticators []auth.Authenticator
 	Authorizer     auth.Authorizer
-	// MaxReads and MaxWrites bound the requests in flight (default 400 and 200); watches and other long-running ones do not count.
+	// MaxReads and MaxWrites limit the requests in flight (default 400 and 200), without watches and other long-running ones.
 	MaxReads, MaxWrites int
-	// MaxStreams bounds the requests under way that take a connection to somewhere else: exec, attach, port-forward, logs, proxies (default
-	// 1000).
+	// MaxStreams limits the running requests that are proxied to another server: exec, attach, port-forward, logs, proxies (default 1000).
 	MaxStreams int
-	// Timeout bounds a request that is not long-running (default 60 s). ?timeout= may ask for less.
+	// Timeout limits a request that is not long-running (default 60 s). ?timeout= may shorten it.
 	Timeout time.Duration
-	// MaxBody bounds a request's body in bytes (default 3 MiB).
+	// MaxBody limits a request's body in bytes (default 3 MiB).
 	MaxBody int64
-	// Fairness gives out seats to requests; nil: MaxReads and MaxWrites alone bound them. Cost estimates how many seats one takes.
+	// Fairness assigns seats to requests; nil: only MaxReads and MaxWrites apply. Cost estimates a request's seats.
 	Fairness *fairness.Controller
 	Cost     func(*Request) int
-	// Audit records requests, Tracing makes spans of them; nil: neither.
+	// Audit records requests, Tracing exports spans; both may be nil.
 	Audit   *audit.Auditor
 	Tracing *Tracing
 	Metrics *Metrics
@@ -42,28 +39,28 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// filter is one step; it calls next or answers itself.
+// filter is one step; it calls next or writes the response itself.
 type filter struct {
 	name string
 	wrap func(c *Config, next http.Handler) http.Handler
 }
 
-// filters in the order they run.
+// filters in the order in which they run.
 var filters = []filter{
-	{"parse", parse},               // what is asked for; audit id; the request's record
-	{"recover", recoverPanics},     // a panicking handler is a 500, not the end
+	{"parse", parse},               // request info, audit ID, the request's record
+	{"recover", recoverPanics},     // a panic becomes a 500
 	{"observe", observe},           // metrics, and the mark of a write
-	{"trace", traceRequests},       // a span
-	{"authenticate", authenticate}, // who asks: 401
-	{"audit", auditRequests},       // who did what, for those who must know
-	{"impersonate", impersonate},   // who they want to be: 403
-	{"limit", limitInFlight},       // too many at once: 429
-	{"deadline", deadline},         // not for ever: 504
-	{"authorize", authorize},       // may they: 403
-	{"limit body", limitBodySize},  // how much they may send: 413
+	{"trace", traceRequests},       // one span per request
+	{"authenticate", authenticate}, // the user, or 401
+	{"audit", auditRequests},       // the audit log
+	{"impersonate", impersonate},   // the impersonated user, or 403
+	{"limit", limitInFlight},       // too many requests: 429
+	{"deadline", deadline},         // the time-out: 504
+	{"authorize", authorize},       // the decision, or 403
+	{"limit body", limitBodySize},  // the maximum body size: 413
 }
 
-// New puts the filters in front of final.
+// New wraps final in the filters.
 func New(c Config, final http.Handler) http.Handler {
 	if c.MaxReads == 0 {
 		c.MaxReads = 400

@@ -19,28 +19,28 @@ import (
 	"keelson/lib/mark"
 )
 
-// Request is the record of one request; filters and the handler fill it in. Only Warn may be called from several goroutines.
+// Request is the record of one request, filled in by the filters and the handler. Only Warn is safe for concurrent use.
 type Request struct {
 	Info
 	User    *auth.User
 	AuditID string
 	Begin   time.Time
-	// Mark collects what each stage took; observe emits it for writes, about Subject.
+	// Mark collects the durations of the stages; observe emits it for writes, about Subject.
 	Mark    mark.Request
 	Subject mark.Subject
-	// Further are marks of other objects that the write is about. They get its time, and are emitted if it was stored.
+	// Further are marks about other objects of the write. They get its time, and are emitted if it was stored.
 	Further []mark.Mark
 	// Failure is why the request failed, for the mark.
 	Failure string
 
-	queued time.Duration // waited for a seat
-	ended  bool          // refused or cut off in self-defense
-	begun  func()        // gives back the seat that a watch's beginning takes; nil: it has none
+	queued time.Duration // wait for a seat
+	ended  bool          // rejected or ended by the server to protect itself
+	begun  func()        // releases the seat of a watch's initial events; nil: none
 
 	audit        *record
-	impersonator *auth.User // who really asked, where User is somebody else
-	constraint   string     // the verb that allowed it; empty: one that allows everything
-	whole        *Request   // the request that this one is a part of; nil: of none
+	impersonator *auth.User // the real user if User is impersonated
+	constraint   string     // the verb of the impersonation; empty: the unrestricted one
+	whole        *Request   // the request that this one is a part of; nil: none
 
 	mu       sync.Mutex
 	warnings []string
@@ -49,18 +49,18 @@ type Request struct {
 
 type requestKey struct{}
 
-// From returns the record of the request that ctx belongs to; nil outside of the pipeline.
+// From returns the record of the request of ctx; nil outside of the pipeline.
 func From(ctx context.Context) *Request {
 	r, _ := ctx.Value(requestKey{}).(*Request)
 	return r
 }
 
-// Part is the record of one of the things that a request does at once: the same request, with marks of its own.
+// Part is the record of one of several parallel parts of a request: the same request with its own marks.
 func (r *Request) Part() *Request {
 	return &Request{Info: r.Info, User: r.User, AuditID: r.AuditID, Begin: r.Begin, audit: r.audit, impersonator: r.impersonator, constraint: r.constraint, whole: r}
 }
 
-// Warn adds a warning header to the answer. Each text is sent once, long ones are cut, and there is an end to how many.
+// Warn adds a warning header to the response. Duplicates are dropped, long texts cut, and the number is limited.
 func (r *Request) Warn(text string) {
 	if r.whole != nil {
 		r.whole.Warn(text)
@@ -79,22 +79,21 @@ func (r *Request) Warn(text string) {
 	r.warnings = append(r.warnings, text)
 }
 
-// Warned tells whether there are warnings that the answer will carry.
+// Warned reports whether the response will have warnings.
 func (r *Request) Warned() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.warnings) > 0
 }
 
-// Begun tells that a watch has sent what there was at its beginning: from now on it only waits, which takes no seat. It may be called
-// again.
+// Begun says that a watch has sent its initial events: from then on it only waits and needs no seat. It may be called twice.
 func (r *Request) Begun() {
 	if r.begun != nil {
 		r.begun()
 	}
 }
 
-// parse makes the request's record and hands the answer a writer that adds warnings and remembers the code.
+// parse creates the request's record, and wraps the response writer to add warnings and record the code.
 func parse(_ *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if fields := fieldsOf(r.Header); fields > maxFields {
@@ -107,12 +106,12 @@ func parse(_ *Config, next http.Handler) http.Handler {
 			rq.AuditID = uuid.NewString()
 		}
 		w.Header().Set("Audit-Id", rq.AuditID)
-		w.Header().Set("Cache-Control", "no-cache, private") // for a handler that knows better to replace
+		w.Header().Set("Cache-Control", "no-cache, private") // the default; a handler may replace it
 		next.ServeHTTP(&answer{ResponseWriter: w, rq: rq}, r.WithContext(context.WithValue(r.Context(), requestKey{}, rq)))
 	})
 }
 
-// maxFields bounds how many header fields a request may have.
+// maxFields limits the header fields of a request.
 const maxFields = 4000
 
 func fieldsOf(h http.Header) int {
@@ -123,7 +122,7 @@ func fieldsOf(h http.Header) int {
 	return n
 }
 
-// answer remembers the code and adds warnings before the header goes out.
+// answer records the code and adds warnings before the header is sent.
 type answer struct {
 	http.ResponseWriter
 	rq   *Request
@@ -155,15 +154,15 @@ func (a *answer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Flush sends what has been written so far.
+// Flush implements http.Flusher.
 func (a *answer) Flush() {
 	if a.code == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
-	_ = http.NewResponseController(a.ResponseWriter).Flush() // a writer that cannot flush does not buffer
+	_ = http.NewResponseController(a.ResponseWriter).Flush() // a writer without Flush does not buffer
 }
 
-// Hijack takes over the connection, for upgrades.
+// Hijack implements http.Hijacker.
 func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err == nil && a.code == 0 {
@@ -172,5 +171,5 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, rw, err
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

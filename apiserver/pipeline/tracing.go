@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Tracing sends a span for each sampled request, a child of its client's.
+// Tracing exports a span for each sampled request, a child of its client's span.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
@@ -40,7 +40,7 @@ const (
 	deadlineOfSpans = 5 * time.Second
 )
 
-// LoadTracing reads a TracingConfiguration file and makes an exporter to the OTLP collector that it names.
+// LoadTracing reads a TracingConfiguration file and creates an exporter to its OTLP collector.
 func LoadTracing(path string) (*Tracing, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -60,14 +60,14 @@ func LoadTracing(path string) (*Tracing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	rate := 0.0 // then only what a client sampled is sent
+	rate := 0.0 // then only spans sampled by the client are exported
 	if f.SamplingRatePerMillion != nil {
 		rate = float64(*f.SamplingRatePerMillion) / perMillion
 	}
 	return NewTracing(sdktrace.NewBatchSpanProcessor(exporter), rate), nil
 }
 
-// NewTracing sends spans through p: those of clients that sample, and rate of the others.
+// NewTracing exports spans through p: those sampled by clients, and the given rate of the others.
 func NewTracing(p sdktrace.SpanProcessor, rate float64) *Tracing {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(p),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(rate))),
@@ -75,16 +75,16 @@ func NewTracing(p sdktrace.SpanProcessor, rate float64) *Tracing {
 	return &Tracing{provider: provider, tracer: provider.Tracer("keelson/apiserver"), incoming: propagation.TraceContext{}}
 }
 
-// Run sends what is left when ctx ends.
+// Run exports the remaining spans when ctx ends.
 func (t *Tracing) Run(ctx context.Context) error {
 	<-ctx.Done()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadlineOfSpans)
 	defer cancel()
-	_ = t.provider.Shutdown(last) // a collector that is gone must not make stopping fail
+	_ = t.provider.Shutdown(last) // an unreachable collector must not make the shutdown fail
 	return nil
 }
 
-// traceRequests makes a span of every request that is sampled.
+// traceRequests creates a span for every sampled request.
 func traceRequests(c *Config, next http.Handler) http.Handler {
 	if c.Tracing == nil {
 		return next

@@ -13,14 +13,14 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// Computer makes objects when somebody asks for them.
+// Computer computes objects on request.
 type Computer interface {
-	// Get answers 404 when there is no such object.
+	// Get returns 404 if the object does not exist.
 	Get(ctx context.Context, namespace, name string) (kind.Object, error)
 	List(ctx context.Context, namespace string, l labels.Selector, f fields.Selector) ([]kind.Object, error)
 }
 
-// Computed is storage of objects that c makes; they have no revisions, and cannot be changed or watched.
+// Computed is storage of objects computed by c. They have no resourceVersion, and cannot be changed or watched.
 func Computed(c Computer) objects.Storage { return &computed{of: c} }
 
 type computed struct{ of Computer }
@@ -80,5 +80,5 @@ func (c *computed) Walk(ctx context.Context, namespace string, f func(*objects.E
 	return nil
 }
 
-// Size is nothing: how many there are is known only when they have been made.
+// Size is zero: the number is known only after the computation.
 func (c *computed) Size() (count, bytes int) { return 0, 0 }

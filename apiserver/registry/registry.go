@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registry is THE table of resources: one row per resource, and the
-// little that a row can say beyond its kind. The server builds a Resource from
-// every row; handlers and discovery read them. Nothing here does I/O.
+// Package registry is the table of resources: one row per resource, with the properties that its kind does not have. The API server builds
+// a Resource from every row; handlers and discovery read them. The package does no I/O.
 package registry
 
 import (
@@ -20,117 +19,117 @@ import (
 	"keelson/auth"
 )
 
-// Row is one resource. Only Kind is needed.
+// Row is one resource. Only Kind is required.
 type Row struct {
 	Kind *kind.Kind
-	// View: the row serves another row's objects in another version and stores nothing itself.
+	// View: the row serves another row's objects in another version and has no storage of its own.
 	View *View
-	// Subresources are those subresources with handlers of their own: "log", "exec", "binding", "token"...
+	// Subresources are those with handlers of their own: "log", "exec", "binding", "token"...
 	Subresources []Sub
-	// ReturnsDeleted: DELETE answers with the object, not with a Status.
+	// ReturnsDeleted: DELETE responds with the object, not with a Status.
 	ReturnsDeleted bool
-	// Held and Terminate are for kinds that something beside metadata.finalizers keeps alive (namespaces). Held tells whether it
-	// still does; Terminate notes on the object that it is being deleted.
+	// Held and Terminate are for kinds whose deletion is blocked by something besides metadata.finalizers (namespaces). Held reports
+	// whether it is blocked; Terminate marks the object as being deleted.
 	Held      func(kind.Object) bool
 	Terminate func(kind.Object)
-	// Indexed are fields by which lists and watches are often selected, with how to read them; the same as the kind's Fields say.
+	// Indexed has the fields by which lists and watches are often selected; the values must equal those of the kind's Fields.
 	Indexed map[string]func(kind.Object) string
-	// ExcludedVerbs are verbs that the resource lacks although its kind is stored.
+	// ExcludedVerbs are the verbs that the resource does not support.
 	ExcludedVerbs []string
-	// Author writes into a new object who creates it.
+	// Author stores the creator in a new object.
 	Author func(obj kind.Object, name, uid string, groups []string, extra map[string][]string)
-	// Computed: objects of this kind are made when somebody asks for them and never stored; the server knows how. The row then has
-	// ExcludedVerbs for the verbs that change and watch.
+	// Computed: objects are computed on request and never stored; the API server has the code. ExcludedVerbs then has the verbs that write
+	// and watch.
 	Computed bool
-	// ProtectDelete, if not nil, tells why an object of that name may not be deleted.
+	// ProtectDelete, if not nil, returns an error if the object of that name must not be deleted.
 	ProtectDelete func(name string) error
-	// Preserves is what a client is told that deletes an object without saying what shall become of its dependents, where they stay.
+	// Preserves is the warning for a delete without a propagation policy, for kinds whose dependents then stay.
 	Preserves string
-	// Deprecated is what clients are told who still use the resource.
+	// Deprecated is the warning for users of a deprecated resource.
 	Deprecated string
-	// TTL: objects of this kind go away by themselves (events).
+	// TTL: objects expire (events).
 	TTL bool
-	// IsNamespace: objects of this kind are the namespaces themselves.
+	// IsNamespace: the objects are the namespaces.
 	IsNamespace bool
-	// MirrorAnnotation is the annotation of an object that only mirrors one that a node has ("": the kind has none).
+	// MirrorAnnotation is the annotation of mirror objects of a node's own ones ("": none).
 	MirrorAnnotation string
-	// NameOnCreate: Kubernetes looks at the name of such an object when it is made, and at an update no more. As a name never changes, this
-	// decides about generateName alone. NameInSubresources: it looks at the name when a subresource is updated too.
+	// NameOnCreate: Kubernetes validates the name only at creation. As names never change, this affects only generateName.
+	// NameInSubresources: the name is also validated at updates of subresources.
 	NameOnCreate, NameInSubresources bool
-	// AnyFinalizer are the subresources ("" is the object itself, "*" all) whose updates may write finalizers of any name. New objects are
-	// the business of each kind.
+	// AnyFinalizer are the subresources ("" is the object, "*" all) whose updates accept finalizers of any name. Kinds validate new objects
+	// themselves.
 	AnyFinalizer []string
-	// KeepsEmpty: fields that are present and empty are stored, as in a kind that Kubernetes keeps as JSON.
+	// KeepsEmpty: present but empty fields are stored, as for kinds that Kubernetes stores as JSON.
 	KeepsEmpty bool
-	// ErrorsAsFound: what is wrong with an object is told in the order it was found in, with its values as they were sent.
+	// ErrorsAsFound: validation errors keep their order and the values as sent.
 	ErrorsAsFound bool
-	// RoutedByPath: a request's route is chosen by the path alone, and not by method, Content-Type and Accept too.
+	// RoutedByPath: a route depends on the path only, not on method, Content-Type and Accept.
 	RoutedByPath bool
-	// PatchTypes are the media types of patches that the kind takes, where RoutedByPath; nil: all.
+	// PatchTypes are the accepted patch types, with RoutedByPath; nil: all.
 	PatchTypes []string
-	// CustomFieldLabels: field selectors are refused as for a custom resource, whatever fields the kind has.
+	// CustomFieldLabels: unknown field selectors are rejected as for a custom resource, whatever fields the kind has.
 	CustomFieldLabels bool
-	// Prefix is where in the store the objects are, below /registry/; "": where Kubernetes has them.
+	// Prefix is the key prefix below /registry/; "": Kubernetes' one.
 	Prefix string
-	// Notices go out as warnings with every answer.
+	// Notices are warnings in every response.
 	Notices []string
-	// CreateDenied, if not "", tells why no object may be created any more.
+	// CreateDenied, if not "", is the error for every create.
 	CreateDenied string
-	// ScalePaths say where each version keeps its replica count, by apiVersion; nil: there is one version.
+	// ScalePaths are the paths of the replica count by apiVersion; nil: there is one version.
 	ScalePaths map[string][]string
-	// Reset are the fields, beside status, that each subresource never changes: "" -> {{"status"}}.
+	// Reset has the fields that each subresource never changes: "" -> {{"status"}}.
 	Reset map[string][][]string
 }
 
-// Sub is a subresource that is not the object itself.
+// Sub is a subresource with a kind of its own.
 type Sub struct {
 	Name    string
-	GVK     schema.GroupVersionKind // as discovery shows it
+	GVK     schema.GroupVersionKind // as in discovery
 	Verbs   []string
-	Connect bool // verbs get and create are upgrades or proxies
+	Connect bool // get and create are upgrades or proxied
 }
 
-// View converts between a stored kind and the one a row serves. Both functions return new objects.
+// View converts between a stored kind and the kind that a row serves. Both functions return new objects.
 type View struct {
 	Of       schema.GroupResource
 	ToServed func(stored kind.Object) kind.Object
 	ToStored func(served kind.Object) kind.Object
-	// FieldLabel maps a field selector's label to the stored kind's.
+	// FieldLabel maps a field label to the stored kind's.
 	FieldLabel func(label string) string
 }
 
-// Resource is a row at work.
+// Resource is a row with its storage.
 type Resource struct {
 	Row
 	*kind.Kind
-	// Storage is nil for kinds that are only created (reviews).
+	// Storage is nil for kinds that can only be created (reviews).
 	Storage objects.Storage
-	// Fields tracks field owners, by subresource; "" is the object itself.
+	// Fields are the field managers by subresource; "" is the object.
 	Fields map[string]*apply.Manager
 
-	// Begin, if not nil, settles what of a new or changed object the server hands out (addresses), after mutating admission and before
-	// validation, which sees the final object. settle is called once, with whether it was stored. Ended is told of an object that is gone.
+	// Begin, if not nil, allocates what the server assigns to a new or changed object (cluster IPs), after mutating admission and before
+	// validation. settle is called once, with whether the object was stored. Ended is called after a delete.
 	Begin func(ctx context.Context, obj, old kind.Object, dry bool) (settle func(stored bool), err error)
 	Ended func(ctx context.Context, obj kind.Object)
 
-	// Custom is set for resources that a definition made, at run time.
+	// Custom is set for custom resources.
 	Custom *Custom
-	// Guard, if not nil, judges a new or changed object by who writes it, after mutating admission and before validation; old is nil for
-	// a creation. It modifies nothing.
+	// Guard, if not nil, checks a new or changed object depending on its writer, after mutating admission and before validation; old is nil
+	// for a create. It modifies nothing.
 	Guard func(ctx context.Context, u *auth.User, namespace string, obj, old runtime.Object) error
 
 	encoders [3]*wire.Encoder
 }
 
-// Custom is what sets a custom resource apart.
+// Custom holds the properties of a custom resource.
 type Custom struct {
-	// ListKind is the kind of lists.
+	// ListKind is the kind of its lists.
 	ListKind string
-	// Convert returns an object of any version of the definition in this resource's. The object is shared and stays as it is.
+	// Convert converts an object of any version of the definition to this resource's. The object is shared and not modified.
 	Convert func(ctx context.Context, obj kind.Object) (kind.Object, error)
-	// Stored is the version that objects are stored in.
+	// Stored is the storage version.
 	Stored string
-	// Schema is what OpenAPI says about the kind: see openapi.Model.
+	// Schema is the kind's schema for OpenAPI: see openapi.Model.
 	Schema func(v2 bool) (s *spec.Schema, open bool)
 }
 
@@ -148,7 +147,7 @@ func (r *Resource) ListGVK() schema.GroupVersionKind {
 	return gvk
 }
 
-// StorePrefix is where in the store the objects are, below /registry/.
+// StorePrefix is the key prefix below /registry/.
 func (row *Row) StorePrefix() string {
 	if row.Prefix != "" {
 		return row.Prefix
@@ -156,15 +155,15 @@ func (row *Row) StorePrefix() string {
 	return objects.StorePrefix(row.Kind.GVR().GroupResource())
 }
 
-// TakesAnyFinalizer tells whether an update of subresource sub ("": of the object itself) may write finalizers of any name.
+// TakesAnyFinalizer reports whether an update of subresource sub ("": the object) accepts finalizers of any name.
 func (row *Row) TakesAnyFinalizer(sub string) bool {
 	return slices.Contains(row.AnyFinalizer, sub) || slices.Contains(row.AnyFinalizer, "*")
 }
 
-// Encoder encodes the resource's objects.
+// Encoder returns the encoder of the resource's objects.
 func (r *Resource) Encoder(m wire.Media) *wire.Encoder { return r.encoders[m] }
 
-// Sub returns the row's subresource of that name that is not the object itself.
+// Sub returns the row's subresource name if it has a kind of its own.
 func (r *Resource) Sub(name string) (Sub, bool) {
 	i := slices.IndexFunc(r.Subresources, func(s Sub) bool { return s.Name == name })
 	if i < 0 {
@@ -173,7 +172,7 @@ func (r *Resource) Sub(name string) (Sub, bool) {
 	return r.Subresources[i], true
 }
 
-// New makes a Resource of row over its storage.
+// New returns the Resource of a row with its storage.
 func New(row Row, storage objects.Storage) *Resource {
 	r := &Resource{Row: row, Kind: row.Kind, Storage: storage, Fields: map[string]*apply.Manager{}}
 	for _, m := range []wire.Media{wire.JSON, wire.YAML, wire.Proto} {
@@ -192,7 +191,7 @@ func New(row Row, storage objects.Storage) *Resource {
 	return r
 }
 
-// reset lists what sub never changes: the object itself not its status, the status not the spec.
+// reset lists the fields that sub never changes: for the object its status, for the status the spec.
 func (row *Row) reset(sub string) [][]string {
 	if own, ok := row.Reset[sub]; ok {
 		return own

@@ -12,7 +12,7 @@ import (
 	"keelson/api/kind"
 )
 
-// reviews are the kinds that are asked and answered, never stored.
+// reviews are the review kinds: they are answered, never stored.
 func reviews() []Row {
 	authn, authz := authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion
 	return []Row{

@@ -44,7 +44,7 @@ import (
 	"keelson/api/storagemigration"
 )
 
-// Table lists every resource the server serves when these gates are on. To add a kind, add a line.
+// Table lists every resource that the server serves with these feature gates. To add a kind, add a line.
 func Table(on gates.On) []Row {
 	return slices.Concat(coreGroup(on), namedGroups(on), podGroups(on), reviews())
 }
@@ -131,7 +131,7 @@ func namedGroups(on gates.On) []Row {
 	}
 }
 
-// podGroups are the kinds of gate GenericWorkload.
+// podGroups are the kinds of the feature gate GenericWorkload.
 func podGroups(on gates.On) []Row {
 	if !on.GenericWorkload {
 		return nil
@@ -139,13 +139,13 @@ func podGroups(on gates.On) []Row {
 	return []Row{{Kind: scheduling.Workload()}, {Kind: scheduling.PodGroup(), Reset: statusAlone}}
 }
 
-// What rows say in AnyFinalizer.
+// Values of AnyFinalizer.
 var (
 	all         = []string{"*"}
 	objectAlone = []string{""}
 )
 
-// readOnly are the verbs that kinds lack which are not stored.
+// readOnly are the verbs that computed kinds exclude.
 var readOnly = []string{"create", "delete", "deletecollection", "patch", "update", "watch"}
 
 var (
@@ -172,7 +172,7 @@ var (
 	tokenSub    = Sub{Name: "token", GVK: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), Verbs: createVerbs}
 )
 
-// namespaceHeld: a namespace stays until its finalizers of spec have gone, which the namespace controller sees to.
+// namespaceHeld: the finalizers in a namespace's spec block its deletion; the namespace controller removes them.
 func namespaceHeld(obj kind.Object) bool {
 	ns, ok := obj.(*corev1.Namespace)
 	return ok && len(ns.Spec.Finalizers) > 0
@@ -184,21 +184,21 @@ func terminateNamespace(obj kind.Object) {
 	}
 }
 
-// What each subresource never changes, where that is more than the status, or the spec.
+// Values of Reset where a subresource keeps more than the status or the spec.
 var (
 	podReset = map[string][][]string{
 		"status": {{"spec"}, {"metadata", "deletionTimestamp"}, {"metadata", "ownerReferences"}},
 		"resize": {{"status"}}, "ephemeralcontainers": {{"status"}},
 	}
 	deploymentReset = map[string][][]string{"status": {{"spec"}, {"metadata", "labels"}}}
-	// statusAlone: an update of the status changes no metadata either.
+	// statusAlone: an update of the status does not change metadata either.
 	statusAlone  = map[string][][]string{"status": {{"spec"}, {"metadata"}}}
 	requestReset = map[string][][]string{
 		"": {{"spec"}, {"status"}}, "status": {{"spec"}}, "approval": {{"spec"}, {"status", "certificate"}},
 	}
 )
 
-// byNode indexes a kind by the node that its objects are on.
+// byNode indexes a kind by the node of its objects.
 func byNode[T kind.Object](node func(T) string) map[string]func(kind.Object) string {
 	return map[string]func(kind.Object) string{"spec.nodeName": func(obj kind.Object) string {
 		o, ok := obj.(T)

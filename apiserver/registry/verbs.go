@@ -14,11 +14,11 @@ var (
 	createVerbs = []string{"create"}
 	partVerbs   = []string{"get", "patch", "update"}
 	finalize    = []string{"update"}
-	// customVerbs are allVerbs of a custom resource, in the order that Kubernetes lists them.
+	// customVerbs are allVerbs of a custom resource, in Kubernetes' order.
 	customVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 )
 
-// Verbs are what can be done with the resource itself, in discovery's order.
+// Verbs are the resource's verbs in the order of discovery.
 func (r *Resource) Verbs() []string {
 	if r.CreateOnly {
 		return createVerbs
@@ -32,7 +32,7 @@ func (r *Resource) Verbs() []string {
 	return slices.DeleteFunc(slices.Clone(allVerbs), func(v string) bool { return slices.Contains(r.ExcludedVerbs, v) })
 }
 
-// AllSubresources lists all subresources by name; those of a custom resource the other way round, status before scale.
+// AllSubresources lists all subresources by name; those of a custom resource in reverse order, status before scale.
 func (r *Resource) AllSubresources() []Sub {
 	out := slices.Clone(r.Subresources)
 	for name := range r.Subs {

@@ -11,7 +11,7 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// Viewed is st with every object converted by v on its way in and out.
+// Viewed is st with every object converted by v.
 func Viewed(st objects.Storage, v *View) objects.Storage { return &viewed{st, v} }
 
 type viewed struct {
@@ -26,7 +26,7 @@ func (s *viewed) entry(e *objects.Entry) *objects.Entry {
 	return objects.NewEntry(e.Key, s.v.ToServed(e.Object), e.Revision, nil)
 }
 
-// query names the selected fields as the stored kind does.
+// query converts field labels to those of the stored kind.
 func (s *viewed) query(q objects.ListQuery) (objects.ListQuery, error) {
 	if s.v.FieldLabel == nil || q.Fields.Empty() {
 		return q, nil
@@ -116,7 +116,7 @@ func (s *viewed) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch,
 		return nil, err
 	}
 	out := &viewedWatch{Watch: w, out: make(chan objects.Event, 16)}
-	go func() { // ends when the inner watch does, or with ctx
+	go func() { // ends with the inner watch or with ctx
 		defer close(out.out)
 		for ev := range w.Events() {
 			ev.Entry = s.entry(ev.Entry)

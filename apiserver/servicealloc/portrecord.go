@@ -16,21 +16,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Record is where servers on one store write down which node ports are taken: a RangeAllocation, in the form and at the key of
-// Kubernetes' own servers, so that one of those may be among them.
+// Record stores the allocated node ports for servers that share a store: a RangeAllocation in the format and at the key of Kubernetes' API
+// server, which may be one of these servers.
 type Record interface {
-	// Change applies f to what is stored (nil: nothing is) until nobody was faster. f may be called several times. What it returns as it
-	// got it is not written, and what it got is shared.
+	// Change applies f to the stored value (nil: none) and retries after conflicts; f may be called several times. If f returns its
+	// argument, nothing is written. The argument is shared.
 	Change(ctx context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error
 }
 
-// maxPorts is more than all ports; a record of a longer range is not read.
+// maxPorts is above the number of ports; a record of a larger range is rejected.
 const maxPorts = 1 << 16
 
-// errNoRecord is for the moment between somebody's removing the record and repair.
+// errNoRecord is returned between the deletion of the record and its repair.
 var errNoRecord = errors.New("the record of node ports is gone; it is made again within seconds")
 
-// portBits are the ports of a record.
+// portBits is the bitmap of a record.
 type portBits struct {
 	base int32
 	bits big.Int
@@ -46,7 +46,7 @@ func (b *portBits) set(port int32, to uint) {
 	}
 }
 
-// all are the ports that are set, in order.
+// all lists the set ports in order.
 func (b *portBits) all() []int32 {
 	var out []int32
 	for i := range b.bits.BitLen() {
@@ -57,7 +57,7 @@ func (b *portBits) all() []int32 {
 	return out
 }
 
-// readRecord reads a record; the range is as it was written.
+// readRecord decodes a record; its range is the stored one.
 func readRecord(r *corev1.RangeAllocation) (b portBits, err error) {
 	var first, last int32
 	if n, err := fmt.Sscanf(r.Range, "%d-%d", &first, &last); err != nil || n != 2 || first < 0 || last < first || last >= maxPorts {
@@ -71,7 +71,7 @@ func readRecord(r *corev1.RangeAllocation) (b portBits, err error) {
 	return b, nil
 }
 
-// written is now with the ports of b, which are this server's range.
+// written is now with the ports of b in this server's range.
 func (a *Allocator) written(now *corev1.RangeAllocation, b *portBits) *corev1.RangeAllocation {
 	out := &corev1.RangeAllocation{}
 	if now != nil {
@@ -81,7 +81,7 @@ func (a *Allocator) written(now *corev1.RangeAllocation, b *portBits) *corev1.Ra
 	return out
 }
 
-// current reads what is stored, for a change of it.
+// current decodes the stored record for a change.
 func (a *Allocator) current(now *corev1.RangeAllocation) (b portBits, err error) {
 	if now == nil {
 		return b, errNoRecord
@@ -93,7 +93,7 @@ func (a *Allocator) current(now *corev1.RangeAllocation) (b portBits, err error)
 	return readRecord(now)
 }
 
-// recorded chooses node ports by the record, and writes them down there, all in one change.
+// recorded allocates node ports in the record, in one change.
 func (t *taking) recorded(ctx context.Context, s, old *corev1.Service) error {
 	a := t.a
 	asked, health := slices.Clone(s.Spec.Ports), s.Spec.HealthCheckNodePort
@@ -106,7 +106,7 @@ func (t *taking) recorded(ctx context.Context, s, old *corev1.Service) error {
 		}
 		t.has = func(port int32) bool { return b.has(port) || a.holdsPort(port) }
 		if refused = t.choose(s, old); refused != nil || len(t.ports) == 0 {
-			return now, nil //nolint:nilerr // nothing to write; refused is the answer
+			return now, nil //nolint:nilerr // nothing to write; the caller returns the error
 		}
 		for _, port := range t.ports {
 			b.set(port, 1)
@@ -117,7 +117,7 @@ func (t *taking) recorded(ctx context.Context, s, old *corev1.Service) error {
 		err = refused
 	}
 	if err != nil {
-		t.ports = nil // if they were written in spite of the error, nobody has them, and repair gives them back
+		t.ports = nil // if they were written despite the error, repair releases them
 		if _, ok := err.(apierrors.APIStatus); !ok {
 			err = noPort(err)
 		}
@@ -129,7 +129,7 @@ func (t *taking) recorded(ctx context.Context, s, old *corev1.Service) error {
 	return nil
 }
 
-// unrecord gives ports back to all servers. What fails is found by repair: a port of no service.
+// unrecord releases ports for all servers. After a failure repair finds them: no Service has them.
 func (a *Allocator) unrecord(ctx context.Context, ports []int32) {
 	if a.record == nil || len(ports) == 0 {
 		return
@@ -141,7 +141,7 @@ func (a *Allocator) unrecord(ctx context.Context, ports []int32) {
 		}
 		changed := false
 		for _, port := range ports {
-			if b.has(port) && !a.holdsPort(port) { // two services may have had it
+			if b.has(port) && !a.holdsPort(port) { // two Services may have had it
 				b.set(port, 0)
 				changed = true
 			}
@@ -159,7 +159,7 @@ func (a *Allocator) holdsPort(port int32) bool {
 	return len(a.taken[port]) > 0
 }
 
-// holdPortLocked notes that a service has a port.
+// holdPortLocked records that a Service has a port.
 func (a *Allocator) holdPortLocked(port int32, h holder) {
 	held := a.taken[port]
 	if i := slices.IndexFunc(held, func(x holder) bool { return x.uid == h.uid }); i >= 0 {
@@ -191,7 +191,7 @@ func (a *Allocator) freePortLocked(port int32, uid types.UID) {
 	}
 }
 
-// SetRecord tells of the record as it is stored. It is told of every version.
+// SetRecord passes the stored record. It is called for every version.
 func (a *Allocator) SetRecord(obj runtime.Object) {
 	r, ok := obj.(*corev1.RangeAllocation)
 	if !ok {
@@ -218,11 +218,11 @@ func (a *Allocator) SetRecord(obj runtime.Object) {
 	a.lookAtPortsLocked(settleTime)
 }
 
-// RemoveRecord tells that the record is gone.
+// RemoveRecord is called when the record was deleted.
 func (a *Allocator) RemoveRecord(runtime.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.recorded = recorded{loose: map[int32]time.Time{}}
-	a.loop.Forget(work{what: repairRecord}) // what was to be looked at has gone
+	a.loop.Forget(work{what: repairRecord}) // the record does not exist any more
 	a.lookAtPortsLocked(settleTime)
 }

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// portLeakTime is how long a recorded port must have had no service before it is taken to belong to nobody: longer than a request,
-	// which may be another server's, can take between the two writes.
+	// portLeakTime is how long a recorded port must be without a Service before it is released: longer than the time between the two writes
+	// of a request, which may be another server's.
 	portLeakTime = 90 * time.Second
-	// releaseTime bounds giving back.
+	// releaseTime limits a release.
 	releaseTime = 10 * time.Second
 )
 
-// recorded is what the record of node ports says, as last heard.
+// recorded is the last observed record of node ports.
 type recorded struct {
 	version string // "": there is none
 	bits    portBits
-	broken  bool                // nobody can read it, or it is of another range
-	loose   map[int32]time.Time // ports that no service has, and since when
+	broken  bool                // it cannot be decoded, or has another range
+	loose   map[int32]time.Time // ports without a Service, and since when
 }
 
 func (a *Allocator) lookAtPortsLocked(in time.Duration) {
@@ -34,8 +34,8 @@ func (a *Allocator) lookAtPortsLocked(in time.Duration) {
 	}
 }
 
-// Start brings the record of node ports and the services together, before the server gives any. It is called when all services have been
-// told.
+// Start reconciles the record of node ports with the Services, before the first allocation. It is called when all Services have been
+// passed.
 func (a *Allocator) Start(ctx context.Context) error {
 	if a.record == nil {
 		return nil
@@ -47,7 +47,7 @@ func (a *Allocator) Start(ctx context.Context) error {
 		missing = nil
 		fresh := portBits{base: a.ports.First}
 		if now != nil {
-			if b, err := readRecord(now); err == nil { // else what the services say is all there is
+			if b, err := readRecord(now); err == nil { // else only the Services count
 				for _, port := range b.all() {
 					if a.ports.holds(port) {
 						fresh.set(port, 1)
@@ -65,7 +65,7 @@ func (a *Allocator) Start(ctx context.Context) error {
 			return now, nil
 		}
 		if now == nil {
-			missing = nil // the store has been a server's own so far
+			missing = nil // only one server has used the store so far
 		}
 		return a.written(now, &fresh), nil
 	})
@@ -80,7 +80,7 @@ func (a *Allocator) Start(ctx context.Context) error {
 	return nil
 }
 
-// unrecordedLocked tells of a port that its service had without the record.
+// unrecordedLocked reports a port of a Service that was not in the record.
 func (a *Allocator) unrecordedLocked(port int32) {
 	for _, h := range a.taken[port] {
 		a.problems.add(Problem{
@@ -90,7 +90,7 @@ func (a *Allocator) unrecordedLocked(port int32) {
 	a.loop.Add(work{what: reportProblems})
 }
 
-// repairPorts makes the record what the services say, as far as that is certain. It tells when to look again; zero: when something happens.
+// repairPorts updates the record from the Services as far as that is certain. It returns when to check again; zero: after the next change.
 func (a *Allocator) repairPorts(ctx context.Context) (again time.Duration, err error) {
 	a.mu.Lock()
 	leaked, missing, again := a.wrongPortsLocked(time.Now())
@@ -102,7 +102,7 @@ func (a *Allocator) repairPorts(ctx context.Context) (again time.Duration, err e
 	late := false
 	err = a.record.Change(ctx, func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error) {
 		late = (now == nil) != (seen == "") || now != nil && now.ResourceVersion != seen
-		if late { // the port may have been given back and taken again: what is known is of an older version
+		if late { // the port may have been released and allocated again: our state is of an older version
 			return now, nil
 		}
 		b := portBits{base: a.ports.First}
@@ -136,7 +136,7 @@ func (a *Allocator) repairPorts(ctx context.Context) (again time.Duration, err e
 	return again, nil
 }
 
-// wrongPortsLocked lists the ports that no service has had for long, and those that services have and the record does not.
+// wrongPortsLocked lists recorded ports without a Service for portLeakTime, and ports of Services that are not recorded.
 func (a *Allocator) wrongPortsLocked(now time.Time) (leaked, missing []int32, again time.Duration) {
 	r := &a.recorded
 	if r.broken {

@@ -16,18 +16,18 @@ import (
 	"keelson/api/core/service"
 )
 
-// PortRange is a range of ports, both ends included.
+// PortRange is an inclusive range of ports.
 type PortRange struct{ First, Last int32 }
 
-// DefaultPorts are the node ports where nobody says otherwise.
+// DefaultPorts is the default node port range.
 var DefaultPorts = PortRange{First: 30000, Last: 32767}
 
-// String writes the range as messages do.
+// String formats the range for messages.
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
 func (r PortRange) holds(port int32) bool { return port >= r.First && port <= r.Last }
 
-// static is how many numbers at the low end are picked by hand first, and by the server last (KEP-3668).
+// static is the number of ports at the low end that automatic allocation uses last (KEP-3668).
 func (r PortRange) static() int32 {
 	const least, most, step = 16, 128, 32
 	if size := r.Last - r.First + 1; size > least {
@@ -38,7 +38,7 @@ func (r PortRange) static() int32 {
 
 var errPortTaken = errors.New("provided port is already allocated")
 
-// nodePorts takes those that s names, and gives it those that it lacks.
+// nodePorts allocates the ports that s requests, and assigns missing ones.
 func (t *taking) nodePorts(ctx context.Context, s, old *corev1.Service) error {
 	if s.Spec.Type != corev1.ServiceTypeNodePort && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil
@@ -56,7 +56,7 @@ func (t *taking) nodePorts(ctx context.Context, s, old *corev1.Service) error {
 	return nil
 }
 
-// holdLocked notes the ports that were chosen, which a dry run has nothing of.
+// holdLocked records the chosen ports, except for a dry run.
 func (t *taking) holdLocked() {
 	if t.dry {
 		return
@@ -66,7 +66,7 @@ func (t *taking) holdLocked() {
 	}
 }
 
-// choose chooses among the ports that t.has says nobody has.
+// choose chooses ports; t.has reports which ones are in use.
 func (t *taking) choose(s, old *corev1.Service) error {
 	take := t.newPorts
 	if old != nil {
@@ -78,7 +78,7 @@ func (t *taking) choose(s, old *corev1.Service) error {
 	if !service.HasHealthCheck(s) || old != nil && service.HasHealthCheck(old) {
 		return nil
 	}
-	// For load balancers that ask each node whether it has an endpoint.
+	// For load balancers that check each node for local endpoints.
 	if port := s.Spec.HealthCheckNodePort; port != 0 {
 		if err := t.takePort(port); err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %d: %w", port, err))
@@ -93,7 +93,7 @@ func (t *taking) choose(s, old *corev1.Service) error {
 	return nil
 }
 
-// newPorts is for a new service. One port of two protocols has one node port.
+// newPorts handles a new Service. A port with two protocols has one node port.
 func (t *taking) newPorts(s *corev1.Service) error {
 	given := map[int32]int32{} // node ports by port
 	for i := range s.Spec.Ports {
@@ -129,7 +129,7 @@ func (t *taking) newPorts(s *corev1.Service) error {
 	return nil
 }
 
-// changedPorts is for an update.
+// changedPorts handles an update.
 func (t *taking) changedPorts(s, old *corev1.Service) error {
 	type key struct {
 		Protocol corev1.Protocol
@@ -175,7 +175,7 @@ func invalidPort(s *corev1.Service, i int, err error) error {
 
 func (t *taking) takePort(port int32) error {
 	switch {
-	case !t.dry && !t.a.ports.holds(port): // Kubernetes' dry runs let it pass
+	case !t.dry && !t.a.ports.holds(port): // Kubernetes' dry run accepts it
 		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", t.a.ports)
 	case t.has(port), slices.Contains(t.ports, port):
 		return errPortTaken
@@ -184,7 +184,7 @@ func (t *taking) takePort(port int32) error {
 	return nil
 }
 
-// freePort takes a port that nobody has. A dry run is told one that no service can have.
+// freePort allocates a free port. A dry run gets a port that no Service can have.
 func (t *taking) freePort() (int32, error) {
 	if t.dry {
 		next := int32(32768)
@@ -201,7 +201,7 @@ func (t *taking) freePort() (int32, error) {
 		if n <= 0 {
 			continue
 		}
-		from := rand.Int32N(n) //nolint:gosec // guards nothing
+		from := rand.Int32N(n) //nolint:gosec // not for security
 		for i := range n {
 			port := part[0] + (from+i)%n
 			if !t.has(port) && !slices.Contains(t.ports, port) {

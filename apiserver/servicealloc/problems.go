@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Problem is what nobody but the service's owner can put right, or what has been. It is told as an event on the service, with Kubernetes'
-// reasons.
+// Problem is a problem that only the Service's owner can solve, or one that was solved. It is reported as an event of the Service, with
+// Kubernetes' reasons.
 type Problem struct {
 	Service types.NamespacedName
 	UID     types.UID
@@ -23,7 +23,7 @@ type Problem struct {
 	Message string
 }
 
-// Report makes the event.
+// Report records the event.
 type Report func(ctx context.Context, p Problem) error
 
 // The actions of Kubernetes' events.
@@ -32,22 +32,22 @@ const (
 	ipAction   = "ClusterIPAllocation"
 )
 
-// manyProblems bounds how many wait to be told; the log says how many more there are.
+// manyProblems limits the queue of problems; the log has the number of further ones.
 const manyProblems = 1000
 
-// problems are those that wait to be told, and which have been.
+// problems are the queued problems and the reported ones.
 type problems struct {
-	reported map[types.UID]map[string]bool // by service, then by message
+	reported map[types.UID]map[string]bool // by Service, then by message
 	waiting  []Problem
-	more     int                     // that did not fit
-	recheck  map[types.UID]time.Time // services to look at again, and when
+	more     int                     // not queued
+	recheck  map[types.UID]time.Time // Services to check again, and when
 }
 
 func newProblems() problems {
 	return problems{reported: map[types.UID]map[string]bool{}, recheck: map[types.UID]time.Time{}}
 }
 
-// add has a problem told, once.
+// add queues a problem once.
 func (q *problems) add(p Problem) {
 	if q.reported[p.UID][p.Message] {
 		return
@@ -63,7 +63,7 @@ func (q *problems) add(p Problem) {
 	q.waiting = append(q.waiting, p)
 }
 
-// keep forgets what was told of a service and is so no more.
+// keep forgets reported problems of a Service that no longer exist.
 func (q *problems) keep(uid types.UID, still []Problem) {
 	for message := range q.reported[uid] {
 		if !slices.ContainsFunc(still, func(p Problem) bool { return p.Message == message }) {
@@ -80,20 +80,20 @@ func (q *problems) forget(uid types.UID) {
 	delete(q.recheck, uid)
 }
 
-// recheckLocked has a service looked at again in a while: what another server does arrives in several steps.
+// recheckLocked checks a Service again later: another server's changes arrive in several steps.
 func (a *Allocator) recheckLocked(uid types.UID) {
 	a.problems.recheck[uid] = time.Now().Add(settleTime)
 	a.loop.AddAfter(work{what: findProblems}, settleTime)
 }
 
-// recheckAllLocked is recheckLocked for all services.
+// recheckAllLocked is recheckLocked for all Services.
 func (a *Allocator) recheckAllLocked() {
 	for uid := range a.services {
 		a.recheckLocked(uid)
 	}
 }
 
-// recheck looks for the problems of the services whose time has come, and tells when the next one's will; zero: never.
+// recheck checks the Services that are due, and returns when the next one is; zero: none.
 func (a *Allocator) recheck(now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,10 +115,10 @@ func (a *Allocator) recheck(now time.Time) time.Duration {
 	if next == 0 {
 		return 0
 	}
-	return max(next, settleTime/2) // of many in a row, several at once
+	return max(next, settleTime/2) // so that several are checked together
 }
 
-// problemsLocked are those of one service.
+// problemsLocked are the problems of one Service.
 func (a *Allocator) problemsLocked(uid types.UID) []Problem {
 	s := a.services[uid]
 	if s == nil {
@@ -146,7 +146,7 @@ func (a *Allocator) problemsLocked(uid types.UID) []Problem {
 	return out
 }
 
-// withinLocked tells whether any range has ip, ready or not.
+// withinLocked reports whether any range, ready or not, contains ip.
 func (a *Allocator) withinLocked(ip netip.Addr) bool {
 	for _, r := range a.ranges {
 		if slices.ContainsFunc(r.prefixes, func(p netip.Prefix) bool { return p.Contains(ip) }) {
@@ -156,19 +156,19 @@ func (a *Allocator) withinLocked(ip netip.Addr) bool {
 	return false
 }
 
-// reportAll makes the events of the problems that wait. What cannot be told is logged and left.
+// reportAll records the events of the queued problems. A failure is logged and not retried.
 func (a *Allocator) reportAll(ctx context.Context, log *slog.Logger) {
 	a.mu.Lock()
 	waiting, more := a.problems.waiting, a.problems.more
 	a.problems.waiting, a.problems.more = nil, 0
 	a.mu.Unlock()
 	for _, p := range waiting {
-		log.Warn("service has an address or port that is not in order", "service", p.Service.String(), "reason", p.Reason, "message", p.Message)
+		log.Warn("service has an invalid address or port", "service", p.Service.String(), "reason", p.Reason, "message", p.Message)
 		if err := a.report(ctx, p); err != nil && ctx.Err() == nil {
-			log.Debug("no event tells of it", "service", p.Service.String(), "error", err)
+			log.Debug("record event about service", "service", p.Service.String(), "error", err)
 		}
 	}
 	if more > 0 {
-		log.Warn("more services have addresses or ports that are not in order", "count", more)
+		log.Warn("more services have invalid addresses or ports", "count", more)
 	}
 }

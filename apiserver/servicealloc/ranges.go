@@ -17,19 +17,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ownRange is the name of the ServiceCIDR that holds the server's own addresses.
+// ownRange is the name of the ServiceCIDR with the server's own ranges.
 const ownRange = "kubernetes"
 
-// staticIPs is how many addresses at the low end of a range are at most left for those who pick by hand (KEP-3070).
+// staticIPs is the maximum number of addresses at the low end of a range that automatic allocation uses last (KEP-3070).
 const staticIPs = 256
 
 // addressRange is a ServiceCIDR.
 type addressRange struct {
 	prefixes []netip.Prefix
-	ready    bool // new addresses may come from it
+	ready    bool // new addresses may be allocated
 }
 
-// SetRange tells of a ServiceCIDR that is stored. One that is being deleted, or that is said not to be ready, gives no addresses.
+// SetRange adds or updates a ServiceCIDR. No addresses are allocated from one that is being deleted or not ready.
 func (a *Allocator) SetRange(obj runtime.Object) {
 	c, ok := obj.(*networkingv1.ServiceCIDR)
 	if !ok {
@@ -50,7 +50,7 @@ func (a *Allocator) SetRange(obj runtime.Object) {
 	a.recheckAllLocked()
 }
 
-// RemoveRange tells of a ServiceCIDR that is gone.
+// RemoveRange removes a deleted ServiceCIDR.
 func (a *Allocator) RemoveRange(obj runtime.Object) {
 	c, ok := obj.(*networkingv1.ServiceCIDR)
 	if !ok {
@@ -65,9 +65,9 @@ func (a *Allocator) RemoveRange(obj runtime.Object) {
 	a.recheckAllLocked()
 }
 
-// CheckRanges wants one range, or one of each family.
+// CheckRanges requires one range, or one per family.
 func CheckRanges(own []netip.Prefix) error {
-	const least = 3 // bits for addresses
+	const least = 3 // address bits
 	switch {
 	case len(own) == 0 || len(own) > 2:
 		return fmt.Errorf("%d ranges of service addresses: one is needed, or one of each family", len(own))
@@ -85,12 +85,12 @@ func CheckRanges(own []netip.Prefix) error {
 	return nil
 }
 
-// holds tells whether p has ip as an address that a service can have.
+// holds reports whether ip is in p and can be a Service's address.
 func holds(p netip.Prefix, ip netip.Addr) bool {
 	return p.Contains(ip) && ip != p.Addr() && (!ip.Is4() || ip != last(p))
 }
 
-// givesLocked tells whether ip is an address of a range that is ready.
+// givesLocked reports whether a ready range contains ip.
 func (a *Allocator) givesLocked(ip netip.Addr) bool {
 	for _, r := range a.ranges {
 		if r.ready && slices.ContainsFunc(r.prefixes, func(p netip.Prefix) bool { return holds(p, ip) }) {
@@ -100,13 +100,13 @@ func (a *Allocator) givesLocked(ip netip.Addr) bool {
 	return false
 }
 
-// firstOf is the range of the family that a dry run goes by.
+// firstOf is the range of the family that a dry run uses.
 func (a *Allocator) firstOf(family corev1.IPFamily) netip.Prefix {
 	i := slices.IndexFunc(a.own, func(p netip.Prefix) bool { return familyOf(p.Addr()) == family })
 	return a.own[max(i, 0)]
 }
 
-// freeIPLocked finds an address that nobody has: in the cluster's own range first, then in the others by name.
+// freeIPLocked finds a free address: first in the server's own range, then in the others by name.
 func (a *Allocator) freeIPLocked(family corev1.IPFamily, but map[netip.Addr]bool) (netip.Addr, bool) {
 	names := slices.Sorted(maps.Keys(a.ranges))
 	if i := slices.Index(names, ownRange); i > 0 {
@@ -125,14 +125,14 @@ func (a *Allocator) freeIPLocked(family corev1.IPFamily, but map[netip.Addr]bool
 	return netip.Addr{}, false
 }
 
-// freeInLocked looks in the upper part of a range, then in the part meant for those picked by hand.
+// freeInLocked searches the upper part of a range first, then the part for static allocation.
 func (a *Allocator) freeInLocked(p netip.Prefix, but map[netip.Addr]bool) (netip.Addr, bool) {
 	first, end := uint64(1), uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62)
 	if p.Addr().Is4() && end > 1 {
 		end-- // the broadcast address
 	}
 	if p == a.own[0] {
-		first++ // for the service kubernetes
+		first++ // for the Service kubernetes
 	}
 	if first >= end {
 		return netip.Addr{}, false
@@ -148,7 +148,7 @@ func (a *Allocator) freeInLocked(p netip.Prefix, but map[netip.Addr]bool) (netip
 			continue
 		}
 		n := r[1] - r[0]
-		from := rand.Uint64N(n) //nolint:gosec // guards nothing
+		from := rand.Uint64N(n) //nolint:gosec // not for security
 		for i := range n {
 			ip := at(p, r[0]+(from+i)%n)
 			_, taken := a.ips[ip]

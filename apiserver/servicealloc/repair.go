@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// manager marks the IPAddresses that servers make for services, as Kubernetes' own allocator does.
+	// manager is the label value of IPAddresses that API servers create for Services, as in Kubernetes.
 	manager = "ipallocator.k8s.io"
-	// settleTime is how long a service and its IPAddress may take to reach us both.
+	// settleTime is how long the events of a Service and of its IPAddress may take to arrive.
 	settleTime = 2 * time.Second
-	// leakTime is how old an IPAddress must be before it is taken to belong to nobody: another server may be about to store its service.
+	// leakTime is the minimum age of an IPAddress without a Service before it is deleted: another server may be about to store the Service.
 	leakTime = time.Minute
 	// retryTime is the pause after a failed repair.
 	retryTime = 5 * time.Second
 )
 
-// claim is an IPAddress.
+// claim is an observed IPAddress.
 type claim struct {
 	service types.NamespacedName
-	ours    bool // made by a server, for a service
+	ours    bool // created by an API server for a Service
 	since   time.Time
 }
 
-// Address is the IPAddress that says that a service has ip.
+// Address is the IPAddress of ip for a Service.
 func Address(ip netip.Addr, service types.NamespacedName) *networkingv1.IPAddress {
 	return &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
@@ -48,7 +48,7 @@ func Address(ip netip.Addr, service types.NamespacedName) *networkingv1.IPAddres
 	}
 }
 
-// Of tells which service an IPAddress is for; ok is false when it is not one that a server made.
+// Of returns the Service of an IPAddress; ok is false if no API server created it.
 func Of(obj *networkingv1.IPAddress) (service types.NamespacedName, ok bool) {
 	p := obj.Spec.ParentRef
 	if p == nil || obj.Labels[networkingv1.LabelManagedBy] != manager || p.Group != "" || p.Resource != "services" {
@@ -57,7 +57,7 @@ func Of(obj *networkingv1.IPAddress) (service types.NamespacedName, ok bool) {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, true
 }
 
-// SetAddress tells of an IPAddress that is stored.
+// SetAddress adds or updates an IPAddress.
 func (a *Allocator) SetAddress(obj runtime.Object) {
 	o, ok := obj.(*networkingv1.IPAddress)
 	if !ok {
@@ -80,7 +80,7 @@ func (a *Allocator) SetAddress(obj runtime.Object) {
 	}
 }
 
-// RemoveAddress tells of an IPAddress that is gone.
+// RemoveAddress removes a deleted IPAddress.
 func (a *Allocator) RemoveAddress(obj runtime.Object) {
 	o, ok := obj.(*networkingv1.IPAddress)
 	if !ok {
@@ -94,18 +94,18 @@ func (a *Allocator) RemoveAddress(obj runtime.Object) {
 	defer a.mu.Unlock()
 	delete(a.claimed, ip)
 	if _, held := a.ips[ip]; held {
-		a.lookLocked(ip, settleTime) // unless the service is just going too
+		a.lookLocked(ip, settleTime) // the Service may be being deleted too
 	}
 }
 
-// claimedLocked notes an IPAddress before its event arrives.
+// claimedLocked records an IPAddress before its event arrives.
 func (a *Allocator) claimedLocked(ip netip.Addr, service types.NamespacedName) {
 	if _, ok := a.claimed[ip]; !ok {
 		a.claimed[ip] = claim{service: service, ours: true, since: time.Now()}
 	}
 }
 
-// release gives addresses back to all servers. What fails is done again by Run.
+// release deletes the IPAddresses. Run retries a failure.
 func (a *Allocator) release(ctx context.Context, ips []netip.Addr, service types.NamespacedName) {
 	for _, ip := range ips {
 		err := a.claims.Release(ctx, ip, service)
@@ -120,7 +120,7 @@ func (a *Allocator) release(ctx context.Context, ips []netip.Addr, service types
 	}
 }
 
-// work is what Run does: look at an address, at the record of node ports, at services that may have problems, or tell of those.
+// work is a task of Run.
 type work struct {
 	what task
 	ip   netip.Addr // of repairAddress
@@ -128,7 +128,7 @@ type work struct {
 
 type task uint8
 
-// The tasks, in the order in which they are done.
+// The tasks in the order of their execution.
 const (
 	repairAddress task = iota
 	repairRecord
@@ -140,12 +140,12 @@ func (w work) compare(other work) int {
 	return cmp.Or(cmp.Compare(w.what, other.what), w.ip.Compare(other.ip))
 }
 
-// lookLocked has repair look at ip after a while, or earlier if it was asked to before.
+// lookLocked schedules a repair of ip, or makes a scheduled one earlier.
 func (a *Allocator) lookLocked(ip netip.Addr, in time.Duration) {
 	a.loop.AddAfter(work{what: repairAddress, ip: ip}, in)
 }
 
-// Run puts right what is not as it should be, until ctx is done.
+// Run repairs inconsistencies until ctx is done.
 func (a *Allocator) Run(ctx context.Context, log *slog.Logger) error {
 	a.log = log
 	return a.loop.Run(ctx)
@@ -167,13 +167,13 @@ func (a *Allocator) work(ctx context.Context, w work) (again time.Duration, err 
 
 func (a *Allocator) failed(w work, err error) {
 	if w.what == repairAddress {
-		a.log.Warn("address of a service is not put right", "ip", w.ip.String(), "error", err)
+		a.log.Warn("repair address of service", "ip", w.ip.String(), "error", err)
 		return
 	}
-	a.log.Warn("node ports are not put right", "error", err)
+	a.log.Warn("repair node ports", "error", err)
 }
 
-// repair makes the IPAddress of ip what the services say.
+// repair makes the IPAddress of ip match the Services.
 func (a *Allocator) repair(ctx context.Context, ip netip.Addr) error {
 	a.mu.Lock()
 	h, held := a.ips[ip]
@@ -188,10 +188,10 @@ func (a *Allocator) repair(ctx context.Context, ip netip.Addr) error {
 	}
 	a.mu.Unlock()
 	switch {
-	case held && !h.stored: // settle will tell
+	case held && !h.stored: // settle will decide
 		return nil
 	case held && !claimed:
-		if err := a.claims.Claim(ctx, ip, h.service); err != nil && !errors.Is(err, ErrTaken) { // when taken, its event brings us back
+		if err := a.claims.Claim(ctx, ip, h.service); err != nil && !errors.Is(err, ErrTaken) { // if it is taken, its event triggers another repair
 			return fmt.Errorf("claim for service %s: %w", h.service, err)
 		}
 	case claimed && c.ours && (!held || c.service != h.service):

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicealloc gives services their IP families, cluster IPs and node
-// ports. The server asks it in the middle of every write of a service, before
-// validation, and tells it of every service, IPAddress and ServiceCIDR there is. That an address is taken is
-// said by an IPAddress object, which is created before the service is stored:
-// of several servers on one store only one can create it. What is taken is also
-// kept in memory, so that a free address is found without reading. Node ports
-// are kept there alone by a server that has its store for itself; servers that
-// share one keep a record of them there, which each changes only as long as no
-// other has (portrecord.go).
+// Package servicealloc allocates IP families, cluster IPs and node ports of Services. The API server calls it in every write of a Service,
+// before validation, and passes it every Service, IPAddress and ServiceCIDR. An allocated cluster IP has an IPAddress object, which is
+// created before the Service is stored: of several servers on one store only one can create it. Allocations are also kept in memory, to
+// find a free address without reading. A server with a store of its own keeps node ports in memory only; servers that share a store use a
+// record there, with optimistic locking (portrecord.go). The package never writes a Service.
 //
 // Invariants:
 //  1. An address or port belongs to at most one service (by UID).
-//  2. What Begin took is kept or given back by settle, which is called once; what an update no longer wants is given back only when
+//  2. What Begin allocated is kept or released by settle, which is called once; what an update no longer needs is released only when
 //     the update has been stored.
-//  3. Whatever was interrupted between the two writes is put right by Run: a service's address without IPAddress gets one, an
-//     IPAddress without service goes (repair.go); likewise with ports and their record (portrepair.go).
-//  4. What cannot be put right (two services with one port, one outside the range) is told once, by an event on the service (problems.go).
+//  3. Run repairs an interruption between the two writes: a service's address without IPAddress gets one, an
+//     IPAddress without service is deleted (repair.go); likewise with ports and their record (portrepair.go).
+//  4. What cannot be repaired (two services with one port, one outside the range) is reported once, by an event (problems.go).
 package servicealloc
 
 import (
@@ -39,49 +35,48 @@ import (
 	"keelson/lib/keyed"
 )
 
-// ErrTaken says that somebody else has an address.
+// ErrTaken means that another Service has the address.
 var ErrTaken = errors.New("provided IP is already allocated")
 
-// Claims are the IPAddress objects. Its methods are called without a lock held.
+// Claims creates and deletes IPAddress objects. Its methods are called without a lock held.
 type Claims interface {
-	// Claim creates the IPAddress of ip for the service. That it exists for the same service is no error; for another: ErrTaken.
+	// Claim creates the IPAddress of ip for the Service. If it exists for the same Service, that is no error; for another: ErrTaken.
 	Claim(ctx context.Context, ip netip.Addr, service types.NamespacedName) error
-	// Release deletes the IPAddress of ip if it is one of ours for the service. That there is none is no error.
+	// Release deletes the IPAddress of ip if an API server created it for the Service. If there is none, that is no error.
 	Release(ctx context.Context, ip netip.Addr, service types.NamespacedName) error
 }
 
-// holder has an address or a port.
+// holder is the Service that has an address or a port.
 type holder struct {
 	uid     types.UID
 	service types.NamespacedName
 	stored  bool // false between Begin and settle
 }
 
-// Allocator knows which addresses and ports are taken. Safe for concurrent use.
+// Allocator tracks allocated addresses and ports. It is safe for concurrent use.
 type Allocator struct {
-	own    []netip.Prefix // of the server itself, the range called "kubernetes": one of each family that services can have
+	own    []netip.Prefix // the ranges of the ServiceCIDR "kubernetes": one per family
 	ports  PortRange
 	claims Claims
-	record Record // nil: no other server gives ports
+	record Record // nil: no other server allocates ports
 	report Report // never nil
 	loop   *keyed.Loop[work]
 	log    *slog.Logger // set by Run
 
 	mu       sync.Mutex
-	services map[types.UID]*corev1.Service // as last told; shared, never modified
+	services map[types.UID]*corev1.Service // as last observed; shared, never modified
 	ranges   map[string]addressRange       // by the name of the ServiceCIDR
 	ips      map[netip.Addr]holder
 	claimed  map[netip.Addr]claim
-	taken    map[int32][]holder // node ports; of several services that have one, who came first
-	// released are addresses whose service has been seen to go.
+	taken    map[int32][]holder // node ports; if several Services have one, the first comes first
+	// released are addresses whose Service was deleted.
 	released map[netip.Addr]bool
 	recorded recorded
 	problems problems
 }
 
-// New returns an allocator of the addresses in own, and of those in the ranges it is told of, and of node ports. The first range is of
-// the family that services have by default; its first address is given only to who asks for it (the service kubernetes). record is nil
-// for a server that has its store for itself.
+// New returns an allocator of the addresses in own and in the ServiceCIDRs passed to it, and of node ports. The first range has the default
+// family; its first address is only allocated on request (the Service kubernetes). record is nil for a server with a store of its own.
 func New(own []netip.Prefix, ports PortRange, claims Claims, record Record, report Report) (*Allocator, error) {
 	if err := CheckRanges(own); err != nil {
 		return nil, err
@@ -101,7 +96,7 @@ func New(own []netip.Prefix, ports PortRange, claims Claims, record Record, repo
 	return a, nil
 }
 
-// families are those of the cluster, the default one first.
+// families are the cluster's IP families, the default one first.
 func (a *Allocator) families() []corev1.IPFamily {
 	out := make([]corev1.IPFamily, len(a.own))
 	for i, p := range a.own {
@@ -110,7 +105,7 @@ func (a *Allocator) families() []corev1.IPFamily {
 	return out
 }
 
-// SetService tells of a service that is stored.
+// SetService adds or updates a stored Service.
 func (a *Allocator) SetService(obj runtime.Object) {
 	s, ok := obj.(*corev1.Service)
 	if !ok {
@@ -119,7 +114,7 @@ func (a *Allocator) SetService(obj runtime.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ips, ports := wants(s)
-	if was := a.services[s.UID]; was != nil { // what another server has taken from it
+	if was := a.services[s.UID]; was != nil { // what another server has released
 		oldIPs, oldPorts := wants(was)
 		a.droppedLocked(s.UID, without(oldIPs, ips), without(oldPorts, ports))
 	}
@@ -145,7 +140,7 @@ func (a *Allocator) SetService(obj runtime.Object) {
 	}
 }
 
-// RemoveService tells of a service that is gone.
+// RemoveService removes a deleted Service.
 func (a *Allocator) RemoveService(obj runtime.Object) {
 	s, ok := obj.(*corev1.Service)
 	if !ok {
@@ -165,7 +160,7 @@ func (a *Allocator) RemoveService(obj runtime.Object) {
 	a.freeLocked(s.UID, ips, ports)
 }
 
-// droppedLocked takes from a service what it has no more, unless a request that is under way has just taken it again.
+// droppedLocked releases what a Service does not have any more, unless a running request has just allocated it again.
 func (a *Allocator) droppedLocked(uid types.UID, ips []netip.Addr, ports []int32) {
 	ips = slices.DeleteFunc(ips, func(ip netip.Addr) bool { return a.ips[ip].uid != uid || !a.ips[ip].stored })
 	for _, ip := range ips {
@@ -193,7 +188,7 @@ func keyOf(s *corev1.Service) types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 }
 
-// wants lists what a service has.
+// wants lists the addresses and ports of a Service.
 func wants(s *corev1.Service) ([]netip.Addr, []int32) {
 	var ips []netip.Addr
 	if hasIP(s) {
@@ -219,9 +214,9 @@ func hasIP(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-// Begin settles the families, addresses and node ports of s, which the caller owns, before s is validated: it fills in what s has not
-// named, and takes what it has. old is the service before, or nil. The caller must call settle with whether s was stored. A dry run
-// takes nothing, and is told the numbers that Kubernetes tells it. Errors leave nothing taken.
+// Begin sets the families, addresses and node ports of s, which the caller owns, before validation: it allocates requested ones and assigns
+// missing ones. old is the previous Service, or nil. The caller must call settle with whether s was stored. A dry run allocates nothing and
+// gets the same values as in Kubernetes. After an error nothing is allocated.
 func (a *Allocator) Begin(ctx context.Context, s, old *corev1.Service, dry bool) (settle func(stored bool), err error) {
 	service.Complete(s, old)
 	if errs := service.SettleFamilies(s, old, a.families()); len(errs) > 0 {
@@ -235,7 +230,7 @@ func (a *Allocator) Begin(ctx context.Context, s, old *corev1.Service, dry bool)
 	if err == nil {
 		err = t.nodePorts(ctx, s, old)
 	}
-	ctx = context.WithoutCancel(ctx) // what was taken is given back whatever becomes of the request
+	ctx = context.WithoutCancel(ctx) // allocations must be released even if the request is cancelled
 	if err != nil {
 		t.giveBack(ctx)
 		return nil, err
@@ -255,7 +250,7 @@ func (a *Allocator) Begin(ctx context.Context, s, old *corev1.Service, dry bool)
 	}, nil
 }
 
-// Ended gives back what a service had that is gone.
+// Ended releases the allocations of a deleted Service.
 func (a *Allocator) Ended(ctx context.Context, s *corev1.Service) {
 	ips, ports := wants(s)
 	a.giveBack(context.WithoutCancel(ctx), &taking{uid: s.UID, service: keyOf(s)}, ips, ports)
@@ -268,7 +263,7 @@ func (a *Allocator) giveBack(ctx context.Context, t *taking, ips []netip.Addr, p
 	if len(ips)+len(ports) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, releaseTime) // whoever waits for the answer waits for this
+	ctx, cancel := context.WithTimeout(ctx, releaseTime) // the client waits for this
 	defer cancel()
 	a.release(ctx, ips, t.service)
 	a.unrecord(ctx, ports)
@@ -282,7 +277,7 @@ func without[T comparable](list, gone []T) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return slices.Contains(gone, x) })
 }
 
-// familyOf is the family of an address; that a service asks only for families the cluster has, validation has seen to.
+// familyOf is the family of an address. Validation has checked that the cluster has the families of a Service.
 func familyOf(ip netip.Addr) corev1.IPFamily {
 	if ip.Is4() {
 		return corev1.IPv4Protocol

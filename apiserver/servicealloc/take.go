@@ -19,14 +19,14 @@ import (
 
 var (
 	errFull = errors.New("range is full")
-	// errElsewhere says of an address that no range has it.
+	// errElsewhere means that no range contains an address.
 	errElsewhere = errors.New("the provided network does not match the current range")
 )
 
-// claimTries bounds how often a free address is looked for that another server has taken in the meantime.
+// claimTries limits the retries when another server has taken a free address.
 const claimTries = 32
 
-// taking is one allocation; it remembers what it took.
+// taking is one allocation, with what it has allocated.
 type taking struct {
 	a       *Allocator
 	uid     types.UID
@@ -34,10 +34,10 @@ type taking struct {
 	dry     bool
 	ips     []netip.Addr
 	ports   []int32
-	has     func(port int32) bool // tells whether somebody has a node port
+	has     func(port int32) bool // whether a node port is in use
 }
 
-// giveBack undoes everything.
+// giveBack releases everything.
 func (t *taking) giveBack(ctx context.Context) {
 	if !t.dry {
 		t.a.giveBack(ctx, t, t.ips, t.ports)
@@ -45,7 +45,7 @@ func (t *taking) giveBack(ctx context.Context) {
 	t.ips, t.ports = nil, nil
 }
 
-// keep notes that the service has been stored.
+// keep records that the Service has been stored.
 func (t *taking) keep() {
 	t.a.mu.Lock()
 	defer t.a.mu.Unlock()
@@ -60,7 +60,7 @@ func (t *taking) keep() {
 	}
 }
 
-// addresses takes those of s that it did not have before.
+// addresses allocates the addresses of s that it did not have before.
 func (t *taking) addresses(ctx context.Context, s, old *corev1.Service) error {
 	if old != nil && service.LeftAlone(s, old) || s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
@@ -80,7 +80,7 @@ func (t *taking) addresses(ctx context.Context, s, old *corev1.Service) error {
 	return nil
 }
 
-// fill takes an address of each of the families of s from the one at index from on.
+// fill allocates an address for each family of s from index from on.
 func (t *taking) fill(ctx context.Context, s *corev1.Service, from int) error {
 	spec := &s.Spec
 	for len(spec.ClusterIPs) < len(spec.IPFamilies) {
@@ -106,7 +106,7 @@ func (t *taking) fill(ctx context.Context, s *corev1.Service, from int) error {
 	return nil
 }
 
-// takeIP takes an address that was asked for.
+// takeIP allocates a requested address.
 func (t *taking) takeIP(ctx context.Context, text string) error {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
@@ -142,7 +142,7 @@ func (t *taking) markLocked(ip netip.Addr) {
 	t.ips = append(t.ips, ip)
 }
 
-// claim makes a marked address the service's for all servers, or unmarks it.
+// claim creates the IPAddress of a marked address, or unmarks it.
 func (t *taking) claim(ctx context.Context, ip netip.Addr) error {
 	err := t.a.claims.Claim(ctx, ip, t.service)
 	t.a.mu.Lock()
@@ -159,12 +159,12 @@ func (t *taking) claim(ctx context.Context, ip netip.Addr) error {
 	return err
 }
 
-// freeIP takes an address of the family that nobody has.
+// freeIP allocates a free address of the family.
 func (t *taking) freeIP(ctx context.Context, family corev1.IPFamily) (netip.Addr, error) {
 	if t.dry {
 		return t.a.firstOf(family).Addr(), nil
 	}
-	lost := map[netip.Addr]bool{} // to other servers, before their IPAddress has reached us
+	lost := map[netip.Addr]bool{} // taken by other servers, before their IPAddresses were observed
 	for range claimTries {
 		t.a.mu.Lock()
 		ip, ok := t.a.freeIPLocked(family, lost)

@@ -18,7 +18,7 @@ const (
 	base64Log = "base64.binary.k8s.io" // for browsers
 )
 
-// LogProtocol picks how a client gets a log: the first of its protocols that is known, none if it names none.
+// LogProtocol chooses the websocket protocol of a log: the first supported one, none if the client names none.
 func LogProtocol(r *http.Request) (string, error) {
 	offered := websocket.Subprotocols(r)
 	for _, p := range offered {
@@ -32,21 +32,21 @@ func LogProtocol(r *http.Request) (string, error) {
 	return "", apierrors.NewBadRequest(fmt.Sprintf("requested protocol(s) are not supported: %v; supports %v", offered, []string{binaryLog, base64Log}))
 }
 
-// Log sends what is read from log as websocket messages and closes log. It returns when log or the websocket has ended.
+// Log sends log as websocket messages and closes it. It returns when log or the websocket has ended.
 func Log(w http.ResponseWriter, r *http.Request, protocol string, log io.ReadCloser) {
 	defer func() { _ = log.Close() }() // nothing more is read
 	ws, err := accept(w, r, protocol)
 	if err != nil {
-		return // answered
+		return // the error response is written
 	}
-	defer func() { _ = ws.Close() }() // the client may have
+	defer func() { _ = ws.Close() }() // the client may have closed it
 	gone := make(chan struct{})
 	go func() { // ends with the websocket
 		defer close(gone)
-		defer func() { _ = log.Close() }() // nobody reads it any more
+		defer func() { _ = log.Close() }() // the client is gone
 		for {
 			if _, _, err := ws.NextReader(); err != nil {
-				return // what a client says is not listened to
+				return // messages of the client are ignored
 			}
 		}
 	}()
@@ -54,7 +54,7 @@ func Log(w http.ResponseWriter, r *http.Request, protocol string, log io.ReadClo
 	if protocol == base64Log {
 		out = lines{ws}
 	}
-	if _, err := out.Write(nil); err == nil { // the connection stands, even when nothing is logged for long
+	if _, err := out.Write(nil); err == nil { // sent at once, even if nothing is logged for long
 		_, _ = io.Copy(out, log) // either side may end it
 	}
 	end := time.Now().Add(goodbye)
@@ -63,7 +63,7 @@ func Log(w http.ResponseWriter, r *http.Request, protocol string, log io.ReadClo
 	<-gone
 }
 
-// lines writes each piece as one text message in base64.
+// lines sends each write as one text message in base64.
 type lines struct{ ws *websocket.Conn }
 
 func (l lines) Write(b []byte) (int, error) {

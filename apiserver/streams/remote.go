@@ -25,21 +25,21 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// Wants says which streams an exec or attach has.
+// Wants are the streams of an exec or attach.
 type Wants struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// pings is how often the connection to a kubelet is tried while nothing is said.
+// pings is the interval of pings to an idle kubelet connection.
 const pings = 5 * time.Second
 
-// Remote serves exec or attach over a websocket (v5.channel.k8s.io) and speaks SPDY with the kubelet at target. It returns when
-// both connections are closed. Whatever goes wrong after the handshake reaches the client on the error channel.
+// Remote serves exec or attach over a websocket (v5.channel.k8s.io) and uses SPDY to the kubelet at target. It returns when both
+// connections are closed. Errors after the handshake are sent on the error channel.
 func Remote(w http.ResponseWriter, r *http.Request, target *url.URL, via http.RoundTripper, wants Wants) {
 	ws, err := accept(w, r, constants.StreamProtocolV5Name)
 	if err != nil {
-		return // answered
+		return // the error response is written
 	}
 	defer func() { _ = ws.Close() }() // the client may have closed it
-	// The server stops watching a connection that was taken over: the client's leaving is noticed by reading.
+	// The HTTP server does not watch hijacked connections: a disconnect is noticed by reading.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	s := newSession(ws, wants)
@@ -50,23 +50,23 @@ func Remote(w http.ResponseWriter, r *http.Request, target *url.URL, via http.Ro
 		s.read()
 	}()
 	if err := s.hello(); err == nil {
-		_ = s.send(constants.StreamErr, outcome(s.run(ctx, target, via))) // the client may have gone
+		_ = s.send(constants.StreamErr, outcome(s.run(ctx, target, via))) // the client may be gone
 	}
-	_ = s.stdin.CloseWithError(io.ErrClosedPipe) // what still comes is of no use, and read may wait to hand it over
+	_ = s.stdin.CloseWithError(io.ErrClosedPipe) // further input is useless, and read may block on the pipe
 	end := time.Now().Add(goodbye)
 	_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), end)
 	_ = ws.SetReadDeadline(end)
-	<-gone // closing with something unread would take back what was sent last
+	<-gone // closing with unread data would reset the connection and lose the last message
 }
 
-// session is one client's side: five channels in one websocket, told apart by the first byte of a message.
+// session is the client's side: five channels in one websocket, selected by the first byte of a message.
 type session struct {
 	ws    *websocket.Conn
 	wants Wants
 	stdin *io.PipeReader
 	feed  *io.PipeWriter
-	sizes chan remotecommand.TerminalSize // the latest size that was not asked for yet
-	done  chan struct{}                   // closed with read
+	sizes chan remotecommand.TerminalSize // the latest size not yet taken
+	done  chan struct{}                   // closed when read ends
 
 	mu sync.Mutex // one message at a time
 }
@@ -77,7 +77,7 @@ func newSession(ws *websocket.Conn, wants Wants) *session {
 	return s
 }
 
-// hello tells the client, by an empty message on a channel it reads, that the connection stands.
+// hello sends an empty message on a channel that the client reads: the connection is established.
 func (s *session) hello() error {
 	switch {
 	case s.wants.Stdout:
@@ -101,10 +101,10 @@ func (s *session) send(channel byte, b []byte) error {
 	return errors.Join(err, m.Close())
 }
 
-// closeSignal as the first byte says that the client has closed the channel of the second.
+// closeSignal as the first byte means that the client has closed the channel in the second byte.
 const closeSignal = 255
 
-// read takes the client's messages until the websocket ends.
+// read handles the client's messages until the websocket ends.
 func (s *session) read() {
 	defer close(s.done)
 	defer func() { _ = s.feed.Close() }()
@@ -115,7 +115,7 @@ func (s *session) read() {
 		}
 		var first [1]byte
 		if _, err := io.ReadFull(m, first[:]); err != nil {
-			continue // an empty message says nothing
+			continue // ignore an empty message
 		}
 		switch channel := first[0]; {
 		case channel == closeSignal:
@@ -123,14 +123,14 @@ func (s *session) read() {
 				_ = s.feed.Close() // never fails
 			}
 		case channel == constants.StreamStdIn && s.wants.Stdin:
-			_, _ = io.Copy(s.feed, m) // a command that has ended wants no more
+			_, _ = io.Copy(s.feed, m) // an ended command reads no more
 		case channel == constants.StreamResize:
 			s.resized(m)
 		}
 	}
 }
 
-// resized remembers the latest size only: those between were never seen.
+// resized keeps only the latest size.
 func (s *session) resized(m io.Reader) {
 	var size remotecommand.TerminalSize
 	if json.NewDecoder(m).Decode(&size) != nil {
@@ -140,10 +140,10 @@ func (s *session) resized(m io.Reader) {
 	case <-s.sizes:
 	default:
 	}
-	s.sizes <- size // never waits: only read puts, and has just made room
+	s.sizes <- size // does not block: only read sends, and has just drained the channel
 }
 
-// Next is the remotecommand.TerminalSizeQueue: nil ends it.
+// Next implements remotecommand.TerminalSizeQueue: nil ends it.
 func (s *session) Next() *remotecommand.TerminalSize {
 	select {
 	case size := <-s.sizes:
@@ -192,7 +192,7 @@ func (o output) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// outcome is the Status that ends a session, as JSON.
+// outcome is the final Status of a session as JSON.
 func outcome(err error) []byte {
 	var status apierrors.APIStatus
 	var exit exec.CodeExitError
@@ -211,12 +211,12 @@ func outcome(err error) []byte {
 	case errors.As(err, &status):
 		s = status.Status()
 	default:
-		text := strings.TrimPrefix(err.Error(), "Internal error occurred: ") // the kubelet's own; once is enough
+		text := strings.TrimPrefix(err.Error(), "Internal error occurred: ") // the kubelet has added this prefix already
 		s = apierrors.NewInternalError(errors.New(text)).Status()
 	}
 	b, err := json.Marshal(&s)
 	if err != nil {
-		return []byte(`{"status":"Failure"}`) // a Status of strings and numbers always has a JSON form
+		return []byte(`{"status":"Failure"}`) // cannot happen: a Status can be encoded
 	}
 	return b
 }

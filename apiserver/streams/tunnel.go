@@ -19,19 +19,19 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// Tunnel serves a port-forward whose SPDY travels inside a websocket: the kubelet at target gets the bytes as they are. An error
-// means that the kubelet refused and nothing was answered; it returns nil once both connections are closed.
+// Tunnel serves a port-forward with SPDY inside a websocket: the kubelet at target gets the same bytes. An error means that the kubelet
+// rejected the connection and no response was written. It returns nil when both connections are closed.
 func Tunnel(w http.ResponseWriter, r *http.Request, target *url.URL, via http.RoundTripper) error {
 	kubelet, protocol, err := dialSPDY(r, target, via)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = kubelet.Close() }() // both ends may have
+	defer func() { _ = kubelet.Close() }() // it may be closed already
 	ws, err := accept(w, r, constants.WebsocketsSPDYTunnelingPrefix+protocol)
 	if err != nil {
 		return nil
 	}
-	defer func() { _ = ws.Close() }() // the client may have
+	defer func() { _ = ws.Close() }() // the client may have closed it
 	var down sync.WaitGroup
 	down.Go(func() {
 		_, _ = io.Copy(messages{ws}, kubelet) // either side may end it
@@ -53,10 +53,10 @@ func Tunnel(w http.ResponseWriter, r *http.Request, target *url.URL, via http.Ro
 	return nil
 }
 
-// longestRefusal bounds how much of a kubelet's error text is passed on.
+// longestRefusal limits the kubelet's error text in the response.
 const longestRefusal = 2000
 
-// dialSPDY asks the kubelet for a connection that speaks one of the client's protocols, and says which.
+// dialSPDY opens an SPDY connection to the kubelet with one of the client's protocols, and returns which.
 func dialSPDY(r *http.Request, target *url.URL, via http.RoundTripper) (io.ReadWriteCloser, string, error) {
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, target.String(), http.NoBody)
 	if err != nil {
@@ -88,7 +88,7 @@ func dialSPDY(r *http.Request, target *url.URL, via http.RoundTripper) (io.ReadW
 	return nil, "", apierrors.NewInternalError(errors.New(text))
 }
 
-// messages writes each piece as one binary message. Only one goroutine writes.
+// messages sends each write as one binary message. Only one goroutine may write.
 type messages struct{ ws *websocket.Conn }
 
 func (m messages) Write(b []byte) (int, error) {

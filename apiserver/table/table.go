@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package table turns objects into the Table that kubectl prints: a kind's
-// columns and one row per object. handlers call it. It changes no object.
+// Package table converts objects to the Table that kubectl prints: a kind's columns and one row per object. handlers calls it. It never
+// modifies an object.
 package table
 
 import (
@@ -13,15 +13,15 @@ import (
 	"keelson/api/kind"
 )
 
-// Form is how a client wants a table.
+// Form is the requested form of a table.
 type Form struct {
-	// Version of meta.k8s.io, which the metadata in rows has too.
+	// Version of meta.k8s.io, also for the metadata in rows.
 	Version string
-	// Include says how much of each object its row carries.
+	// Include selects how much of each object its row contains.
 	Include metav1.IncludeObjectPolicy
 }
 
-// Of makes the table of objs. header says whether columns are described (a watch describes them in its first event only).
+// Of returns the table of objs. header says whether it has column definitions (in a watch only the first event has).
 func Of(k *kind.Kind, objs []kind.Object, meta metav1.ListMeta, form Form, header bool) (*metav1.Table, error) {
 	t := &metav1.Table{ListMeta: meta, Rows: make([]metav1.TableRow, 0, len(objs))}
 	if header {

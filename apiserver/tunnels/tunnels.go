@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnels keeps the connections that nodes hold open to this server, by which it reaches kubelets that it could not connect to:
-// behind NAT or a firewall. apiserver mounts it and gives it to apiserver/outbound; it knows no Kubernetes objects, and dials nobody.
+// Package tunnels keeps the connections that nodes open to this server. Through them the server reaches kubelets behind NAT or a firewall.
+// apiserver mounts it and passes it to apiserver/outbound. It knows no Kubernetes objects and never dials.
 //
 // Invariants:
-//  1. A node has one tunnel at most: that which it opened last. Nothing leads through it but connections to that node's own kubelet, which
-//     prove themselves as without a tunnel.
+//  1. A node has one tunnel at most, the one that it opened last. It carries only connections to that node's own kubelet, which
+//     presents the same certificate as without a tunnel.
 //  2. A tunnel ends with the node, with the certificate that opened it, and with the server.
 package tunnels
 
@@ -27,16 +27,16 @@ import (
 	"keelson/lib/mux"
 )
 
-// Config is what tunnels ask others.
+// Config holds the callbacks of Tunnels.
 type Config struct {
-	// Caller is the node that a request's client certificate is of; an error's text is the answer to who is no node.
+	// Caller is the node in a request's client certificate; an error's text is the response for other callers.
 	Caller func(*http.Request) (node string, err error)
-	// Exists tells whether a node is registered.
+	// Exists reports whether a node is registered.
 	Exists func(ctx context.Context, node string) (bool, error)
 	Log    *slog.Logger
 }
 
-// Tunnels are those of one server. Its methods may be called from any goroutine.
+// Tunnels are the tunnels of one server. It is safe for concurrent use.
 type Tunnels struct {
 	cfg   Config
 	gauge prometheus.GaugeFunc
@@ -52,7 +52,7 @@ type tunnel struct {
 	seats   chan struct{}
 }
 
-// New returns none yet.
+// New returns an empty Tunnels.
 func New(cfg Config) *Tunnels {
 	t := &Tunnels{cfg: cfg, byNode: map[string]*tunnel{}}
 	t.gauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -68,7 +68,7 @@ func New(cfg Config) *Tunnels {
 // Collectors are the metrics.
 func (t *Tunnels) Collectors() []prometheus.Collector { return []prometheus.Collector{t.gauge} }
 
-// ServeHTTP turns a node's request into its tunnel. It returns when the tunnel is open; the tunnel lives on.
+// ServeHTTP converts a node's request into its tunnel. It returns when the tunnel is open.
 func (t *Tunnels) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	node, err := t.cfg.Caller(r)
 	if err != nil {
@@ -100,11 +100,11 @@ func (t *Tunnels) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := t.open(conn, buffered, node, ends); err != nil {
 		_ = conn.Close()
-		t.cfg.Log.Warn("a node's tunnel was not opened", "node", node, "err", err)
+		t.cfg.Log.Warn("open tunnel of node", "node", node, "err", err)
 	}
 }
 
-// open answers the node and begins the tunnel.
+// open responds to the node and starts the tunnel.
 func (t *Tunnels) open(conn net.Conn, buffered *bufio.ReadWriter, node string, ends time.Time) error {
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("take over the connection: %w", err)
@@ -114,7 +114,7 @@ func (t *Tunnels) open(conn net.Conn, buffered *bufio.ReadWriter, node string, e
 	if err != nil {
 		return fmt.Errorf("open the tunnel: %w", err)
 	}
-	// The tunnel is the node's before the node reads the answer: whoever deletes or dials the node from then on finds it.
+	// Register the tunnel before the node reads the response, so that a deletion of the node or a dial finds it.
 	tn := &tunnel{session: session, seats: make(chan struct{}, mux.Most)}
 	kept := t.put(node, tn)
 	if kept {
@@ -129,24 +129,24 @@ func (t *Tunnels) open(conn net.Conn, buffered *bufio.ReadWriter, node string, e
 		}
 		return errors.Join(fmt.Errorf("answer: %w", err), session.Close())
 	}
-	// The node may have gone while it was asked for: then nobody else ends the tunnel.
+	// The node may have been deleted meanwhile; then nothing else would end the tunnel.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if there, err := t.cfg.Exists(ctx, node); err == nil && !there {
 		t.End(node)
 	}
-	t.cfg.Log.Info("a node opened a tunnel to its kubelet", "node", node, "from", conn.RemoteAddr())
+	t.cfg.Log.Info("tunnel to kubelet opened", "node", node, "from", conn.RemoteAddr())
 	t.lives.Go(func() { t.live(node, tn, ends) })
-	t.lives.Go(func() { // a node has nothing to open: what it sends there would lie in this server's memory
+	t.lives.Go(func() { // nodes must not open streams: their data would fill this server's memory
 		if _, err := session.Accept(); err == nil {
-			t.cfg.Log.Warn("a node opened a connection to the server through its tunnel, which ends", "node", node)
+			t.cfg.Log.Warn("node opened a stream in its tunnel, close the tunnel", "node", node)
 			_ = session.Close()
 		}
 	})
 	return nil
 }
 
-// live waits for the end of a tunnel: End, a later one, the other side, or its certificate's.
+// live waits for the end of a tunnel: by End, a newer tunnel, the peer, or the expiration of its certificate.
 func (t *Tunnels) live(node string, tn *tunnel, ends time.Time) {
 	why := "the connection ended"
 	if ends.IsZero() {
@@ -160,12 +160,12 @@ func (t *Tunnels) live(node string, tn *tunnel, ends time.Time) {
 			why = "the node's certificate ended"
 		}
 	}
-	_ = tn.session.Close() // it has ended, in whatever way
+	_ = tn.session.Close() // it has ended already
 	t.remove(node, tn)
-	t.cfg.Log.Info("a node's tunnel ended", "node", node, "why", why)
+	t.cfg.Log.Info("tunnel to kubelet closed", "node", node, "why", why)
 }
 
-// put makes tn the node's tunnel and ends the one before.
+// put registers tn as the node's tunnel and ends the previous one.
 func (t *Tunnels) put(node string, tn *tunnel) bool {
 	t.mu.Lock()
 	old := t.byNode[node]
@@ -176,12 +176,12 @@ func (t *Tunnels) put(node string, tn *tunnel) bool {
 	t.byNode[node] = tn
 	t.mu.Unlock()
 	if old != nil {
-		_ = old.session.Close() // it is of no use any more
+		_ = old.session.Close() // an error does not matter
 	}
 	return true
 }
 
-// remove forgets a tunnel that has ended, unless a later one has taken its place.
+// remove removes an ended tunnel, unless a newer one has replaced it.
 func (t *Tunnels) remove(node string, tn *tunnel) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -190,17 +190,17 @@ func (t *Tunnels) remove(node string, tn *tunnel) {
 	}
 }
 
-// End ends the tunnel of a node that has gone, if it has one.
+// End closes the tunnel of a deleted node, if it has one.
 func (t *Tunnels) End(node string) {
 	t.mu.Lock()
 	tn := t.byNode[node]
 	t.mu.Unlock()
 	if tn != nil {
-		_ = tn.session.Close() // live sees to the rest
+		_ = tn.session.Close() // live does the rest
 	}
 }
 
-// Run keeps tunnels until ctx ends, and ends them.
+// Run keeps tunnels until ctx ends, then closes them.
 func (t *Tunnels) Run(ctx context.Context) error {
 	<-ctx.Done()
 	t.mu.Lock()
@@ -211,7 +211,7 @@ func (t *Tunnels) Run(ctx context.Context) error {
 	}
 	t.mu.Unlock()
 	for _, tn := range all {
-		_ = tn.session.Close() // live sees to the rest
+		_ = tn.session.Close() // live does the rest
 	}
 	t.lives.Wait()
 	return nil
@@ -223,7 +223,7 @@ func (t *Tunnels) Dial(ctx context.Context, node string) (net.Conn, error) {
 	tn := t.byNode[node]
 	t.mu.Unlock()
 	if tn == nil {
-		return nil, nil //nolint:nilnil // absence is an answer here
+		return nil, nil //nolint:nilnil // nil: there is no tunnel
 	}
 	select {
 	case tn.seats <- struct{}{}:
@@ -237,8 +237,8 @@ func (t *Tunnels) Dial(ctx context.Context, node string) (net.Conn, error) {
 	return &seated{Conn: stream, leave: sync.OnceFunc(func() { <-tn.seats })}, nil
 }
 
-// dial opens a stream for whoever has taken a seat, and gives the seat back where it opens none. A node that acknowledges nothing makes
-// Open wait for minutes: then the seat stays taken, so that no more wait than there are seats.
+// dial opens a stream for a caller that holds a seat, and releases the seat on an error. If a node does not respond, Open blocks for
+// minutes; the seat then stays taken, which limits the number of blocked calls.
 func (tn *tunnel) dial(ctx context.Context) (net.Conn, error) {
 	type result struct {
 		stream net.Conn
@@ -267,7 +267,7 @@ func (tn *tunnel) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// seated gives its seat back when it is closed.
+// seated releases its seat when it is closed.
 type seated struct {
 	net.Conn
 	leave func()
@@ -278,11 +278,11 @@ func (s *seated) Close() error {
 	return s.Conn.Close()
 }
 
-// joined reads first what the server's HTTP has read ahead, and writes nothing before the answer to the node's request.
+// joined first reads the bytes that the HTTP server has buffered, and delays writes until the response to the node's request is sent.
 type joined struct {
 	net.Conn
 	r        io.Reader
-	answered chan struct{} // closed after the answer
+	answered chan struct{} // closed after the response
 }
 
 func (j *joined) Read(p []byte) (int, error) { return j.r.Read(p) }

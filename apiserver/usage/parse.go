@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Bounds of what a kubelet may say. A node of 500 pods says 300 KB.
+// Limits of a kubelet's metrics. A node with 500 pods has 300 KB.
 const (
 	maxBytes      = 32 << 20
 	maxLine       = 64 << 10
 	maxContainers = 50_000
 )
 
-// point is what something has used of the processor since it started, in seconds, and of memory now, in bytes.
+// point is the CPU time since the start, in seconds, and the current memory, in bytes.
 type point struct {
 	at          time.Time
 	start       time.Time // zero: unknown
@@ -37,7 +37,7 @@ const (
 
 func (p *point) whole() bool { return p.has == hasCPU|hasMemory }
 
-// sample is what a kubelet said at one time.
+// sample is one scrape of a kubelet.
 type sample struct {
 	node       point
 	containers map[container]*point
@@ -45,8 +45,7 @@ type sample struct {
 
 type container struct{ namespace, pod, name string }
 
-// parse reads the kubelet's /metrics/resource, in Prometheus' text format. now stands for times that it leaves out. Lines about other
-// things are skipped.
+// parse reads the kubelet's /metrics/resource in Prometheus' text format. now replaces missing timestamps. Other metrics are skipped.
 func parse(r io.Reader, now time.Time) (*sample, error) {
 	out := &sample{containers: map[container]*point{}}
 	limited := &io.LimitedReader{R: r, N: maxBytes + 1}
@@ -111,7 +110,7 @@ func (p *point) set(name string, value float64, at time.Time) {
 	switch {
 	case math.IsNaN(value) || value < 0 || value > math.MaxInt64/2:
 	case strings.HasSuffix(name, "_cpu_usage_seconds_total"):
-		p.cpu, p.at, p.has = value, at, p.has|hasCPU // the rate is taken at the times of this one
+		p.cpu, p.at, p.has = value, at, p.has|hasCPU // the CPU's time counts for the rate
 	case strings.HasSuffix(name, "_memory_working_set_bytes"):
 		p.memory, p.has = value, p.has|hasMemory
 	case value < 1e11: // seconds
@@ -121,7 +120,7 @@ func (p *point) set(name string, value float64, at time.Time) {
 
 var errLabels = errors.New("its labels are not understood")
 
-// readLabels reads `a="x",b="y"} rest`, after the opening brace.
+// readLabels parses `a="x",b="y"} rest`, after the opening brace.
 func readLabels(s string) (labels map[string]string, rest string, err error) {
 	labels = map[string]string{}
 	for {
@@ -141,7 +140,7 @@ func readLabels(s string) (labels map[string]string, rest string, err error) {
 	}
 }
 
-// closing is where the quote is that ends a label's value; -1: nowhere.
+// closing is the index of the closing quote of a label's value; -1: none.
 func closing(s string) int {
 	for i := 0; i < len(s); i++ {
 		switch s[i] {
@@ -156,8 +155,8 @@ func closing(s string) int {
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n")
 
-// readValue reads "value" or "value milliseconds". A time that is far from now is taken for now: figures are of now, and a time that
-// JSON cannot express would spoil the answer about all others.
+// readValue parses "value" or "value milliseconds". A time far from now is replaced by now: metrics are current, and a time that JSON
+// cannot represent would break the whole response.
 func readValue(s string, now time.Time) (float64, time.Time, error) {
 	f := strings.Fields(s)
 	if len(f) == 0 || len(f) > 2 {

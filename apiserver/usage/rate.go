@@ -14,17 +14,17 @@ import (
 	"keelson/api/metrics"
 )
 
-// youngest is the age from which a container's use since its start is a rate that means something.
+// youngest is the minimum age of a container for a rate since its start.
 const youngest = 2 * time.Second
 
-// reading is a usage: the rate of cpu over window, which ended at, and memory then.
+// reading is the CPU rate over window, which ended at at, and the memory at that time.
 type reading struct {
 	usage  corev1.ResourceList
 	at     time.Time
 	window time.Duration
 }
 
-// figures are what a node and the containers of its pods use.
+// figures is the usage of a node and of its pods' containers.
 type figures struct {
 	node *reading // nil: unknown
 	pods map[podKey]*podReading
@@ -38,12 +38,12 @@ type podReading struct {
 	window     time.Duration
 }
 
-// rate is what was used between two points, of which was may be nil; nil: that cannot be said.
+// rate is the usage between two points; was may be nil. nil: it cannot be computed.
 func rate(was, now *point) *reading {
 	if !now.whole() || now.memory == 0 {
 		return nil
 	}
-	from, used := now.start, now.cpu // since it began
+	from, used := now.start, now.cpu // since the start
 	if was != nil && was.has&hasCPU != 0 && !was.at.Before(now.start) && was.cpu <= now.cpu {
 		from, used = was.at, now.cpu-was.cpu
 	} else if now.start.IsZero() || now.at.Sub(now.start) < youngest || now.at.Sub(now.start) > oldest {
@@ -56,7 +56,7 @@ func rate(was, now *point) *reading {
 	return &reading{usage: metrics.Usage(uint64(used/window.Seconds()*1e9), uint64(now.memory)), at: now.at, window: window}
 }
 
-// compute turns two samples into figures. A pod has figures when all of its containers have.
+// compute converts two samples to usage. A pod has a result only if all of its containers have one.
 func compute(was, now *sample) figures {
 	out := figures{pods: map[podKey]*podReading{}}
 	if was == nil {

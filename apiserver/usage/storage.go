@@ -21,7 +21,7 @@ import (
 	"keelson/api/metrics"
 )
 
-// Reader reads nodes and pods as the server's cache has them; objects are shared.
+// Reader reads nodes and pods from the server's cache; objects are shared.
 type Reader interface {
 	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error)
 	Select(ctx context.Context, gvr schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector) ([]runtime.Object, error)
@@ -31,18 +31,18 @@ type Reader interface {
 var (
 	nodesGVR = corev1.SchemeGroupVersion.WithResource("nodes")
 	podsGVR  = corev1.SchemeGroupVersion.WithResource("pods")
-	// The names of the kinds in refusals, as metrics-server has them.
+	// The kinds' names in error messages, as in metrics-server.
 	nodeMetrics = schema.GroupResource{Group: metricsv1beta1.GroupName, Resource: "nodemetrics"}
 	podMetrics  = schema.GroupResource{Group: metricsv1beta1.GroupName, Resource: "podmetrics"}
 )
 
-// Nodes are the NodeMetrics.
+// Nodes computes NodeMetrics.
 type Nodes struct {
 	Reader    Reader
 	Collector *Collector
 }
 
-// Get returns those of one node.
+// Get returns the NodeMetrics of one node.
 func (n Nodes) Get(ctx context.Context, _, name string) (kind.Object, error) {
 	obj, err := n.Reader.Get(ctx, nodesGVR, "", name)
 	if err != nil {
@@ -54,7 +54,7 @@ func (n Nodes) Get(ctx context.Context, _, name string) (kind.Object, error) {
 	return nil, apierrors.NewNotFound(nodeMetrics, name)
 }
 
-// List returns those of the nodes that are selected and have figures.
+// List returns the NodeMetrics of the selected nodes that have metrics.
 func (n Nodes) List(ctx context.Context, _ string, l labels.Selector, f fields.Selector) ([]kind.Object, error) {
 	nodes, err := n.Reader.Select(ctx, nodesGVR, "", l, f)
 	if err != nil {
@@ -92,7 +92,7 @@ func (n Nodes) metrics(ctx context.Context, nodes []runtime.Object) []kind.Objec
 	return out
 }
 
-// fakeWindow is the window of figures that were not measured: autoscalers believe those of a pod that has been ready for that long.
+// fakeWindow is the window of simulated metrics. Autoscalers accept metrics of pods that have been ready for one window.
 const fakeWindow = time.Second
 
 func (n Nodes) fake(node *corev1.Node, now time.Time) *reading {
@@ -117,13 +117,13 @@ func (n Nodes) fake(node *corev1.Node, now time.Time) *reading {
 	return &reading{usage: u, at: now, window: fakeWindow}
 }
 
-// Pods are the PodMetrics.
+// Pods computes PodMetrics.
 type Pods struct {
 	Reader    Reader
 	Collector *Collector
 }
 
-// Get returns those of one pod.
+// Get returns the PodMetrics of one pod.
 func (p Pods) Get(ctx context.Context, namespace, name string) (kind.Object, error) {
 	obj, err := p.Reader.Get(ctx, podsGVR, namespace, name)
 	if err != nil {
@@ -135,7 +135,7 @@ func (p Pods) Get(ctx context.Context, namespace, name string) (kind.Object, err
 	return nil, apierrors.NewNotFound(podMetrics, namespace+"/"+name)
 }
 
-// List returns those of the running pods that are selected and have figures.
+// List returns the PodMetrics of the selected running pods that have metrics.
 func (p Pods) List(ctx context.Context, namespace string, l labels.Selector, f fields.Selector) ([]kind.Object, error) {
 	pods, err := p.Reader.Select(ctx, podsGVR, namespace, l, f)
 	if err != nil {
@@ -157,7 +157,7 @@ func (p Pods) metrics(ctx context.Context, pods []runtime.Object) []kind.Object 
 			obj, err := p.Reader.Get(ctx, nodesGVR, "", pod.Spec.NodeName)
 			node, ok := obj.(*corev1.Node)
 			if err != nil || !ok {
-				continue // it has gone
+				continue // it was deleted
 			}
 			fake[node.Name] = metrics.Fake(node)
 		}

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage answers for metrics.k8s.io: what nodes, and the containers of pods, use of cpu and memory. The server asks it when
-// somebody reads NodeMetrics or PodMetrics; it asks the kubelets of the nodes in question then, and never by itself.
+// Package usage serves metrics.k8s.io: the CPU and memory usage of nodes and of pods' containers. The API server calls it when a client
+// reads NodeMetrics or PodMetrics. It then asks the kubelets of these nodes; it never polls by itself.
 //
 // Invariants:
-//  1. Nobody asks: no request to a kubelet, no timer but one that ends what is remembered, and then nothing.
+//  1. Without requests of clients there are no requests to kubelets, and no timer except the one that drops old samples.
 //  2. One request to a kubelet at a time, and none while its last answer is younger than fresh.
-//  3. A kubelet that does not answer delays an answer about other nodes by no more than patience, and when its last request failed by
-//     nothing.
-//  4. A kubelet's figures count for pods on its own node only.
+//  3. A kubelet that does not answer delays a response about other nodes by at most patience; if its last request failed,
+//     not at all.
+//  4. A kubelet's metrics count only for pods on its own node.
 package usage
 
 import (
@@ -22,57 +22,57 @@ import (
 )
 
 const (
-	// fresh is the age up to which figures are given again. An autoscaler asks every 15 seconds.
+	// fresh is the age up to which a sample is reused. An autoscaler asks every 15 seconds.
 	fresh = 10 * time.Second
-	// oldest is the age up to which an earlier sample is where the rate begins.
+	// oldest is the age up to which a sample is the start of a rate.
 	oldest = 2 * time.Minute
-	// pause is between two samples when there is no earlier one.
+	// pause is the time between two samples if there is no earlier one.
 	pause = time.Second
-	// patience bounds how long an answer waits for kubelets.
+	// patience limits how long a response waits for kubelets.
 	patience = 4 * time.Second
-	// timeout bounds one request to a kubelet.
+	// timeout limits one request to a kubelet.
 	timeout = 10 * time.Second
-	// atOnce bounds the requests under way, doubtful those of them to kubelets whose last request failed.
+	// atOnce limits the concurrent requests, doubtful those to kubelets whose last request failed.
 	atOnce, doubtful = 32, 8
 )
 
-// Fetch asks a node's kubelet for /metrics/resource.
+// Fetch requests /metrics/resource from a node's kubelet.
 type Fetch func(ctx context.Context, node string) (*http.Response, error)
 
-// Collector keeps the last samples of the nodes that somebody asked about lately.
+// Collector keeps the last samples of recently requested nodes.
 type Collector struct {
 	fetch  Fetch
 	log    *slog.Logger
 	turns  chan struct{}
 	doubts chan struct{}
-	ctx    context.Context //nolint:containedctx // of the requests, which outlive the answers that wait for them; Close ends it
+	ctx    context.Context //nolint:containedctx // of the requests, which may outlive the responses; Close ends it
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
 	mu     sync.Mutex
 	nodes  map[string]*state
-	forget *time.Timer // nil: nothing is remembered
+	forget *time.Timer // nil: there are no samples
 	closed bool
 }
 
-// state is what is known of a node.
+// state is the state of a node.
 type state struct {
 	last    *sample
 	figures figures
 	asked   time.Time // when its last request ended
-	failed  bool      // and whether that failed
-	logged  bool      // that it failed, and the one before
+	failed  bool      // whether that failed
+	logged  bool      // whether the failure, and the one before, was logged
 	flight  chan struct{}
 }
 
-// New returns a collector that knows nothing.
+// New returns an empty collector.
 func New(fetch Fetch, log *slog.Logger) *Collector {
 	c := &Collector{fetch: fetch, log: log, turns: make(chan struct{}, atOnce), doubts: make(chan struct{}, doubtful), nodes: map[string]*state{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
-// Close ends the requests under way and forgets everything.
+// Close cancels the requests and drops all samples.
 func (c *Collector) Close() {
 	c.cancel()
 	c.mu.Lock()
@@ -85,7 +85,7 @@ func (c *Collector) Close() {
 	c.work.Wait()
 }
 
-// of returns the figures of nodes, by name, as far as they are to be had within patience.
+// of returns the usage of nodes by name, as far as it is available within patience.
 func (c *Collector) of(ctx context.Context, nodes []string) map[string]figures {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -107,7 +107,7 @@ func (c *Collector) of(ctx context.Context, nodes []string) map[string]figures {
 	return out
 }
 
-// start has the kubelets asked whose figures are not fresh, and returns what is worth waiting for.
+// start requests samples from kubelets without a fresh one, and returns the requests worth waiting for.
 func (c *Collector) start(nodes []string) []chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *Collector) start(nodes []string) []chan struct{} {
 	return wait
 }
 
-// sweep forgets what nobody has asked about for long, also while others are asked about.
+// sweep drops the samples of nodes that were not requested for long.
 func (c *Collector) sweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +159,7 @@ func (c *Collector) sweep() {
 	}
 }
 
-// refresh asks one kubelet, twice when no earlier sample tells a rate.
+// refresh requests one sample, or two without an earlier one.
 func (c *Collector) refresh(node string, was *sample, turns chan struct{}) {
 	now, err := c.ask(node, turns)
 	if err == nil && was == nil {
@@ -175,10 +175,10 @@ func (c *Collector) refresh(node string, was *sample, turns chan struct{}) {
 	defer c.mu.Unlock()
 	s := c.nodes[node]
 	if s == nil {
-		return // closed
+		return // the collector is closed
 	}
 	if err != nil && c.ctx.Err() == nil {
-		// Once is nothing: a node that has just registered is asked before its kubelet listens.
+		// The first failure is no warning: a node may be asked before its kubelet listens.
 		level := slog.LevelDebug
 		if s.failed && !s.logged {
 			level, s.logged = slog.LevelWarn, true
@@ -196,7 +196,7 @@ func (c *Collector) refresh(node string, was *sample, turns chan struct{}) {
 	s.flight = nil
 }
 
-// ask waits for a turn and asks once.
+// ask waits for its turn and requests one sample.
 func (c *Collector) ask(node string, turns chan struct{}) (*sample, error) {
 	select {
 	case turns <- struct{}{}:
@@ -212,7 +212,7 @@ func (c *Collector) ask(node string, turns chan struct{}) (*sample, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 500)) // the status says enough
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 500)) // the status is enough
 		return nil, fmt.Errorf("kubelet answers %s: %s", resp.Status, text)
 	}
 	return parse(resp.Body, time.Now())

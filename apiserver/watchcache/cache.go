@@ -29,19 +29,19 @@ import (
 	"keelson/store"
 )
 
-// Config is what New needs. Only Store is required.
+// Config of New. Only Store is required.
 type Config struct {
 	Store store.Store
 	Log   *slog.Logger
-	// EncodedBytes bounds the memory for encodings kept between requests (default 16 MB).
+	// EncodedBytes limits the memory of cached encodings (default 16 MB).
 	EncodedBytes int
-	// BookmarkEvery is the least time between two rounds of bookmarks (default one minute).
+	// BookmarkEvery is the minimum time between two rounds of bookmarks (default one minute).
 	BookmarkEvery time.Duration
-	// Patience is how long a request waits for a revision that the server has not reached (default 3 s).
+	// Patience is how long a request waits for a revision that the cache has not reached (default 3 s).
 	Patience time.Duration
 }
 
-// Cache is all resources' state at one revision of the store.
+// Cache is the state of all resources at one revision of the store.
 type Cache struct {
 	store    store.Store
 	log      *slog.Logger
@@ -50,18 +50,18 @@ type Cache struct {
 	bookmark time.Duration
 	patience time.Duration
 
-	// resources by their key prefix without Root, as in objects.Config. The map is replaced, never changed, once Run has begun.
+	// resources by their key prefix without Root, as in objects.Config. After Run has begun the map is replaced, never modified.
 	resources atomic.Pointer[map[string]*Resource]
 
-	// feeding is held while a batch of the store's events is applied, so that resources come and go between batches.
+	// feeding is held while a batch of store events is applied; resources are added and removed between batches.
 	feeding sync.Mutex
-	loading map[string]*replacement // resources about to be served, by prefix
-	loads   int                     // how often everything was loaded
+	loading map[string]*replacement // resources that are being loaded, by prefix
+	loads   int                     // number of full loads
 
 	revision atomic.Int64
 
 	mu      sync.Mutex
-	tick    chan struct{} // closed and replaced when revision moves, if somebody waits
+	tick    chan struct{} // closed and replaced when revision changes, if somebody waits
 	waiting int
 	stopped bool
 
@@ -91,8 +91,7 @@ func New(c Config) *Cache {
 	return cache
 }
 
-// Resource adds a resource before Run and returns its storage (Add is for later); asking again for the same prefix returns the
-// first.
+// Resource adds a resource before Run and returns its storage (use Add later). A second call with the same prefix returns the first one.
 func (c *Cache) Resource(cfg objects.Config) *Resource {
 	resources := *c.resources.Load()
 	if r, ok := resources[cfg.Prefix]; ok {
@@ -103,10 +102,10 @@ func (c *Cache) Resource(cfg objects.Config) *Resource {
 	return r
 }
 
-// Revision is the store's revision that the cache has reached; 0 before it is loaded.
+// Revision is the store revision that the cache has reached; 0 before it is loaded.
 func (c *Cache) Revision() int64 { return c.revision.Load() }
 
-// Run loads everything, calls ready and follows the store until ctx ends. Reads and watches wait for it.
+// Run loads everything, calls ready and follows the store until ctx ends. Reads and watches wait until it is loaded.
 func (c *Cache) Run(ctx context.Context, ready func()) error {
 	defer c.end()
 	for {
@@ -119,14 +118,14 @@ func (c *Cache) Run(ctx context.Context, ready func()) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, store.ErrSlow), errors.Is(err, store.ErrCompacted):
-			c.log.Warn("watch cache fell behind the store, loads everything again", "rev", c.Revision(), "err", err)
+			c.log.Warn("watch cache fell behind the store, reload", "rev", c.Revision(), "err", err)
 		default:
 			return err
 		}
 	}
 }
 
-// enter counts a watch that is about to run; end waits until it calls watchers.Done.
+// enter counts a watch that is about to run; end waits for its watchers.Done.
 func (c *Cache) enter() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +145,7 @@ func (c *Cache) end() {
 	c.watchers.Wait()
 }
 
-// advance tells that every write up to rev is applied.
+// advance records that every write up to rev is applied.
 func (c *Cache) advance(rev int64) {
 	c.revision.Store(rev)
 	c.mu.Lock()
@@ -180,7 +179,7 @@ func (c *Cache) wait(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// fresh waits until everything acknowledged before the call is applied.
+// fresh waits until every write acknowledged before the call is applied.
 func (c *Cache) fresh(ctx context.Context) error {
 	rev, err := c.store.Revision(ctx)
 	if errors.Is(err, store.ErrClosed) {
@@ -192,7 +191,7 @@ func (c *Cache) fresh(ctx context.Context) error {
 	return c.wait(ctx, rev)
 }
 
-// reach waits for rev for a bounded time.
+// reach waits for rev, at most for patience.
 func (c *Cache) reach(ctx context.Context, rev int64) error {
 	if c.revision.Load() >= max(rev, 1) {
 		return nil

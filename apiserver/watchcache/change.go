@@ -16,17 +16,16 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// change is one write as all watchers share it. prev is nil for a creation, cur for a deletion; with mark it is no write
-// but a bookmark.
+// change is one write, shared by all watchers. prev is nil for a create, cur for a delete; with bookmarkEntry it is a bookmark.
 type change struct {
 	resource      *Resource
 	rev           int64
 	key           string
 	at            time.Time
 	prev, cur     *objects.Entry
-	err           error // why what was written cannot be read; cur is nil then
+	err           error // why the written value cannot be decoded; cur is nil then
 	bookmarkEntry *objects.Entry
-	marked        atomic.Int32 // watchers that left a mark of it
+	marked        atomic.Int32 // watchers for which it was recorded as a mark
 
 	once    sync.Once
 	gone    *objects.Entry
@@ -35,13 +34,13 @@ type change struct {
 	curSet  fields.Set
 }
 
-// deleted is the last state as a DELETED event shows it, made for the first watcher that needs it.
+// deleted is the entry of the DELETED event, created for the first watcher that needs it.
 func (c *change) deleted() *objects.Entry {
 	c.once.Do(func() { c.gone = c.prev.Deleted(c.rev) })
 	return c.gone
 }
 
-// sets are the selectable fields before and after, made for the first watcher that selects by fields.
+// sets are the selectable fields before and after, computed for the first watcher with a field selector.
 func (c *change) sets() (prev, cur fields.Set) {
 	c.fields.Do(func() {
 		if c.prev != nil {
@@ -54,12 +53,12 @@ func (c *change) sets() (prev, cur fields.Set) {
 	return c.prevSet, c.curSet
 }
 
-// selection is a watch's selectors.
+// selection holds a watch's selectors.
 type selection struct {
 	labels labels.Selector
 	fields fields.Selector
 	all    bool
-	// index reads the field by which alone fields selects, and value is what it selects; nil: there is none such.
+	// index returns the indexed field if the field selector uses only that, and value is the selected value; nil: no index.
 	index func(kind.Object) string
 	value string
 }
@@ -68,15 +67,15 @@ func newSelection(q *objects.ListQuery) selection {
 	return selection{labels: q.Labels, fields: q.Fields, all: q.Labels.Empty() && q.Fields.Empty()}
 }
 
-// narrow tells of an index by which s selects. Where that is all that s asks of fields, those of no object need to be gathered.
+// narrow sets the index of the selection. If the selector needs no other field, the fields of objects need not be computed.
 func (s *selection) narrow(index func(kind.Object) string, value string) {
 	if len(s.fields.Requirements()) == 1 {
 		s.index, s.value = index, value
 	}
 }
 
-// see turns a change into the event that one watch shows: an object that begins to match is ADDED, one that no longer
-// does is DELETED in its last matching state with the change's revision.
+// see converts a change to the event for one watch: an object that begins to match is ADDED; one that stops matching is DELETED, with its
+// last matching state and the change's revision.
 func (s *selection) see(c *change) (objects.Event, bool) {
 	before, after := c.prev != nil, c.cur != nil
 	if !s.all {
@@ -108,7 +107,7 @@ func (s *selection) matches(c *change) (before, after bool) {
 	return before, after
 }
 
-// window is the history from which a watch can resume without the store: every change after since, oldest first.
+// window is the history from which watches resume without the store: every change after since, oldest first.
 type window struct {
 	since   int64
 	changes []*change
@@ -120,7 +119,7 @@ const (
 	windowAge = 75 * time.Second
 )
 
-// add appends c. When the window has doubled it drops half, unless that is young and there is room.
+// add appends c. When the window has doubled it drops half, unless that is young and below the limit.
 func (w *window) add(c *change) {
 	w.changes = append(w.changes, c)
 	n := len(w.changes)
@@ -135,8 +134,7 @@ func (w *window) add(c *change) {
 	w.changes = append([]*change(nil), w.changes[half:]...)
 }
 
-// expire drops what is older than windowAge, but keeps the newest windowMin changes. It returns about how many bytes of memory
-// that can free.
+// expire drops changes older than windowAge, except the newest windowMin. It returns the approximate number of bytes that this can free.
 func (w *window) expire(now time.Time) (bytes int) {
 	old := sort.Search(len(w.changes), func(i int) bool { return now.Sub(w.changes[i].at) < windowAge })
 	n := min(old, len(w.changes)-windowMin)
@@ -151,8 +149,7 @@ func (w *window) expire(now time.Time) (bytes int) {
 	return bytes
 }
 
-// frees is about how many bytes only the window held of what the change replaced or removed: an object takes a few times what it takes
-// in the store.
+// frees is the approximate memory of the replaced or deleted object, which only the window holds: several times its stored size.
 func (c *change) frees() int {
 	const inMemory = 4
 	if c.prev == nil {
@@ -161,7 +158,7 @@ func (c *change) frees() int {
 	return inMemory * c.prev.Size()
 }
 
-// after returns the changes above rev, which must not be below since.
+// after returns the changes after rev, which must not be below since.
 func (w *window) after(rev int64) []*change {
 	i := sort.Search(len(w.changes), func(i int) bool { return w.changes[i].rev > rev })
 	return w.changes[i:]

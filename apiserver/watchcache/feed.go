@@ -12,7 +12,7 @@ import (
 	"keelson/store"
 )
 
-// route finds the resource a key belongs to: its prefix has one segment or two ("services/specs").
+// route returns the resource of a key. A prefix has one or two segments ("services/specs").
 func (c *Cache) route(key string) *Resource {
 	rest, ok := strings.CutPrefix(key, objects.Root)
 	if !ok {
@@ -52,7 +52,7 @@ func (c *Cache) follow(ctx context.Context, rev int64) error {
 	return w.Err()
 }
 
-// applyAll applies a batch, whose revision the cache has then reached.
+// applyAll applies a batch and advances the cache's revision.
 func (c *Cache) applyAll(batch []store.Event, now time.Time) {
 	c.feeding.Lock()
 	defer c.feeding.Unlock()
@@ -74,7 +74,7 @@ func (c *Cache) apply(r *Resource, ev *store.Event, now time.Time) {
 		if ch.cur == nil {
 			e, err := r.records.Decoded(ev.KV, c.memo)
 			if err != nil {
-				c.log.Error("stored object cannot be read, it is left out", "key", ev.KV.Key, "rev", ev.KV.Revision, "err", err)
+				c.log.Error("stored object cannot be decoded, skipped", "key", ev.KV.Key, "rev", ev.KV.Revision, "err", err)
 			}
 			ch.cur, ch.err = e, err
 		}

@@ -14,10 +14,10 @@ import (
 	"keelson/store"
 )
 
-// loadChunk is how many keys are read from the store at once while loading.
+// loadChunk is the number of keys per store read during a load.
 const loadChunk = 2000
 
-// load reads everything at one revision and puts it in place of what was there; running watches end.
+// load reads everything at one revision and replaces the old state; running watches end.
 func (c *Cache) load(ctx context.Context) (int64, error) {
 	for {
 		resources := c.resources.Load()
@@ -32,7 +32,7 @@ func (c *Cache) load(ctx context.Context) (int64, error) {
 	}
 }
 
-// refill gives every resource its objects; false: a resource came or went since reading began.
+// refill gives every resource its objects; false: a resource was added or removed since reading began.
 func (c *Cache) refill(resources *map[string]*Resource, fresh map[*Resource]*trees, rev int64) bool {
 	c.feeding.Lock()
 	defer c.feeding.Unlock()
@@ -47,7 +47,7 @@ func (c *Cache) refill(resources *map[string]*Resource, fresh map[*Resource]*tre
 	return true
 }
 
-// loadTrees reads the resource's objects from the store; nil stands for none.
+// loadTrees reads the resource's objects from the store; nil: none.
 func (r *Resource) loadTrees(ctx context.Context) (*trees, int64, error) {
 	fresh := map[*Resource]*trees{}
 	rev, err := r.cache.readAll(ctx, r.records.KeyPrefix(""), func(string) *Resource { return r }, fresh)
@@ -57,8 +57,7 @@ func (r *Resource) loadTrees(ctx context.Context) (*trees, int64, error) {
 	return fresh[r], rev, nil
 }
 
-// readAll reads all objects under prefix at one revision into fresh: while a page is decoded, on all processors, the next is
-// read.
+// readAll reads all objects under prefix at one revision into fresh. It decodes a page on all CPUs while it reads the next.
 func (c *Cache) readAll(ctx context.Context, prefix string, route func(key string) *Resource, fresh map[*Resource]*trees) (int64, error) {
 	pages := make(chan []store.KV, 1)
 	var rev int64
@@ -115,7 +114,7 @@ func treesOf(fresh map[*Resource]*trees, r *Resource) *trees {
 	return t
 }
 
-// loaded is a key's object; resource is nil when it is nobody's, and err says why it cannot be read.
+// loaded is the decoded object of a key; resource is nil for an unknown resource, err is the decoding error.
 type loaded struct {
 	resource *Resource
 	key      string
@@ -124,7 +123,7 @@ type loaded struct {
 	err      error
 }
 
-// decodeAll decodes a page in its order.
+// decodeAll decodes a page in order.
 func (c *Cache) decodeAll(page []store.KV, route func(key string) *Resource) []loaded {
 	out := make([]loaded, len(page))
 	part := max(1, (len(page)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
@@ -146,7 +145,7 @@ func (c *Cache) decodeOne(kv store.KV, r *Resource) loaded {
 	}
 	e, err := r.records.Decoded(kv, c.memo)
 	if err != nil {
-		c.log.Error("stored object cannot be read, it is left out", "key", kv.Key, "rev", kv.Revision, "err", err)
+		c.log.Error("stored object cannot be decoded, skipped", "key", kv.Key, "rev", kv.Revision, "err", err)
 	}
 	return loaded{r, kv.Key, kv.Revision, e, err}
 }

@@ -12,14 +12,14 @@ import (
 	"keelson/store"
 )
 
-// replacement is a resource that is being loaded while the cache runs. It takes part in the feed from the moment it begins, so that
-// what is written while it loads is not lost.
+// replacement is a resource that is loaded while the cache runs. It receives events from its creation on, so that writes during the load
+// are not lost.
 type replacement struct {
 	resource *Resource
 	pending  []store.Event
 }
 
-// setAside puts ev aside for the replacement whose key it has. feeding is held.
+// setAside queues ev for the replacement of its key's resource. feeding is held.
 func (c *Cache) setAside(ev *store.Event) {
 	for prefix, h := range c.loading {
 		rest, ok := strings.CutPrefix(ev.KV.Key, objects.Root)
@@ -29,9 +29,8 @@ func (c *Cache) setAside(ev *store.Event) {
 	}
 }
 
-// Add adds a resource while the cache runs, and returns its storage once it is loaded. It takes the place of an earlier one with
-// that prefix, which stays in service until then and whose watches end then; they resume with the new one. One call at a time for
-// a prefix.
+// Add adds a resource while the cache runs, and returns its storage when it is loaded. It replaces an earlier one with that prefix, which
+// serves until then; its watches end and resume with the new one. There must be one call at a time per prefix.
 func (c *Cache) Add(ctx context.Context, cfg objects.Config) (*Resource, error) {
 	h := &replacement{resource: newResource(c, cfg)}
 	defer func() {
@@ -54,7 +53,7 @@ func (c *Cache) Add(ctx context.Context, cfg objects.Config) (*Resource, error) 
 	}
 }
 
-// install puts h in the place of whoever has its prefix; false: the feed was interrupted meanwhile, load again.
+// install replaces the resource with that prefix by h; false: the feed was interrupted meanwhile, load again.
 func (c *Cache) install(prefix string, h *replacement, t *trees, rev int64, loads int) bool {
 	c.feeding.Lock()
 	defer c.feeding.Unlock()
@@ -77,7 +76,7 @@ func (c *Cache) install(prefix string, h *replacement, t *trees, rev int64, load
 	return true
 }
 
-// Remove takes a resource out of service and ends its watches. It may have been replaced already.
+// Remove stops serving a resource and ends its watches. It may have been replaced already.
 func (c *Cache) Remove(prefix string, r *Resource) {
 	c.feeding.Lock()
 	defer c.feeding.Unlock()
@@ -87,7 +86,7 @@ func (c *Cache) Remove(prefix string, r *Resource) {
 	r.retire(r)
 }
 
-// replace changes the map of resources; feeding is held.
+// replace modifies the map of resources; feeding is held.
 func (c *Cache) replace(prefix string, r *Resource) {
 	resources := maps.Clone(*c.resources.Load())
 	if r == nil {
@@ -98,7 +97,7 @@ func (c *Cache) replace(prefix string, r *Resource) {
 	c.resources.Store(&resources)
 }
 
-// retire ends r's watches; reads that are under way look at next.
+// retire ends r's watches; running reads continue with next.
 func (r *Resource) retire(next *Resource) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +105,7 @@ func (r *Resource) retire(next *Resource) {
 	r.watches.each(func(w *watcher) { w.cut() })
 }
 
-// newest is r, or what has taken its place.
+// newest is r or its replacement.
 func (r *Resource) newest() *Resource {
 	for {
 		next := r.next.Load()

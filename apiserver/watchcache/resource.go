@@ -22,22 +22,22 @@ import (
 	"keelson/store"
 )
 
-// Resource is one resource's objects; it implements objects.Storage.
+// Resource holds one resource's objects; it implements objects.Storage.
 type Resource struct {
 	cache   *Cache
 	records *objects.Records
-	next    atomic.Pointer[Resource] // what took this resource's place, if anything did
+	next    atomic.Pointer[Resource] // the replacement of this resource, if any
 
-	replaying sync.Mutex // held while the window is extended from the store; taken before mu
+	replaying sync.Mutex // held while the window is extended from the store; locked before mu
 
-	// mu guards what follows; readers of single entries share it.
+	// mu guards the following fields; readers of single entries share it.
 	mu      sync.RWMutex
 	trees   *trees
-	last    int64     // revision of the last change of this resource, or of the load
-	latest  *snapshot // of the main tree, nil once that has changed
+	last    int64     // revision of this resource's last change, or of the load
+	latest  *snapshot // of the main tree, nil after a change
 	kept    []*snapshot
 	window  window
-	expires bool // a timer will look at the window
+	expires bool // a timer for the window is set
 	watches routes
 }
 
@@ -53,7 +53,7 @@ func newResource(c *Cache, cfg objects.Config) *Resource {
 	return r
 }
 
-// reset puts t (nil: nothing) in place of the trees and ends the running watches, which cannot be told what changed.
+// reset replaces the trees by t (nil: empty) and ends the running watches, which have no events for the difference.
 func (r *Resource) reset(t *trees, rev int64) {
 	if t == nil {
 		t = newTrees(r.records.Index)
@@ -65,7 +65,7 @@ func (r *Resource) reset(t *trees, rev int64) {
 	r.watches.each(func(w *watcher) { w.cut() })
 }
 
-// apply makes a change, remembers it and passes it on (invariant 2).
+// apply applies a change, adds it to the window and dispatches it (invariant 2).
 func (r *Resource) apply(ch *change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,8 +81,8 @@ func (r *Resource) apply(ch *change) {
 	r.watches.dispatch(ch)
 }
 
-// rememberLocked adds a change to the window. After a burst nobody adds: a timer gives back what the window holds of it, and none is
-// set while the window is small.
+// rememberLocked adds a change to the window. After a burst, when no more changes come, a timer shrinks the window; there is none while the
+// window is small.
 func (r *Resource) rememberLocked(ch *change) {
 	r.window.add(ch)
 	r.expireLaterLocked()
@@ -103,10 +103,10 @@ func (r *Resource) expire() {
 	r.expireLaterLocked()
 }
 
-// atLocked is the revision of the trees: no change of this resource lies between its last one and the cache's revision.
+// atLocked is the revision of the trees: this resource has no change between its last one and the cache's revision.
 func (r *Resource) atLocked() int64 { return max(r.last, r.cache.Revision()) }
 
-// current is what a write starts from.
+// current is the entry on which a write is based.
 func (r *Resource) current(ctx context.Context, key string) (*objects.Entry, error) {
 	if err := r.cache.fresh(ctx); err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (r *Resource) Get(ctx context.Context, namespace, name, rv string) (*object
 	return e, err
 }
 
-// await waits for the state that a read asks for.
+// await waits for the state that a read requires.
 func (r *Resource) await(ctx context.Context, latest bool, rev int64) error {
 	if latest {
 		return r.cache.fresh(ctx)
@@ -152,7 +152,7 @@ func (r *Resource) await(ctx context.Context, latest bool, rev int64) error {
 	return r.cache.reach(ctx, rev)
 }
 
-// All walks the objects of a namespace ("": all) as they are now, without waiting for anything; for readers in the process.
+// All iterates over the objects of a namespace ("": all) without waiting; for in-process readers.
 func (r *Resource) All(namespace string) iter.Seq[*objects.Entry] {
 	return func(yield func(*objects.Entry) bool) {
 		prefix := r.records.KeyPrefix(namespace)
@@ -160,8 +160,8 @@ func (r *Resource) All(namespace string) iter.Seq[*objects.Entry] {
 	}
 }
 
-// Walk hands f the objects of a namespace ("": all) as the cache has them once it is filled, until f has enough; a list of version 0
-// without a page.
+// Walk calls f with the objects of a namespace ("": all) once the cache is filled, until f returns false; like a list with
+// resourceVersion=0 without pages.
 func (r *Resource) Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error {
 	if err := r.await(ctx, false, 0); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (r *Resource) Walk(ctx context.Context, namespace string, f func(*objects.E
 	return nil
 }
 
-// Size is how many objects there are, and how many bytes they take in the store.
+// Size is the number of objects and their stored bytes.
 func (r *Resource) Size() (count, bytes int) {
 	r = r.newest()
 	r.mu.RLock()
@@ -183,7 +183,7 @@ func (r *Resource) Create(ctx context.Context, obj kind.Object) (*objects.Entry,
 	return r.records.Create(ctx, obj)
 }
 
-// Update applies f to the current state until it sticks.
+// Update applies f and retries after conflicts.
 func (r *Resource) Update(
 	ctx context.Context, namespace, name string, createMissing bool, f objects.UpdateFunc,
 ) (*objects.Entry, bool, objects.Receipt, error) {
@@ -197,7 +197,7 @@ func (r *Resource) Delete(
 	return r.records.Delete(ctx, namespace, name, check)
 }
 
-// DeleteUnread removes what cannot be read.
+// DeleteUnread removes an object that cannot be decoded.
 func (r *Resource) DeleteUnread(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error) {
 	return r.records.DeleteUnread(ctx, namespace, name, dry)
 }
@@ -212,7 +212,7 @@ func (r *Resource) List(ctx context.Context, q objects.ListQuery) (*objects.List
 		return nil, err
 	}
 	r = r.newest()
-	if p.Latest { // who is content with less is told what can be read
+	if p.Latest { // resourceVersion=0 skips unreadable objects
 		r.mu.RLock()
 		err := r.trees.whole(p.Prefix, r.records.Resource)
 		r.mu.RUnlock()
@@ -234,7 +234,7 @@ func (r *Resource) List(ctx context.Context, q objects.ListQuery) (*objects.List
 	return r.listSnapshot(ctx, s, s.rev, &q, p)
 }
 
-// objectsPerCheck is how many objects a list comes by between two looks at its context.
+// objectsPerCheck is the number of objects between two checks of a list's context.
 const objectsPerCheck = 1000
 
 func (r *Resource) listSnapshot(ctx context.Context, s *snapshot, rev int64, q *objects.ListQuery, p objects.Plan) (*objects.List, error) {
@@ -258,7 +258,7 @@ func (r *Resource) listSnapshot(ctx context.Context, s *snapshot, rev int64, q *
 	return list, nil
 }
 
-// listNarrow answers selections of one object or by an indexed field without walking the resource; nil: not one of those.
+// listNarrow answers a list of one object or by an indexed field without walking the resource; nil: not such a list.
 func (r *Resource) listNarrow(q *objects.ListQuery, p objects.Plan) *objects.List {
 	if q.Fields.Empty() || q.Limit > 0 {
 		return nil
@@ -280,7 +280,7 @@ func (r *Resource) listNarrow(q *objects.ListQuery, p objects.Plan) *objects.Lis
 	return page.List()
 }
 
-// narrow finds what a query is about at most: one key, or one value of an indexed field.
+// narrow returns the one key, or the one value of an indexed field, to which a query is restricted.
 func (r *Resource) narrow(q *objects.ListQuery) (key, name, value string) {
 	if q.Fields.Empty() {
 		return "", "", ""
@@ -302,7 +302,7 @@ func (r *Resource) narrow(q *objects.ListQuery) (key, name, value string) {
 	return "", "", ""
 }
 
-// namespaceOf is the namespace part of a key of this resource.
+// namespaceOf is the namespace in a key of this resource.
 func (r *Resource) namespaceOf(key string) string {
 	if !r.records.Namespaced {
 		return ""
@@ -311,13 +311,13 @@ func (r *Resource) namespaceOf(key string) string {
 	return ns
 }
 
-// snapshot is the main tree at a revision; nobody writes to it.
+// snapshot is the main tree at a revision; it is never modified.
 type snapshot struct {
 	rev  int64
 	tree *btree.BTreeG[item]
 }
 
-// snapshot returns the current state. It blocks writers only for as long as marking the tree as shared takes.
+// snapshot returns the current state. It blocks writers only while it marks the tree as shared (copy-on-write).
 func (r *Resource) snapshot() *snapshot {
 	r.mu.RLock()
 	s, at := r.latest, r.atLocked()
@@ -333,7 +333,7 @@ func (r *Resource) snapshot() *snapshot {
 	return &snapshot{r.atLocked(), r.latest.tree}
 }
 
-// snapshotAt returns the state at exactly rev, when that is the current one or one kept for further pages.
+// snapshotAt returns the state at exactly rev if it is the current one or kept for further pages.
 func (r *Resource) snapshotAt(rev int64) *snapshot {
 	r.mu.RLock()
 	for _, s := range r.kept {
@@ -356,7 +356,7 @@ func (r *Resource) snapshotAt(rev int64) *snapshot {
 	return s
 }
 
-// Snapshots for further pages are few and short-lived, since they keep old objects in memory; the store has the rest.
+// Snapshots for further pages are few and short-lived because they keep old objects in memory; older revisions are read from the store.
 const (
 	keptSnapshots = 4
 	keptFor       = time.Minute

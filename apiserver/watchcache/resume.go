@@ -12,14 +12,14 @@ import (
 	"keelson/store"
 )
 
-// Bounds of a replay from the store's history: beyond them listing again is cheaper.
+// Limits of a replay from the store's history; beyond them a new list is cheaper.
 const (
 	replayMax  = 100_000 // revisions
 	replayTime = 10 * time.Second
-	replayRuns = 5 // how often the window may be trimmed under a replay before it is given up
+	replayRuns = 5 // how often the window may be trimmed during a replay before it is given up
 )
 
-// resume lets w begin after w.start, or with now at the current revision.
+// resume starts w after w.start or, with now, at the current revision.
 func (r *Resource) resume(ctx context.Context, w *watcher, now bool) error {
 	for range replayRuns {
 		r.mu.Lock()
@@ -47,8 +47,8 @@ func (r *Resource) since() int64 {
 	return r.window.since
 }
 
-// reachBack extends the window to hold every change after rev, from the store's own history, so that neither a restart
-// of the server nor a burst of writes makes clients list again. The extension serves all who come after.
+// reachBack extends the window to every change after rev from the store's history, so that clients need not list again after a restart of
+// the server or a burst of writes. Later watches use the extension too.
 func (r *Resource) reachBack(ctx context.Context, rev int64) error {
 	r.replaying.Lock()
 	defer r.replaying.Unlock()
@@ -78,7 +78,7 @@ func (r *Resource) reachBack(ctx context.Context, rev int64) error {
 func (r *Resource) replay(ctx context.Context, from, to int64) ([]*change, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayTime)
 	defer cancel()
-	w, err := r.cache.store.Watch(ctx, "", from) // everything, so that the end is seen whoever wrote it
+	w, err := r.cache.store.Watch(ctx, "", from) // all keys, so that the end is seen whatever resource was written
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (r *Resource) replayed(ev *store.Event) (*change, error) {
 		}
 	}
 	if ev.Type != store.Created {
-		// Its own revision is not known here, nor shown to anybody: watchers see prev only as a deletion, at ch.rev.
+		// Its own revision is unknown here but also never visible: watchers see prev only in a deletion, at ch.rev.
 		before := store.KV{Key: ch.key, Value: ev.Prev, Revision: ch.rev}
 		if ch.prev, err = r.records.Decoded(before, r.cache.memo); err != nil {
 			return nil, fmt.Errorf("replay %s at %d: %w", ch.key, ch.rev, err)

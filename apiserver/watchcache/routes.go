@@ -4,14 +4,14 @@ package watchcache
 
 import "keelson/apiserver/objects"
 
-// routes finds the watchers that a change may concern, so that its cost follows matches and not watchers. A watcher is
-// in one place: under its object's key, its indexed field's value, its namespace, or among those that see everything.
+// routes finds the watchers that a change may concern, so that the cost depends on the matches and not on the number of watchers. A watcher
+// is in one place: under its object's key, its indexed field's value, its namespace, or among those that see everything.
 type routes struct {
 	all   set
 	byNS  map[string]set
 	byKey map[string]set
 	byIdx map[string]map[string]set // field, value
-	marks set                       // those that want bookmarks
+	marks set                       // watchers with bookmarks
 }
 
 type set map[*watcher]struct{}
@@ -20,13 +20,13 @@ func newRoutes() routes {
 	return routes{all: set{}, byNS: map[string]set{}, byKey: map[string]set{}, byIdx: map[string]map[string]set{}, marks: set{}}
 }
 
-// place says where a watcher belongs; at most one is set.
+// place is the position of a watcher in routes; at most one part is set.
 type place struct {
 	namespace, key string
 	index, value   string
 }
 
-// concerns tells of a change whether dispatch would have pushed it to w.
+// concerns reports whether dispatch would push the change to w.
 func (w *watcher) concerns(c *change) bool {
 	switch p := w.place; {
 	case p.key != "":

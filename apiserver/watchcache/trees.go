@@ -32,12 +32,12 @@ func less(a, b item) bool {
 
 const degree = 32
 
-// trees are a resource's objects in key order, and again by each indexed field.
+// trees are a resource's objects in key order, and one index per indexed field.
 type trees struct {
 	main    *btree.BTreeG[item]
-	bytes   int // of all objects in the store
+	bytes   int // stored bytes of all objects
 	indexes map[string]*index
-	// unread says of keys why what is stored there is no entry. Who is told that such an object is absent may delete what belongs to it.
+	// unread has the decoding error of keys without an entry. Such an object must not look absent: a client could delete its dependents.
 	unread map[string]error
 }
 
@@ -54,7 +54,7 @@ func newTrees(indexed map[string]func(kind.Object) string) *trees {
 	return t
 }
 
-// note remembers that, or with nil no longer that, the value that the key has since a revision cannot be read.
+// note records a decoding error for the key's value; nil removes it.
 func (t *trees) note(key string, rev int64, err error) {
 	if err == nil {
 		delete(t.unread, key)
@@ -66,7 +66,7 @@ func (t *trees) note(key string, rev int64, err error) {
 	t.unread[key] = objects.Unreadable(key, rev, err)
 }
 
-// whole tells why a list of what begins with prefix would lack something; nil: it is whole.
+// whole returns an error if a list of the prefix would lack unreadable objects; nil: it is complete.
 func (t *trees) whole(prefix string, resource schema.GroupResource) error {
 	var keys []string
 	for key := range t.unread {
@@ -96,7 +96,7 @@ func (t *trees) whole(prefix string, resource schema.GroupResource) error {
 	return &apierrors.StatusError{ErrStatus: status}
 }
 
-// find is the key's entry, nil when there is none.
+// find returns the key's entry, nil if there is none.
 func (t *trees) find(key string) (*objects.Entry, error) {
 	if err := t.unread[key]; err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -104,7 +104,7 @@ func (t *trees) find(key string) (*objects.Entry, error) {
 	return t.get(key), nil
 }
 
-// replace puts cur in the place of prev; either may be nil.
+// replace replaces prev by cur; either may be nil.
 func (t *trees) replace(prev, cur *objects.Entry) {
 	if prev != nil {
 		t.bytes -= prev.Size()
@@ -135,13 +135,13 @@ func (ix *index) replace(prev, cur *objects.Entry) {
 	}
 }
 
-// get returns nil when the key is absent.
+// get returns nil if the key does not exist.
 func (t *trees) get(key string) *objects.Entry {
 	it, _ := t.main.Get(item{key: key})
 	return it.entry
 }
 
-// ascend walks tree from (by, from) while by stays and the key has the prefix.
+// ascend visits tree from (by, from) while by is the same and the key has the prefix.
 func ascend(tree *btree.BTreeG[item], by, prefix, from string, visit func(*objects.Entry) bool) {
 	tree.AscendGreaterOrEqual(item{by: by, key: max(from, prefix)}, func(it item) bool {
 		if it.by != by || len(it.key) < len(prefix) || it.key[:len(prefix)] != prefix {

@@ -14,17 +14,17 @@ import (
 	"keelson/lib/turns"
 )
 
-// watcher is one running watch. The feed pushes shared changes into its queue; its own goroutine selects and delivers.
+// watcher is one running watch. The feed pushes shared changes to its queue; its own goroutine selects and delivers.
 type watcher struct {
 	resource  *Resource
 	selection selection
 	place     place
 	namespace string // "": all
 	bookmarks bool
-	start     int64     // changes up to here are not shown
-	backlog   []*change // what came between start and the beginning; a part of the window, shared with others
+	start     int64     // changes up to this revision are not delivered
+	backlog   []*change // changes between start and the registration; a shared part of the window
 	events    chan objects.Event
-	wake      chan struct{} // has room for one
+	wake      chan struct{} // has a buffer of one
 
 	mu    sync.Mutex
 	queue []*change
@@ -33,21 +33,21 @@ type watcher struct {
 }
 
 const (
-	queueMax = windowMax // changes that a reader may be behind
+	queueMax = windowMax // how many changes a reader may be behind
 	buffered = 32
 )
 
 // Events is closed when the watch ends.
 func (w *watcher) Events() <-chan objects.Event { return w.events }
 
-// Err says why the watch ended.
+// Err returns why the watch ended.
 func (w *watcher) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// push is called by the feed with the resource locked; it never waits (invariant 3).
+// push is called by the feed with the resource locked; it never blocks (invariant 3).
 func (w *watcher) push(c *change) {
 	w.mu.Lock()
 	if len(w.queue) >= queueMax {
@@ -63,7 +63,7 @@ func (w *watcher) push(c *change) {
 	}
 }
 
-// cut ends the watch from the server's side; the client resumes or lists again.
+// cut ends the watch on the server's side; the client resumes or lists again.
 func (w *watcher) cut() {
 	w.mu.Lock()
 	w.ended, w.queue = true, nil
@@ -85,7 +85,7 @@ func (w *watcher) take() (batch []*change, ended bool) {
 	return batch, w.ended
 }
 
-// Watch starts a watch. What ends it before it began (history is gone) is told by the watch itself, as Kubernetes does.
+// Watch starts a watch. An error at the start (the history is gone) is delivered by the watch itself, as in Kubernetes.
 func (r *Resource) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch, error) {
 	if err := objects.CheckQuery(&q, true); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (r *Resource) Watch(ctx context.Context, q objects.ListQuery) (objects.Watc
 	case initial || rev == 0:
 		err = r.await(ctx, q.ResourceVersion == "", rev)
 	default:
-		err = r.cache.wait(ctx, 1) // loaded; a watch may begin in the future
+		err = r.cache.wait(ctx, 1) // wait until it is loaded; a watch may start in the future
 	}
 	if err != nil {
 		return failedWatch(err), ctx.Err()
@@ -130,9 +130,9 @@ func (r *Resource) Watch(ctx context.Context, q objects.ListQuery) (objects.Watc
 		return failedWatch(err), ctx.Err()
 	}
 	if r.next.Load() != nil {
-		w.cut() // retired: the client comes again, and to the right place
+		w.cut() // the resource is replaced: the client resumes with the new one
 	}
-	go func() { // ends with ctx, the cache, or the queue's overflow; Cache.end waits for it
+	go func() { // ends with ctx, the cache, or a full queue; Cache.end waits for it
 		defer r.cache.watchers.Done()
 		w.run(ctx, &q, state)
 	}()
@@ -146,7 +146,7 @@ func failedWatch(err error) objects.Watch {
 	return w
 }
 
-// register adds w to the routes at the current state, which it returns.
+// register adds w to the routes and returns the current state.
 func (r *Resource) register(w *watcher) *snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +158,7 @@ func (r *Resource) register(w *watcher) *snapshot {
 	return &snapshot{w.start, r.latest.tree}
 }
 
-// run delivers until ctx or the cache ends, or w is cut.
+// run delivers events until ctx or the cache ends, or w is cut.
 func (w *watcher) run(ctx context.Context, q *objects.ListQuery, state *snapshot) {
 	defer close(w.events)
 	defer func() {
@@ -197,7 +197,7 @@ func (w *watcher) run(ctx context.Context, q *objects.ListQuery, state *snapshot
 	}
 }
 
-// beforeDeadline fires shortly before ctx's deadline, when a bookmark tells the client where to resume.
+// beforeDeadline fires shortly before ctx's deadline, for a bookmark from which the client resumes.
 func (w *watcher) beforeDeadline(ctx context.Context) (<-chan time.Time, func()) {
 	deadline, ok := ctx.Deadline()
 	if !ok || !w.bookmarks {
@@ -207,7 +207,7 @@ func (w *watcher) beforeDeadline(ctx context.Context) (<-chan time.Time, func())
 	return t.C, func() { t.Stop() }
 }
 
-// deliverBacklog delivers what concerns w of the changes it begins with.
+// deliverBacklog delivers the changes of the backlog that concern w.
 func (w *watcher) deliverBacklog(ctx context.Context) bool {
 	for _, c := range w.backlog {
 		if w.concerns(c) && !w.deliver(ctx, c) {
@@ -226,7 +226,7 @@ func (w *watcher) deliver(ctx context.Context, c *change) bool {
 		return w.send(ctx, objects.Event{Type: watch.Bookmark, Entry: c.bookmarkEntry, At: c.at})
 	}
 	if w.namespace != "" && w.namespace != w.resource.namespaceOf(c.key) {
-		return true // found by an index over all namespaces
+		return true // from an index over all namespaces
 	}
 	ev, ok := w.selection.see(c)
 	return !ok || w.send(ctx, ev)
@@ -242,7 +242,7 @@ func (w *watcher) send(ctx context.Context, ev objects.Event) bool {
 	return false
 }
 
-// offer is send of who has a turn at the processors, and has it again when it returns.
+// offer is send for a goroutine that holds a processor turn; it holds it again on return.
 func (w *watcher) offer(ctx context.Context, ev objects.Event) bool {
 	select {
 	case w.events <- ev:
@@ -254,7 +254,7 @@ func (w *watcher) offer(ctx context.Context, ev objects.Event) bool {
 	return sent
 }
 
-// deliverState sends the state a watch begins with as ADDED events, and its end when asked.
+// deliverState sends the initial state as ADDED events, and the bookmark at its end if requested.
 func (w *watcher) deliverState(ctx context.Context, q *objects.ListQuery, state *snapshot) bool {
 	r, now, ok := w.resource, time.Now(), true
 	seen := 0
@@ -285,8 +285,8 @@ func (r *Resource) bookmark(rev int64, initialEnd bool) *objects.Entry {
 	return objects.NewEntry("", obj, rev, nil)
 }
 
-// bookmarkAll sends one shared bookmark to all who asked for them. It goes through their queues: everything of this
-// resource up to it is there already.
+// bookmarkAll sends one shared bookmark to all watchers that want it. It goes through their queues, after all changes of this resource up
+// to it.
 func (r *Resource) bookmarkAll() {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -17,7 +17,7 @@ import (
 	"keelson/api/kind"
 )
 
-// textTypes is what kinds without a Go type are read from.
+// textTypes are the accepted types for kinds without a Go type.
 var textTypes = []string{TypeJSON, TypeYAML}
 
 // NegotiateText is Negotiate for kinds without a Go type, which have no protobuf form; conversions (as=) may have one.
@@ -38,7 +38,7 @@ func NegotiateText(r *http.Request, ok func(Want) bool) (Want, error) {
 	return Want{}, notAcceptable()
 }
 
-// NegotiateStream is negotiate, which is Negotiate or NegotiateText, for a stream of events, which has no YAML form.
+// NegotiateStream is negotiate (Negotiate or NegotiateText) for a watch, which has no YAML form.
 func NegotiateStream(r *http.Request, ok func(Want) bool, negotiate func(*http.Request, func(Want) bool) (Want, error)) (Want, error) {
 	w, err := negotiate(r, ok)
 	if err != nil || w.Media != YAML {
@@ -109,9 +109,9 @@ func DecodeCustom(
 	return obj, nil
 }
 
-// statedKind is the kind that a JSON document says it is of.
+// statedKind is the kind in a JSON document.
 func statedKind(doc []byte) (schema.GroupVersionKind, error) {
-	var is struct { // whose tags clients see in refusals
+	var is struct { // clients see its tags in error messages
 		APIVersion string `json:"apiVersion,omitempty"`
 		Kind       string `json:"kind,omitempty"`
 	}

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Validation says what happens to unknown and duplicate fields.
+// Validation is the handling of unknown and duplicate fields.
 type Validation string
 
 // The values of ?fieldValidation=; Warn is the default.
@@ -54,8 +54,8 @@ func decoder(m Media, v Validation) runtime.Decoder {
 	}
 }
 
-// Decode reads body into a new object like into, of kind gvk, and fills in its kind. Unknown and duplicate fields are an error,
-// reach warn, or are ignored, as v says. Errors are Status errors (400).
+// Decode decodes body into a new object of kind gvk, of the same type as into, and sets its kind. Unknown and duplicate fields are an
+// error, a warning, or ignored, according to v. Errors are Status errors (400).
 func Decode(body []byte, m Media, v Validation, gvk schema.GroupVersionKind, into runtime.Object, warn func(string)) (runtime.Object, error) {
 	if m == JSON && decodePlain(body, gvk, into) {
 		return into, nil
@@ -86,8 +86,8 @@ func Decode(body []byte, m Media, v Validation, gvk schema.GroupVersionKind, int
 	return obj, nil
 }
 
-// decodePlain reads a body that is JSON of kind gvk, and says so, with no field unknown or given twice, into an object of a Go
-// type, without looking for its kind first. Of all others it says false, and leaves into as it was.
+// decodePlain is the fast path for JSON of kind gvk without unknown or duplicate fields: it decodes directly into a Go type. Otherwise it
+// returns false and leaves into unchanged.
 func decodePlain(body []byte, gvk schema.GroupVersionKind, into runtime.Object) bool {
 	strict, err := kjson.UnmarshalStrict(body, into)
 	if err == nil && len(strict) == 0 && into.GetObjectKind().GroupVersionKind() == gvk {
@@ -108,7 +108,7 @@ func kindMismatch(actual, want schema.GroupVersionKind) string {
 		actual.Kind, actual.Version, want.Kind, actual.Version, actual.Kind, internal(want.Group), want.Kind)
 }
 
-// internal is what Kubernetes calls the package of a group's types without a version, which it decodes into.
+// internal is Kubernetes' package of a group's internal types, which its messages contain.
 func internal(group string) string {
 	if group == "" || group == "events.k8s.io" {
 		return "core"
@@ -117,7 +117,7 @@ func internal(group string) string {
 	return name
 }
 
-// undecodable words a body that could not be read as Kubernetes does.
+// undecodable is the error for a body that cannot be decoded, with Kubernetes' message.
 func undecodable(err error, actual *schema.GroupVersionKind, want schema.GroupVersionKind, body []byte) error {
 	if actual != nil && actual.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", actual.Kind, actual.Version, want.Kind, err))
@@ -125,7 +125,7 @@ func undecodable(err error, actual *schema.GroupVersionKind, want schema.GroupVe
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(body)))
 }
 
-// summary shows the beginning of a body that nobody could read.
+// summary is the beginning of an undecodable body.
 func summary(body []byte) string {
 	const most = 30
 	switch {
@@ -142,12 +142,12 @@ func summary(body []byte) string {
 	}
 }
 
-// DecodeDeleteOptions reads the body of a DELETE, whose kind may be that of meta.k8s.io, of core or of the resource's own group.
+// DecodeDeleteOptions decodes the body of a DELETE. Its kind may be in meta.k8s.io, core or the resource's group.
 func DecodeDeleteOptions(body []byte, m Media, gv schema.GroupVersion, into *metav1.DeleteOptions) error {
 	want := schema.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: "DeleteOptions"}
 	_, actual, err := decoder(m, Ignore).Decode(body, &want, into)
 	if runtime.IsNotRegisteredError(err) && m != Proto {
-		return decodeForeignOptions(body, want, into) // of a custom resource's group
+		return decodeForeignOptions(body, want, into) // in a custom resource's group
 	}
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
@@ -158,7 +158,7 @@ func DecodeDeleteOptions(body []byte, m Media, gv schema.GroupVersion, into *met
 	return nil
 }
 
-// DecodeApply reads the body of a server-side apply. Duplicate keys are an error, reach warn, or are ignored, as v says.
+// DecodeApply decodes the body of a server-side apply. Duplicate keys are an error, a warning, or ignored, according to v.
 func DecodeApply(body []byte, v Validation, warn func(string)) (*unstructured.Unstructured, error) {
 	if u := decodeApplyJSON(body); u != nil {
 		return u, nil
@@ -179,8 +179,8 @@ func DecodeApply(body []byte, v Validation, warn func(string)) (*unstructured.Un
 	return u, nil
 }
 
-// decodeApplyJSON reads a body that is JSON, has no key twice, and means the same when it is read as YAML. Of all others it returns nil. To
-// read YAML takes 40 times as long.
+// decodeApplyJSON decodes JSON without duplicate keys that means the same as YAML; else it returns nil. YAML decoding takes 40 times as
+// long.
 func decodeApplyJSON(body []byte) *unstructured.Unstructured {
 	if CheckDepth(body) != nil {
 		return nil
@@ -198,7 +198,7 @@ func decodeApplyJSON(body []byte) *unstructured.Unstructured {
 	return u
 }
 
-// hasFloat finds numbers that are not whole: YAML knows other forms of them.
+// hasFloat reports non-integer numbers, which YAML parses differently.
 func hasFloat(v any) bool {
 	switch v := v.(type) {
 	case float64:
@@ -226,7 +226,7 @@ func checkStrictYAML(body []byte) error {
 	return yaml.UnmarshalStrict(body, &map[string]any{})
 }
 
-// unmarshalYAML keeps whole numbers whole.
+// unmarshalYAML keeps integers as integers.
 func unmarshalYAML(body []byte, into *map[string]any) error {
 	doc, err := YAMLToJSON(body)
 	if err != nil {
@@ -241,7 +241,7 @@ func unmarshalYAML(body []byte, into *map[string]any) error {
 	return nil
 }
 
-// warnYAML takes a YAML decoder's list of complaints apart.
+// warnYAML splits a YAML decoder's error list into warnings.
 func warnYAML(err error, warn func(string)) {
 	text := err.Error()
 	for _, prefix := range []string{"error converting YAML to JSON: yaml: unmarshal errors:\n", "yaml: unmarshal errors:\n"} {
@@ -255,7 +255,7 @@ func warnYAML(err error, warn func(string)) {
 	warn(text)
 }
 
-// decodeForeignOptions reads DeleteOptions of a group version that has no Go types.
+// decodeForeignOptions decodes DeleteOptions of a group version without Go types.
 func decodeForeignOptions(body []byte, want schema.GroupVersionKind, into *metav1.DeleteOptions) error {
 	doc, err := YAMLToJSON(body)
 	if err == nil {

@@ -8,11 +8,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// maxDepth bounds how deep the lists and objects of a document may be inside each other. What the server does with an object, most of all
-// to find out who owns its fields, takes time by the square of it.
+// maxDepth limits the nesting of a document. The time to process an object, in particular its managed fields, grows with the square of the
+// depth.
 const maxDepth = 1000
 
-// CheckDepth refuses JSON that is nested too deep. Other documents pass: they are looked at once they are JSON.
+// CheckDepth rejects JSON with too deep nesting. Other documents pass; they are checked after the conversion to JSON.
 func CheckDepth(doc []byte) error {
 	if depth(doc) <= maxDepth {
 		return nil
@@ -20,7 +20,7 @@ func CheckDepth(doc []byte) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("exceeded max depth of %d: the document is nested too deeply", maxDepth))
 }
 
-// depth is how deep a JSON document is nested; 0 for what begins otherwise, and no more than maxDepth+1.
+// depth is the nesting of a JSON document, at most maxDepth+1; 0 for other documents.
 func depth(doc []byte) int {
 	level, deepest, started := 0, 0, false
 	for i := 0; i < len(doc) && deepest <= maxDepth; i++ {

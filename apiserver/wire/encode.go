@@ -34,10 +34,10 @@ func NewEncoder(media Media, gvk schema.GroupVersionKind) *Encoder {
 	return &Encoder{media: media, gvk: gvk, key: media.String() + ";" + gvk.GroupVersion().String()}
 }
 
-// Key names the encoding, for memoization.
+// Key identifies the encoding in caches.
 func (e *Encoder) Key() string { return e.key }
 
-// Encode returns obj's wire bytes as a single answer carries them.
+// Encode returns obj encoded as a complete response body.
 func (e *Encoder) Encode(obj runtime.Object) ([]byte, error) {
 	switch e.media {
 	case Proto:
@@ -68,10 +68,10 @@ func encodeYAML(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error)
 	return b, nil
 }
 
-// yamlSlots bound how many YAML documents are read or written at once: that takes 40 times a document's size, and a processor for itself.
+// yamlSlots limits concurrent YAML conversions: each needs 40 times the document's size and a whole CPU.
 var yamlSlots = make(chan struct{}, max(2, goruntime.GOMAXPROCS(0)))
 
-// takeYAML waits for a slot and returns what gives it back.
+// takeYAML waits for a slot and returns its release.
 func takeYAML() func() {
 	yamlSlots <- struct{}{}
 	return func() { <-yamlSlots }
@@ -82,7 +82,7 @@ func jsonToYAML(b []byte) ([]byte, error) {
 	return yaml.JSONToYAML(b)
 }
 
-// CheckYAML tells what is wrong with a YAML or JSON document.
+// CheckYAML returns the syntax error of a YAML or JSON document.
 func CheckYAML(b []byte) error {
 	defer takeYAML()()
 	_, err := utilyaml.ToJSON(b)
@@ -95,13 +95,13 @@ func YAMLToJSON(b []byte) ([]byte, error) {
 	return yaml.YAMLToJSON(b)
 }
 
-// protoMessage is what generated API types can do.
+// protoMessage is implemented by generated API types.
 type protoMessage interface {
 	Size() int
 	MarshalToSizedBuffer(b []byte) (int, error)
 }
 
-// protoPrefix begins every protobuf body; a runtime.Unknown follows, whose tags are these.
+// protoPrefix begins every protobuf body; a runtime.Unknown with these tags follows.
 var protoPrefix = []byte{'k', '8', 's', 0}
 
 const (
@@ -111,7 +111,7 @@ const (
 	tagSecond   = 0x12 // TypeMeta.kind, WatchEvent.object, and a list's items
 )
 
-// unknownTail is the empty contentEncoding and contentType that end a runtime.Unknown.
+// unknownTail is the empty contentEncoding and contentType at the end of a runtime.Unknown.
 var unknownTail = []byte{0x1a, 0, 0x22, 0}
 
 func encodeProto(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
@@ -132,7 +132,7 @@ func encodeProto(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error
 	return append(b, unknownTail...), nil
 }
 
-// appendEnvelope appends all that precedes size bytes of raw object, with room for them and the tail.
+// appendEnvelope appends everything before the size bytes of the raw object, with capacity for them and the tail.
 func appendEnvelope(b []byte, gvk schema.GroupVersionKind, size int) []byte {
 	version := gvk.GroupVersion().String()
 	meta := 2 + uvarintLen(len(version)) + len(version) + uvarintLen(len(gvk.Kind)) + len(gvk.Kind)
@@ -158,7 +158,7 @@ func uvarintLen(n int) int {
 	return l
 }
 
-// protoRaw returns the object's own bytes inside an envelope made by encodeProto.
+// protoRaw returns the object's bytes in an envelope of encodeProto.
 func protoRaw(b []byte) ([]byte, error) {
 	rest, ok := bytes.CutPrefix(b, protoPrefix)
 	for ok && len(rest) > 1 {
@@ -176,11 +176,11 @@ func protoRaw(b []byte) ([]byte, error) {
 	return nil, fmt.Errorf("read protobuf envelope of %d bytes: no object in it", len(b))
 }
 
-// Write answers with obj, encoded as want says; gvk may be empty when obj carries its own.
+// Write responds with obj, encoded as want says; gvk may be empty if obj has its kind.
 func Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, want Want) {
 	enc := Encoder{media: want.Media, gvk: gvk}
 	b, err := enc.Encode(obj)
-	if err != nil && want.Media == Proto { // a kind without protobuf: JSON is what every client reads
+	if err != nil && want.Media == Proto { // a kind without protobuf: every client accepts JSON
 		want.Media, enc.media = JSON, JSON
 		b, err = enc.Encode(obj)
 	}
@@ -191,7 +191,7 @@ func Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object,
 	WriteBytes(w, r, code, b, want)
 }
 
-// gzipFrom is the size from which answers are compressed when the client takes gzip.
+// gzipFrom is the minimum size of compressed responses.
 const gzipFrom = 128 << 10
 
 var gzips = sync.Pool{New: func() any {
@@ -199,18 +199,18 @@ var gzips = sync.Pool{New: func() any {
 	return z
 }}
 
-// WriteBytes answers with the encoded parts, one after the other, indented or compressed as the client wants.
+// WriteBytes responds with an encoded body, indented or compressed as the client requests.
 func WriteBytes(w http.ResponseWriter, r *http.Request, code int, b []byte, want Want) {
 	if want.Pretty && want.Media == JSON {
 		var buf bytes.Buffer
-		if json.Indent(&buf, bytes.TrimSuffix(b, []byte("\n")), "", "  ") == nil { // which ends without a newline in Kubernetes
+		if json.Indent(&buf, bytes.TrimSuffix(b, []byte("\n")), "", "  ") == nil { // without a newline at the end, as in Kubernetes
 			b = buf.Bytes()
 		}
 	}
 	WriteParts(w, r, code, want.Media.String(), len(b), func(yield func([]byte) bool) { yield(b) })
 }
 
-// answerHeader sets what every answer's header says.
+// answerHeader sets the headers of every response.
 func answerHeader(w http.ResponseWriter, contentType string) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
@@ -219,7 +219,7 @@ func answerHeader(w http.ResponseWriter, contentType string) {
 	}
 }
 
-// gzipWriter compresses an answer.
+// gzipWriter compresses a response.
 type gzipWriter struct{ *gzip.Writer }
 
 func newGzip(w http.ResponseWriter) *gzipWriter {
@@ -231,14 +231,14 @@ func newGzip(w http.ResponseWriter) *gzipWriter {
 	return &gzipWriter{z}
 }
 
-// finish ends the answer. An answer that is broken off does not get there.
+// finish ends the response. It is not called for an aborted one.
 func (z *gzipWriter) finish() {
-	_ = z.Close() // a client that went away is nobody's error
+	_ = z.Close() // the client may be gone
 	z.Reset(io.Discard)
 	gzips.Put(z.Writer)
 }
 
-// WriteParts answers with size bytes that come in parts.
+// WriteParts responds with size bytes that come in parts.
 func WriteParts(w http.ResponseWriter, r *http.Request, code int, contentType string, size int, parts func(func([]byte) bool)) {
 	answerHeader(w, contentType)
 	var out io.Writer = w

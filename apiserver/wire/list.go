@@ -21,23 +21,23 @@ import (
 	"keelson/lib/turns"
 )
 
-// List is an answer that is made item by item: at no time is more of it in memory than an item and a buffer.
+// List is a response written item by item: it needs only the memory of one item and a buffer.
 type List struct {
-	// Envelope is the list without items, as JSON on one line. Its last member is the empty array Field.
+	// Envelope is the list without items as JSON on one line. Its last member is the empty array Field.
 	Envelope []byte
 	Field    string
-	// Kind and Meta are what a protobuf list has in place of an envelope.
+	// Kind and Meta replace the envelope in protobuf.
 	Kind schema.GroupVersionKind
 	Meta metav1.ListMeta
-	// Len is how many items there are. AppendJSON appends item i as the list carries it.
+	// Len is the number of items. AppendJSON appends item i in list form.
 	Len        int
 	AppendJSON func(b []byte, i int) ([]byte, error)
-	// Size is the size of item i as protobuf, and Proto returns it; they agree. Proto may be nil for lists that have no such form.
+	// Size is the protobuf size of item i, and Proto returns the item; they must agree. Proto is nil for lists without a protobuf form.
 	Size  func(i int) (int, error)
 	Proto func(i int) ([]byte, error)
 }
 
-// Envelope is the JSON of a list of kind list without items.
+// Envelope is the JSON of a list without items.
 func Envelope(list schema.GroupVersionKind, meta metav1.ListMeta) ([]byte, error) {
 	m, err := json.Marshal(meta)
 	if err != nil {
@@ -46,10 +46,10 @@ func Envelope(list schema.GroupVersionKind, meta metav1.ListMeta) ([]byte, error
 	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[]}`, list.Kind, list.GroupVersion().String(), m), nil
 }
 
-// AppendItem appends an object, encoded as a single JSON answer, as a list's item.
+// AppendItem appends an object, encoded as a single JSON response, as a list item.
 func AppendItem(b, object []byte) []byte { return append(append(b, '{'), withoutKind(object)...) }
 
-// ListBytes is a list of items that are encoded as single JSON answers, in one piece.
+// ListBytes is the complete JSON of a list with items encoded as single JSON responses.
 func ListBytes(list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byte) ([]byte, error) {
 	envelope, err := Envelope(list, meta)
 	if err != nil {
@@ -65,8 +65,8 @@ func ListBytes(list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byt
 	return append(b, "]}\n"...), nil
 }
 
-// WriteList answers with l in the encoding that want names. It ends when ctx does or the client leaves. An error says that nothing has been
-// sent; what fails later breaks the answer off, so that nobody takes it for whole.
+// WriteList responds with l in the encoding want. It ends when ctx does or the client disconnects. An error means that nothing has been
+// sent; a later failure aborts the response, so that the client does not take it for complete.
 func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, l *List, want Want) error {
 	s := listStream{ctx: ctx.Err, w: w, r: r, want: want, size: -1}
 	s.buf, _ = listBuffers.Get().(*[]byte)
@@ -92,20 +92,20 @@ var listBuffers = sync.Pool{New: func() any {
 	return &b
 }}
 
-// flushListFrom is how many bytes of a list are written at once.
+// flushListFrom is the number of list bytes per write.
 const flushListFrom = 64 << 10
 
-// listStream writes one list. What fits gzipFrom is sent with its length, all else as it comes.
+// listStream writes one list. A list below gzipFrom is sent with its length, a larger one streamed.
 type listStream struct {
 	ctx  func() error
 	w    http.ResponseWriter
 	r    *http.Request
 	want Want
-	size int // of the whole; -1: unknown
+	size int // total size; -1: unknown
 	buf  *[]byte
 	out  io.Writer    // nil: the header has not been sent
 	zip  *gzipWriter  // nil: not compressed
-	text bytes.Buffer // for items on their way to another form
+	text bytes.Buffer // buffer for converting items
 }
 
 func (s *listStream) write(l *List) error {
@@ -128,7 +128,7 @@ func (s *listStream) write(l *List) error {
 	return err
 }
 
-// each appends n items, and writes what has gathered.
+// each appends n items and flushes.
 func (s *listStream) each(n int, add func(b []byte, i int) ([]byte, error)) error {
 	for i := range n {
 		if err := s.ctx(); err != nil {
@@ -146,7 +146,7 @@ func (s *listStream) each(n int, add func(b []byte, i int) ([]byte, error)) erro
 	return nil
 }
 
-// pretty writes JSON with indentation, without a newline at the end.
+// pretty writes indented JSON without a trailing newline.
 func (s *listStream) pretty(l *List) error {
 	if err := json.Indent(&s.text, l.Envelope, "", "  "); err != nil {
 		return fmt.Errorf("indent list: %w", err)
@@ -175,7 +175,7 @@ func (s *listStream) pretty(l *List) error {
 	return err
 }
 
-// yaml writes YAML, whose members are sorted by name.
+// yaml writes YAML, with members sorted by name.
 func (s *listStream) yaml(l *List) error {
 	whole, err := yamlAway(l.Envelope)
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *listStream) yaml(l *List) error {
 		if item, err = l.AppendJSON(append(item[:0], before...), i); err != nil {
 			return nil, err
 		}
-		item = append(item, "]}"...) // as part of a list, for where long lines are broken depends on the column
+		item = append(item, "]}"...) // as part of a list, because line folding depends on the column
 		text, err := yamlAway(item)
 		if err != nil {
 			return nil, fmt.Errorf("encode item of list as yaml: %w", err)
@@ -210,13 +210,13 @@ func (s *listStream) yaml(l *List) error {
 	return err
 }
 
-// yamlAway is jsonToYAML for who has a turn: YAML has slots of its own, for which writers of large documents wait too.
+// yamlAway is jsonToYAML for a goroutine that holds a processor turn, which it releases while it waits for a YAML slot.
 func yamlAway(b []byte) (out []byte, err error) {
 	turns.Processors.Away(func() { out, err = jsonToYAML(b) })
 	return out, err
 }
 
-// proto writes protobuf, whose messages say how long they are before they come.
+// proto writes protobuf, where lengths precede messages.
 func (s *listStream) proto(l *List) error {
 	sizes := make([]int32, l.Len)
 	size := 1 + uvarintLen(l.Meta.Size()) + l.Meta.Size()
@@ -253,7 +253,7 @@ func (s *listStream) proto(l *List) error {
 	return err
 }
 
-// flush writes what has gathered once it is worth it. As long as it is less than gzipFrom, the answer may still fit one piece.
+// flush writes the buffer when it is large enough. Below gzipFrom, the response may still fit in one piece.
 func (s *listStream) flush() error {
 	if s.out == nil && len(*s.buf) >= gzipFrom {
 		s.begin()
@@ -263,7 +263,7 @@ func (s *listStream) flush() error {
 		return nil
 	}
 	var err error
-	turns.Processors.Away(func() { err = s.empty() }) // the client may take its time
+	turns.Processors.Away(func() { err = s.empty() }) // the client may be slow
 	return err
 }
 
@@ -277,7 +277,7 @@ func (s *listStream) empty() error {
 	return nil
 }
 
-// begin sends the header of an answer that is large.
+// begin sends the header of a large response.
 func (s *listStream) begin() {
 	answerHeader(s.w, s.want.Media.String())
 	h := s.w.Header()
@@ -315,7 +315,7 @@ func takesGzip(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
 }
 
-// withoutKind cuts `{"kind":"Pod","apiVersion":"v1",` and the final newline off an encoded object: list items do not carry them.
+// withoutKind cuts `{"kind":"Pod","apiVersion":"v1",` and the final newline off an encoded object, which list items do not have.
 func withoutKind(b []byte) []byte {
 	b = bytes.TrimSuffix(b, []byte("\n"))
 	rest, ok := bytes.CutPrefix(b, []byte(`{"kind":"`))
@@ -331,7 +331,7 @@ func withoutKind(b []byte) []byte {
 	return bytes.TrimPrefix(rest, []byte(","))
 }
 
-// ProtoSize is the size of obj as a part of a protobuf list.
+// ProtoSize is the size of obj in a protobuf list.
 func ProtoSize(obj runtime.Object) (int, error) {
 	m, ok := obj.(protoMessage)
 	if !ok {
@@ -340,5 +340,5 @@ func ProtoSize(obj runtime.Object) (int, error) {
 	return m.Size(), nil
 }
 
-// ProtoRaw is the object's own bytes inside a single protobuf answer.
+// ProtoRaw is the object's bytes in a single protobuf response.
 func ProtoRaw(answer []byte) ([]byte, error) { return protoRaw(answer) }

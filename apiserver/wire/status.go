@@ -17,7 +17,7 @@ import (
 
 var statusGVK = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 
-// Status turns any error into the Status body that clients get. Errors that no client caused become 500.
+// Status converts an error to the Status body for clients. Errors not caused by the client become 500.
 func Status(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	if errors.As(err, &known) {
@@ -42,7 +42,7 @@ func Status(err error) *metav1.Status {
 	}
 }
 
-// WriteError answers r with err as a Status in an encoding the client accepts.
+// WriteError responds with err as a Status in an encoding that the client accepts.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	s := Status(err)
 	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
@@ -50,7 +50,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	want, nerr := Negotiate(r, nil) // a Status is never a Table
 	if nerr != nil {
-		want = Want{Media: JSON, Pretty: true} // somebody reads that
+		want = Want{Media: JSON, Pretty: true} // probably read by a person
 	}
 	want.As = ""
 	Write(w, r, int(s.Code), s, statusGVK, want)
@@ -61,7 +61,7 @@ func notAcceptable(media ...string) error {
 		"only the following media types are accepted: "+strings.Join(media, ", "))
 }
 
-// UnsupportedMedia is the 415 answer; accepted lists what the endpoint takes (nil: the usual three).
+// UnsupportedMedia is the 415 error; accepted lists the supported types (nil: the usual three).
 func UnsupportedMedia(accepted []string) error {
 	if accepted == nil {
 		accepted = mediaTypes[:]
@@ -70,14 +70,14 @@ func UnsupportedMedia(accepted []string) error {
 		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(accepted, ", "))
 }
 
-// UnsupportedRoute is the 415 answer of paths that are told apart by what they take.
+// UnsupportedRoute is the 415 error of paths that are routed by request type.
 func UnsupportedRoute() error {
 	s := newStatus(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type")
 	s.ErrStatus.Details = &metav1.StatusDetails{}
 	return s
 }
 
-// Takes tells whether a client accepts any of media, parameters left aside, as routes are chosen: ranges other than */* choose none.
+// Takes reports whether a client accepts any of media, ignoring parameters, as in route selection: ranges other than */* match nothing.
 func Takes(r *http.Request, media ...string) bool {
 	header := r.Header.Get("Accept")
 	if header == "" {
@@ -92,26 +92,26 @@ func Takes(r *http.Request, media ...string) bool {
 	return false
 }
 
-// NotAcceptableRoute is the 406 answer of paths that are told apart by what they answer with, which is media.
+// NotAcceptableRoute is the 406 error of paths that are routed by response type; media are the supported ones.
 func NotAcceptableRoute(media ...string) error {
 	s := newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+strings.Join(media, ", "))
 	s.ErrStatus.Details = &metav1.StatusDetails{}
 	return s
 }
 
-// NotAcceptableAs is the 406 answer to who asks for the form of one object where a list is the answer, or the other way round.
+// NotAcceptableAs is the 406 error for a conversion of a single object on a list, or the reverse.
 func NotAcceptableAs(message string) error {
 	return newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, message)
 }
 
-// NotFoundPath is the answer for a path or verb that nobody serves.
+// NotFoundPath is the error for an unknown path or verb.
 func NotFoundPath() error {
 	s := newStatus(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 	s.ErrStatus.Details = &metav1.StatusDetails{}
 	return s
 }
 
-// MethodNotAllowed is the answer for a resource that does not have the verb.
+// MethodNotAllowed is the error for a verb that a resource does not support.
 func MethodNotAllowed() error {
 	s := newStatus(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
 	s.ErrStatus.Details = &metav1.StatusDetails{}

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire is what goes over the wire and nothing else: which encoding a
-// client wants, bytes to objects, objects to bytes, Status bodies, lists and
-// watch frames put together from already encoded items. pipeline, handlers and
-// discovery call it. It knows no storage, no users and no resources.
+// Package wire encodes and decodes request and response bodies: content negotiation, bytes to objects, objects to bytes, Status bodies, and
+// lists and watch frames built from encoded items. pipeline, handlers and discovery call it. It knows no storage, no users and no
+// resources.
 //
 // Invariants:
-//  1. Objects handed in are never modified: a missing kind is filled in on a shallow copy.
-//  2. Encoded bytes may be shared between answers; nobody appends to or changes them.
+//  1. Objects passed in are never modified: a missing kind is set in a shallow copy.
+//  2. Encoded bytes may be shared between responses and are never modified.
 package wire
 
 import (
@@ -22,14 +21,14 @@ import (
 // Media is an encoding.
 type Media uint8
 
-// The encodings the server speaks.
+// The supported encodings.
 const (
 	JSON Media = iota
 	YAML
 	Proto
 )
 
-// The media types as headers carry them.
+// The media types in headers.
 const (
 	TypeJSON  = "application/json"
 	TypeYAML  = "application/yaml"
@@ -41,13 +40,13 @@ var mediaTypes = [...]string{JSON: TypeJSON, YAML: TypeYAML, Proto: TypeProto}
 // String is the media type.
 func (m Media) String() string { return mediaTypes[m] }
 
-// Want is what a client asked to get.
+// Want is the form of response that a client requests.
 type Want struct {
 	Media  Media
 	Pretty bool
 	// As, Group and Version name a conversion: as=Table;g=meta.k8s.io;v=v1. As is empty for the object itself.
 	As, Group, Version string
-	// Stream is the stream parameter ("watch"); Profile the aggregated discovery profile.
+	// Stream is the parameter stream ("watch"); Profile the aggregated discovery profile.
 	Stream, Profile string
 }
 
@@ -58,8 +57,8 @@ type clause struct {
 	params    map[string]string
 }
 
-// Accept picks the best encoding that accept (an Accept header) allows. ok tells which conversions the endpoint can do, it may be
-// nil when it can do none. An empty header means JSON. The second result is false when nothing fits (406).
+// Accept chooses the best encoding for an Accept header. ok reports which conversions the endpoint supports; nil: none. An empty header
+// means JSON. The second result is false if nothing matches (406).
 func Accept(accept string, ok func(Want) bool) (Want, bool) {
 	switch accept {
 	case "", "*/*", TypeJSON, "application/json, */*":
@@ -85,8 +84,7 @@ func Accept(accept string, ok func(Want) bool) (Want, bool) {
 	return Want{}, false
 }
 
-// maxClauses bounds how many entries of an Accept header are looked at, maxAccept how many bytes of it: clients are answered before they
-// are known.
+// maxClauses limits the evaluated entries of an Accept header, maxAccept its bytes, because unauthenticated clients can send them.
 const maxClauses, maxAccept = 100, 8 << 10
 
 func parseAccept(header string) []clause {
@@ -126,7 +124,7 @@ func wild(c clause) int {
 	return 0
 }
 
-// Negotiate is Accept for a request, with a Status error when nothing fits. Browsers, curl and ?pretty get indented JSON.
+// Negotiate is Accept for a request, with a Status error if nothing matches. Browsers, curl and ?pretty get indented JSON.
 func Negotiate(r *http.Request, ok func(Want) bool) (Want, error) {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	w, fits := Accept(accept, ok)
@@ -139,7 +137,7 @@ func Negotiate(r *http.Request, ok func(Want) bool) (Want, error) {
 	return w, nil
 }
 
-// NegotiatePage is Negotiate for a page that is text, and in JSON and YAML has only the forms that ok knows. text tells the former.
+// NegotiatePage is Negotiate for a text page that in JSON and YAML has only the forms accepted by ok. text reports the former.
 func NegotiatePage(r *http.Request, ok func(Want) bool) (w Want, text bool, err error) {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(accept) == "" {
@@ -169,7 +167,7 @@ func wantsPretty(r *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// BodyMedia is the encoding of a request's body by its Content-Type; an empty type is JSON. False: 415.
+// BodyMedia is the encoding of a request body by its Content-Type; an empty type is JSON. False: 415.
 func BodyMedia(contentType string) (Media, bool) {
 	switch contentType {
 	case "", TypeJSON:

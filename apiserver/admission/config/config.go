@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the file of --admission-control-config-file: an
-// AdmissionConfiguration, which holds a document for each plugin that wants one,
-// or names a file with it. The program's assembly loads it, each plugin reads its
-// own document. Files are read at start and never again.
+// Package config reads the file of --admission-control-config-file: an AdmissionConfiguration with a document, or the path of a document,
+// for each plugin that needs one. apiserver/options loads it, and each plugin decodes its own document. Files are read at start and never
+// reloaded.
 package config
 
 import (
@@ -21,16 +20,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// File is an AdmissionConfiguration that was understood. A nil *File has no document for anybody.
+// File is a parsed AdmissionConfiguration. A nil *File has no documents.
 type File struct{ plugins map[string]*Document }
 
-// Document is one plugin's part.
+// Document is the configuration of one plugin.
 type Document struct {
 	place string // for errors
 	raw   []byte
 }
 
-// The file's form (apiserver.config.k8s.io/v1 AdmissionConfiguration).
+// The file format (apiserver.config.k8s.io/v1 AdmissionConfiguration).
 type (
 	file struct {
 		metav1.TypeMeta `json:",inline"`
@@ -49,8 +48,8 @@ var kinds = []schema.GroupVersionKind{
 	{Group: "apiserver.k8s.io", Version: "v1alpha1", Kind: "AdmissionConfiguration"},
 }
 
-// Load reads an AdmissionConfiguration and the files it names, which are relative to its own folder. known are the names of all plugins
-// that Kubernetes has.
+// Load reads an AdmissionConfiguration and the files that it names, relative to its directory. known are the names of all Kubernetes
+// plugins.
 func Load(path string, known []string) (*File, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -69,7 +68,7 @@ func Load(path string, known []string) (*File, error) {
 	return f, nil
 }
 
-// Parse reads the bytes of one; read returns the content of a file that it names.
+// Parse parses an AdmissionConfiguration; read returns the content of a file that it names.
 func Parse(b []byte, known []string, read func(name string) ([]byte, error)) (*File, error) {
 	var in file
 	if err := decode(b, &in, kinds); err != nil {
@@ -88,7 +87,7 @@ func Parse(b []byte, known []string, read func(name string) ([]byte, error)) (*F
 		}
 		d := &Document{place: at + " (" + p.Name + ")"}
 		switch inline := len(p.Configuration) > 0 && string(p.Configuration) != "null"; {
-		case inline: // it wins over a path, as in Kubernetes
+		case inline: // it has precedence over a path, as in Kubernetes
 			d.raw = p.Configuration
 		case p.Path != "":
 			raw, err := read(p.Path)
@@ -104,7 +103,7 @@ func Parse(b []byte, known []string, read func(name string) ([]byte, error)) (*F
 	return out, nil
 }
 
-// For is a plugin's document; nil: there is none.
+// For returns a plugin's document; nil: there is none.
 func (f *File) For(plugin string) *Document {
 	if f == nil {
 		return nil
@@ -112,7 +111,7 @@ func (f *File) For(plugin string) *Document {
 	return f.plugins[plugin]
 }
 
-// Decode reads the document, which must be of one of the given kinds, into the value that into points to. Errors name the place.
+// Decode decodes the document, which must have one of the given kinds, into the value that into points to. Errors include the location.
 func (d *Document) Decode(into any, kinds ...schema.GroupVersionKind) error {
 	if err := decode(d.raw, into, kinds); err != nil {
 		return d.Wrong(err)
@@ -120,10 +119,10 @@ func (d *Document) Decode(into any, kinds ...schema.GroupVersionKind) error {
 	return nil
 }
 
-// DecodePlain reads a document that has no apiVersion and kind, as those of some old plugins; what into has no field for is passed over.
+// DecodePlain decodes a document without apiVersion and kind, as some old plugins have; unknown fields are ignored.
 func (d *Document) DecodePlain(into any) error { return d.Wrong(yaml.Unmarshal(d.raw, into)) }
 
-// Wrong is err with the document's place before it; nil for nil.
+// Wrong adds the document's location to err; nil for nil.
 func (d *Document) Wrong(err error) error {
 	if err == nil {
 		return nil
@@ -131,7 +130,7 @@ func (d *Document) Wrong(err error) error {
 	return fmt.Errorf("%s: %w", d.place, err)
 }
 
-// decode reads YAML or JSON strictly: unknown and repeated fields are errors.
+// decode decodes YAML or JSON strictly: unknown and duplicate fields are errors.
 func decode(b []byte, into any, kinds []schema.GroupVersionKind) error {
 	doc, err := yaml.YAMLToJSONStrict(b)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"keelson/apiserver/admission/config"
 )
 
-// Type says what a limit counts by.
+// Type is the key by which a limit counts.
 type Type string
 
-// The types: all events together, those of a namespace, of a user, or of one source about one object.
+// The types: one limit for all events, per namespace, per user, or per source and object.
 const (
 	Server          Type = "Server"
 	Namespace       Type = "Namespace"
@@ -25,17 +25,17 @@ const (
 
 var allTypes = []Type{Namespace, Server, SourceAndObject, User}
 
-// Limit is one bound on the rate of events.
+// Limit limits the rate of events.
 type Limit struct {
 	Type Type `json:"type"`
-	// QPS events a second may come, Burst at once.
+	// QPS is the number of events per second, Burst the number at once.
 	QPS   int32 `json:"qps"`
 	Burst int32 `json:"burst"`
-	// CacheSize bounds how many keys are remembered; 0: 4096. Server has one key.
+	// CacheSize limits the remembered keys; 0: 4096. Server has one key.
 	CacheSize int32 `json:"cacheSize,omitempty"`
 }
 
-// form is the document's (eventratelimit.admission.k8s.io/v1alpha1 Configuration).
+// form is the document's format (eventratelimit.admission.k8s.io/v1alpha1 Configuration).
 type form struct {
 	metav1.TypeMeta `json:",inline"`
 	Limits          []Limit `json:"limits"`
@@ -43,7 +43,7 @@ type form struct {
 
 var kind = schema.GroupVersionKind{Group: "eventratelimit.admission.k8s.io", Version: "v1alpha1", Kind: "Configuration"}
 
-// Read reads the plugin's configuration, without which it cannot be.
+// Read decodes the plugin's configuration, which is required.
 func Read(d *config.Document) ([]Limit, error) {
 	if d == nil {
 		return nil, field.Invalid(field.NewPath("limits"), []Limit{}, "must not be empty")
@@ -55,7 +55,7 @@ func Read(d *config.Document) ([]Limit, error) {
 	return f.Limits, d.Wrong(Validate(f.Limits).ToAggregate())
 }
 
-// Validate says what is wrong with limits.
+// Validate validates limits.
 func Validate(limits []Limit) field.ErrorList {
 	var errs field.ErrorList
 	at := field.NewPath("limits")

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eventlimit is the EventRateLimit admission plugin: it bounds how many
-// events the server takes, altogether and by who sends them about what, so that a
-// component gone wild cannot fill the store. Off by default; limits come from the
-// admission configuration. It changes nothing.
+// Package eventlimit is the EventRateLimit admission plugin: it limits the rate of events, in total and by namespace, user or source, so
+// that a faulty component cannot fill the store. Off by default; the limits come from the admission configuration. It never modifies an
+// object.
 package eventlimit
 
 import (
@@ -21,7 +20,7 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// defaultKeys is how many keys a limit remembers unless told otherwise; the one not seen for longest is forgotten first.
+// defaultKeys is the default number of remembered keys per limit; the least recently used one is dropped.
 const defaultKeys = 4096
 
 // Plugin is the admission plugin.
@@ -49,13 +48,13 @@ func New(limits []Limit) *Plugin {
 // Name is the plugin's name.
 func (*Plugin) Name() string { return "EventRateLimit" }
 
-// Validate counts new and changed events of the core group, and refuses what is too much. A dry run counts for nothing.
+// Validate counts new and changed events of the core group, and rejects those above a limit. A dry run does not count.
 func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 	if r.Kind.Kind != "Event" || r.Kind.Group != "" || r.DryRun || r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
 	var refusal error
-	for _, l := range p.limits { // each counts the event, also one that another refuses
+	for _, l := range p.limits { // every limit counts the event, even if another one rejects it
 		if key := keyOf(l.Type, r); !l.take(key, p.now()) {
 			refusal = apierrors.NewTooManyRequestsError(fmt.Sprintf("limit reached on type %v for key %v", l.Type, key))
 		}
@@ -63,7 +62,7 @@ func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 	return refusal
 }
 
-// limiter is a limit with the buckets of its keys.
+// limiter is a limit with a token bucket per key.
 type limiter struct {
 	Limit
 	mu   sync.Mutex

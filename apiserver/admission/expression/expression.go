@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expression compiles and evaluates the CEL expressions of webhooks and
-// policies, with Kubernetes' own libraries and cost limits, and shows them a
-// request the way they expect it. Nothing is built before the first expression is
-// compiled: a cluster without expressions pays nothing for them.
+// Package expression compiles and evaluates the CEL expressions of webhooks and policies, with Kubernetes' libraries and cost limits. The
+// packages webhook and policy use it. Nothing is built before the first expression is compiled, so that a cluster without expressions has
+// no cost. It never decides about a request.
 package expression
 
 import (
@@ -40,10 +39,10 @@ var environments = sync.OnceValue(func() *environment.EnvSet {
 
 var conditions = sync.OnceValue(func() cel.ConditionCompiler { return cel.NewConditionCompiler(environments()) })
 
-// Environments returns the base environment, built when first asked for.
+// Environments returns the base environment, built on first use.
 func Environments() *environment.EnvSet { return environments() }
 
-// Bool is an expression that answers true or false.
+// Bool is an expression with a boolean result.
 type Bool struct{ Name, Text string }
 
 // GetExpression is the expression.
@@ -52,20 +51,20 @@ func (b *Bool) GetExpression() string { return b.Text }
 // GetName is its name.
 func (b *Bool) GetName() string { return b.Name }
 
-// ReturnTypes are what it may answer.
+// ReturnTypes are the allowed result types.
 func (b *Bool) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.BoolType} }
 
-// Conditions are the match conditions of a webhook or policy: all must hold.
+// Conditions are the match conditions of a webhook or policy: all must be true.
 type Conditions struct {
 	evaluator cel.ConditionEvaluator
-	fails     bool // an error fails the request, unless a condition is false
+	fails     bool // an error fails the request, unless another condition is false
 	observe   Observer
 }
 
-// Observer hears of an evaluation of conditions: how long it took, how many failed, and whether one is false.
+// Observer is called after an evaluation of conditions: its duration, the number of errors, and whether a condition is false.
 type Observer func(op admission.Operation, took time.Duration, failed int, excluded bool)
 
-// Compile compiles a webhook's conditions, which know no parameters; nil when there are none. Errors show when they are evaluated.
+// Compile compiles a webhook's conditions, which have no parameters; nil if there are none. Errors are returned by the evaluation.
 func Compile(list []registrationv1.MatchCondition, policy *registrationv1.FailurePolicyType, observe Observer) *Conditions {
 	if len(list) == 0 {
 		return nil
@@ -73,7 +72,7 @@ func Compile(list []registrationv1.MatchCondition, policy *registrationv1.Failur
 	return Wrap(conditions().CompileCondition(Accessors(list), cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions), policy, observe)
 }
 
-// Accessors gives conditions the form that compilers take.
+// Accessors converts conditions for the compiler.
 func Accessors(list []registrationv1.MatchCondition) []cel.ExpressionAccessor {
 	out := make([]cel.ExpressionAccessor, len(list))
 	for i, c := range list {
@@ -82,12 +81,12 @@ func Accessors(list []registrationv1.MatchCondition) []cel.ExpressionAccessor {
 	return out
 }
 
-// Wrap makes conditions of compiled expressions. told may be nil.
+// Wrap builds conditions from compiled expressions. observe may be nil.
 func Wrap(e cel.ConditionEvaluator, policy *registrationv1.FailurePolicyType, observe Observer) *Conditions {
 	return &Conditions{evaluator: e, fails: policy == nil || *policy == registrationv1.Fail, observe: observe}
 }
 
-// Hold tells whether all conditions hold. An error says that it could not be told, and that the request must fail for it.
+// Hold reports whether all conditions are true. An error means that the request must fail.
 func (c *Conditions) Hold(ctx context.Context, in *Input) (bool, error) {
 	begin := time.Now()
 	results, _, err := c.evaluator.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace, celconfig.RuntimeCELCostBudgetMatchConditions)
@@ -108,7 +107,7 @@ func (c *Conditions) Hold(ctx context.Context, in *Input) (bool, error) {
 	case err != nil && c.fails:
 		return false, err
 	case err != nil || excluded:
-		return false, nil //nolint:nilerr // the policy says so: what cannot be told does not hold
+		return false, nil //nolint:nilerr // failure policy Ignore: an error counts as false
 	case len(errs) == 0:
 		return true, nil
 	case c.fails:
@@ -125,7 +124,7 @@ type Input struct {
 	Resource   schema.GroupVersionResource
 }
 
-// NewInput shows r as resource and kind, with its objects in that version: obj and old may be nil.
+// NewInput builds the input for r as resource and kind; obj and old are its objects in that version and may be nil.
 func NewInput(r *admission.Request, resource schema.GroupVersionResource, gvk schema.GroupVersionKind, obj, old runtime.Object, authz auth.Authorizer) *Input {
 	options := r.Options
 	if r.Operation == admission.Connect {
@@ -149,7 +148,7 @@ func NewInput(r *admission.Request, resource schema.GroupVersionResource, gvk sc
 	return in
 }
 
-// Typed is obj with its kind and version filled in; a shallow copy where it has none, for obj may be shared.
+// Typed is obj with its kind and version; a shallow copy if they are missing, because obj may be shared.
 func Typed(obj runtime.Object, gvk schema.GroupVersionKind) runtime.Object {
 	return kind.Named(obj, gvk)
 }
@@ -166,10 +165,10 @@ func info(u *auth.User) user.Info {
 	return &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
 }
 
-// celAuthorizer lets expressions ask the server's authorizer.
+// celAuthorizer lets expressions call the server's authorizer.
 type celAuthorizer struct{ auth.Authorizer }
 
-// Authorize answers as Kubernetes' authorizers do.
+// Authorize implements Kubernetes' authorizer interface.
 func (j celAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	u := a.GetUser()
 	if u == nil {

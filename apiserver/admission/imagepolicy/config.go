@@ -9,19 +9,19 @@ import (
 	"keelson/apiserver/admission/config"
 )
 
-// Config says which service is asked, and what happens when it does not answer.
+// Config configures the webhook.
 type Config struct {
 	// KubeConfigFile names the service.
 	KubeConfigFile string
-	// AllowTTL and DenyTTL are how long answers are remembered; 0: not at all.
+	// AllowTTL and DenyTTL are how long answers are cached; 0: not at all.
 	AllowTTL, DenyTTL time.Duration
-	// RetryBackoff goes before the second question.
+	// RetryBackoff is the wait before the first retry.
 	RetryBackoff time.Duration
-	// DefaultAllow lets pods pass while the service does not answer.
+	// DefaultAllow admits pods while the service fails.
 	DefaultAllow bool
 }
 
-// form is the document's. Lives are in seconds, the backoff in milliseconds; 0: the default, -1: none.
+// form is the document's format. TTLs are in seconds, the backoff in milliseconds; 0: the default, -1: none.
 type form struct {
 	ImagePolicy struct {
 		KubeConfigFile string `json:"kubeConfigFile"`
@@ -32,7 +32,7 @@ type form struct {
 	} `json:"imagePolicy"`
 }
 
-// Read reads the plugin's configuration, without which it cannot be.
+// Read decodes the plugin's configuration, which is required.
 func Read(d *config.Document) (Config, error) {
 	if d == nil {
 		return Config{}, errNoConfig

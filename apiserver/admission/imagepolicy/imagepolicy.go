@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package imagepolicy is the admission plugin ImagePolicyWebhook: a service outside
-// of the cluster says which images may run. The table of plugins builds it from its
-// document in the admission configuration. It is off by default.
+// Package imagepolicy is the admission plugin ImagePolicyWebhook: a service outside of the cluster decides which images may run. The table
+// of plugins builds it from its document in the admission configuration. It is off by default and never modifies an object.
 package imagepolicy
 
 import (
@@ -21,7 +20,7 @@ import (
 	"keelson/auth/remote"
 )
 
-// Plugin asks the service about the images of pods. Safe for concurrent use.
+// Plugin reviews the images of pods. It is safe for concurrent use.
 type Plugin struct {
 	config Config
 	hook   *remote.Hook
@@ -32,7 +31,7 @@ const (
 	failedOpen       = "alpha.image-policy.k8s.io/failed-open"
 )
 
-// New reads the kubeconfig that c names.
+// New reads the kubeconfig in c.
 func New(c Config, via remote.Via) (*Plugin, error) {
 	hook, err := remote.New(c.KubeConfigFile, "image policy webhook", 0, via)
 	if err != nil {
@@ -45,7 +44,7 @@ func New(c Config, via remote.Via) (*Plugin, error) {
 // Name is the plugin's name.
 func (*Plugin) Name() string { return "ImagePolicyWebhook" }
 
-// Validate asks about the images of a pod that is created or updated.
+// Validate reviews the images of a new or updated pod.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Resource != corev1.SchemeGroupVersion.WithResource("pods") || r.Operation != admission.Create && r.Operation != admission.Update ||
 		r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
@@ -76,7 +75,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return admission.Forbidden(r, "one or more images rejected by webhook backend")
 }
 
-// spec is what is asked about a pod: its images, and what its annotations say to the service.
+// spec is the review's spec: the pod's images, and its annotations for the service.
 func spec(r *admission.Request, pod *corev1.Pod) imagepolicyv1alpha1.ImageReviewSpec {
 	out := imagepolicyv1alpha1.ImageReviewSpec{Namespace: r.Namespace}
 	add := func(image string) {
@@ -104,7 +103,7 @@ func spec(r *admission.Request, pod *corev1.Pod) imagepolicyv1alpha1.ImageReview
 	return out
 }
 
-// ask asks the service.
+// ask calls the service.
 func (p *Plugin) ask(ctx context.Context, about imagepolicyv1alpha1.ImageReviewSpec) (imagepolicyv1alpha1.ImageReviewStatus, error) {
 	review := imagepolicyv1alpha1.ImageReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: imagepolicyv1alpha1.SchemeGroupVersion.String(), Kind: "ImageReview"}, Spec: about,
@@ -117,7 +116,7 @@ func (p *Plugin) ask(ctx context.Context, about imagepolicyv1alpha1.ImageReviewS
 		return p.config.DenyTTL
 	})
 	if bad, ok := errors.AsType[*remote.AnswerError](err); ok {
-		err = fmt.Errorf("Error contacting webhook: %d", bad.Code) //nolint:staticcheck // Kubernetes' words
+		err = fmt.Errorf("Error contacting webhook: %d", bad.Code) //nolint:staticcheck // Kubernetes' message
 	}
 	return got.Status, err
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package matching tells which requests the rules of a webhook or policy mean:
-// operations, resources, names, scope, and the labels of the object and of its
-// namespace. The webhook and policy plugins ask it. It only reads.
+// Package matching matches requests against the rules of a webhook or policy: operations, resources, names, scope, and the labels of the
+// object and of its namespace. The webhook and policy plugins use it. It only reads objects.
 package matching
 
 import (
@@ -22,26 +21,26 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// Reader reads the server's objects and knows which resources serve the same ones.
+// Reader reads the server's objects, and knows which resources serve the same objects.
 type Reader interface {
 	admission.Reader
-	// Equivalents lists the other resources that serve the objects of r; nil when there is none.
+	// Equivalents lists the other resources that serve the objects of r; nil if there are none.
 	Equivalents(r schema.GroupVersionResource) []schema.GroupVersionResource
-	// Kind is the kind that a resource serves.
+	// Kind is the kind of a resource.
 	Kind(r schema.GroupVersionResource) (schema.GroupVersionKind, bool)
-	// Describe is the description of the kind that a resource serves; nil where it serves none.
+	// Describe is the kind.Kind of a resource; nil if it is not served.
 	Describe(r schema.GroupVersionResource) *kind.Kind
-	// Convert returns obj, which from serves, as to does. obj is shared and stays as it is.
+	// Convert converts obj from one resource's version to another's. obj is shared and not modified.
 	Convert(ctx context.Context, obj runtime.Object, from, to schema.GroupVersionResource) (runtime.Object, error)
 }
 
-// Criteria say which requests are meant. The zero value of a selector matches everything.
+// Criteria are the match criteria. The zero value of a selector matches everything.
 type Criteria struct {
 	Rules   []admissionv1.NamedRuleWithOperations
 	Exclude []admissionv1.NamedRuleWithOperations
-	// Exact: a rule means the resource as it is named, not other versions of it.
+	// Exact: a rule matches only the resource that it names, not other versions of it.
 	Exact bool
-	// Any: without rules everything is meant, else nothing is.
+	// Any: without rules everything matches, else nothing does.
 	Any               bool
 	namespace, object labels.Selector
 }
@@ -68,7 +67,7 @@ func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(s)
 }
 
-// Named gives rules without names the form of those with.
+// Named converts rules without names to rules with names.
 func Named(rules []admissionv1.RuleWithOperations) []admissionv1.NamedRuleWithOperations {
 	out := make([]admissionv1.NamedRuleWithOperations, len(rules))
 	for i := range rules {
@@ -77,13 +76,13 @@ func Named(rules []admissionv1.RuleWithOperations) []admissionv1.NamedRuleWithOp
 	return out
 }
 
-// Target is as what a matched request is shown: the resource that the rule names, which may be another version of the request's.
+// Target is the resource version in which a matched request is shown: the one of the rule, which may differ from the request's.
 type Target struct {
 	Resource schema.GroupVersionResource
 	Kind     schema.GroupVersionKind
 }
 
-// Match returns the target of a request that is meant, nil for others.
+// Match returns the target of a matching request, nil for others.
 func (c *Criteria) Match(ctx context.Context, r *admission.Request, reader Reader) (*Target, error) {
 	t, ok, err := c.rule(r, reader)
 	if err != nil || !ok {
@@ -98,7 +97,7 @@ func (c *Criteria) Match(ctx context.Context, r *admission.Request, reader Reade
 	return &t, nil
 }
 
-// rule finds the first rule that means the request, unless an excluding one does.
+// rule finds the first matching rule, unless an excluding rule matches.
 func (c *Criteria) rule(r *admission.Request, reader Reader) (Target, bool, error) {
 	if len(c.Exclude) > 0 {
 		if _, ok, err := c.find(c.Exclude, r, reader); err != nil || ok {
@@ -127,7 +126,7 @@ func (c *Criteria) find(rules []admissionv1.NamedRuleWithOperations, r *admissio
 				continue
 			}
 			t := Target{other, r.Kind}
-			if own, _ := reader.Kind(r.Resource); own == r.Kind { // else a subresource's own kind, like Scale
+			if own, _ := reader.Kind(r.Resource); own == r.Kind { // else it is a subresource's own kind, like Scale
 				k, ok := reader.Kind(other)
 				if !ok {
 					return Target{}, false, apierrors.NewInternalError(fmt.Errorf("unable to convert to %v: unknown kind", other))
@@ -140,7 +139,7 @@ func (c *Criteria) find(rules []admissionv1.NamedRuleWithOperations, r *admissio
 	return Target{}, false, nil
 }
 
-// means tells whether a rule means the request, were it for resource gvr.
+// means reports whether a rule matches the request as if it were for resource gvr.
 func means(rule *admissionv1.NamedRuleWithOperations, r *admission.Request, gvr schema.GroupVersionResource) bool {
 	return (slices.Contains(rule.Operations, admissionv1.OperationAll) || slices.Contains(rule.Operations, admissionv1.OperationType(r.Operation))) &&
 		star(rule.APIGroups, gvr.Group) && star(rule.APIVersions, gvr.Version) && scoped(rule.Scope, r) &&
@@ -158,7 +157,7 @@ func resource(text, name, sub string) bool {
 	return (wantName == "*" || wantName == name) && (wantSub == "*" || wantSub == sub)
 }
 
-// scoped: a namespace is itself cluster-scoped, although its requests name it as their namespace.
+// scoped matches the scope. A namespace is cluster-scoped although its requests have a namespace.
 func scoped(scope *admissionv1.ScopeType, r *admission.Request) bool {
 	if scope == nil || *scope == admissionv1.AllScopes {
 		return true
@@ -167,7 +166,7 @@ func scoped(scope *admissionv1.ScopeType, r *admission.Request) bool {
 	return cluster == (*scope == admissionv1.ClusterScope)
 }
 
-// namespaceMatches: what has no namespace matches; a namespace goes by its own labels.
+// namespaceMatches matches the namespace selector: cluster-scoped objects match, a namespace is matched by its own labels.
 func (c *Criteria) namespaceMatches(ctx context.Context, r *admission.Request, reader Reader) (bool, error) {
 	if c.namespace.Empty() {
 		return true, nil
@@ -193,7 +192,7 @@ func (c *Criteria) namespaceMatches(ctx context.Context, r *admission.Request, r
 	return c.namespace.Matches(labels.Set(ns.Labels)), nil
 }
 
-// Shown returns a request's object, which may be nil, as target shows it.
+// Shown converts a request's object, which may be nil, to target's version.
 func Shown(ctx context.Context, reader Reader, obj runtime.Object, r *admission.Request, t *Target) (runtime.Object, error) {
 	if obj == nil || t.Resource == r.Resource || t.Kind == r.Kind {
 		return obj, nil
@@ -201,7 +200,7 @@ func Shown(ctx context.Context, reader Reader, obj runtime.Object, r *admission.
 	return reader.Convert(ctx, obj, r.Resource, t.Resource)
 }
 
-// Parse reads doc, the changed form of what target showed as seen, as the request's object, with defaults.
+// Parse decodes doc, the changed form of the shown object seen, as the request's object, with defaults.
 func Parse(ctx context.Context, reader Reader, r *admission.Request, t *Target, seen runtime.Object, doc []byte) (runtime.Object, error) {
 	if t.Kind == r.Kind {
 		return r.Parse(doc)
@@ -214,14 +213,14 @@ func Parse(ctx context.Context, reader Reader, r *admission.Request, t *Target, 
 	return reader.Convert(ctx, obj, t.Resource, r.Resource)
 }
 
-// labelled tells whether an object's labels match. What can have no labels does not match a selector that asks for some.
+// labelled reports whether an object's labels match. An object without metadata matches only an empty selector.
 func labelled(s labels.Selector, obj runtime.Object) bool {
 	o, ok := obj.(metav1.Object)
 	return ok && s.Matches(labels.Set(o.GetLabels()))
 }
 
-// Exempt are the requests that no webhook sees: those about webhooks and policies, which could else lock everybody out, and reviews,
-// which ask and store nothing.
+// Exempt are the requests that no webhook receives: for webhook and policy configurations, because a wrong one could lock everybody out,
+// and reviews, which store nothing.
 func Exempt(r *admission.Request) bool {
 	if r.Resource.Group == "admissionregistration.k8s.io" && (r.Resource.Resource == "validatingwebhookconfigurations" || r.Resource.Resource == "mutatingwebhookconfigurations") {
 		return true
@@ -229,7 +228,7 @@ func Exempt(r *admission.Request) bool {
 	return ExemptOfPolicies(r)
 }
 
-// ExemptOfPolicies are the requests that no policy sees: those about policies, and reviews.
+// ExemptOfPolicies are the requests that no policy receives: for policies, and reviews.
 func ExemptOfPolicies(r *admission.Request) bool {
 	switch r.Resource.Group {
 	case "admissionregistration.k8s.io":

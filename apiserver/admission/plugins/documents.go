@@ -10,7 +10,7 @@ import (
 	"keelson/apiserver/admission/config"
 )
 
-// readNodeSelectors reads the document of PodNodeSelector: node selectors by namespace.
+// readNodeSelectors decodes the configuration of PodNodeSelector: node selectors by namespace.
 func readNodeSelectors(d *config.Document) (map[string]string, error) {
 	if d == nil {
 		return nil, nil
@@ -22,7 +22,7 @@ func readNodeSelectors(d *config.Document) (map[string]string, error) {
 	return f.Selectors, err
 }
 
-// tolerations is the document of PodTolerationRestriction.
+// tolerations is the configuration of PodTolerationRestriction.
 type tolerations struct {
 	metav1.TypeMeta `json:",inline"`
 	Default         []corev1.Toleration `json:"default,omitempty"`

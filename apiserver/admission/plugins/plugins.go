@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins is the table of admission plugins in the order they run, which
-// is Kubernetes' order. The program's assembly asks it for a chain; it starts
-// nothing and decides nothing itself.
+// Package plugins is the table of admission plugins in Kubernetes' order. apiserver/options builds a chain from it. It starts nothing and
+// makes no decision itself.
 package plugins
 
 import (
@@ -28,38 +27,38 @@ import (
 	"keelson/auth/remote"
 )
 
-// Objects are the server's own objects.
+// Objects reads and writes the server's own objects.
 type Objects interface {
 	policy.Reader
 	quota.Store
-	// Resolve returns host:port of something behind a service's port.
+	// Resolve returns host:port of an endpoint for a Service's port.
 	Resolve(ctx context.Context, namespace, name string, port int32) (string, error)
-	// Outbound is the door to webhooks.
+	// Outbound connects to webhooks.
 	Outbound() *outbound.Door
-	// Create stores a new object as the server's own.
+	// Create stores a new object on behalf of the server.
 	Create(ctx context.Context, resource schema.GroupVersionResource, obj runtime.Object) error
 }
 
-// Config is what plugins are built from. Only Objects and NodeName are needed.
+// Config holds the plugins' dependencies. Only Objects and NodeName are required.
 type Config struct {
 	Objects Objects
-	// NodeName tells whose kubelet a user is.
+	// NodeName returns the node whose kubelet a user is.
 	NodeName func(u *auth.User) (string, bool)
-	// RoleAccounts are service accounts of kube-system as which roles work beside kubelets.
+	// RoleAccounts are the service accounts in kube-system of roles beside kubelets.
 	RoleAccounts []string
-	// PodRanges are those that nodes may bring.
+	// PodRanges are the pod CIDRs that nodes may set themselves.
 	PodRanges admission.PodRanges
-	// Authorizer answers expressions that ask it.
+	// Authorizer is called by plugins and expressions.
 	Authorizer auth.Authorizer
-	// File holds what plugins are told beside that; nil: nothing.
+	// File holds the plugins' configuration; nil: none.
 	File *config.File
-	// Metrics hear of all that plugins do; nil: nobody does.
+	// Metrics records what plugins do; may be nil.
 	Metrics *admission.Metrics
-	// Enable adds plugins that are off by default, Disable takes away others; both by name.
+	// Enable adds plugins that are off by default, Disable removes others; both by name.
 	Enable, Disable []string
 }
 
-// Follow is a plugin's wish to hear of all objects of a resource, before the first request and ever after.
+// Follow is a resource whose objects a plugin must receive, before the first request and at every change.
 type Follow struct {
 	Resource    schema.GroupVersionResource
 	Set, Remove func(runtime.Object)
@@ -68,11 +67,11 @@ type Follow struct {
 // row is one plugin.
 type row struct {
 	name string
-	off  bool // unless enabled
+	off  bool // off by default
 	make func(c *Config) (admission.Plugin, []Follow, error)
 }
 
-// table is the order of plugins: what is set by the cluster first, then what its users configure, what counts last.
+// table is the order of the plugins: first the built-in ones, then those that users configure, last the quota.
 var table = []row{
 	{name: "AlwaysAdmit", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysAdmit{} })},
 	{name: "NamespaceAutoProvision", off: true, make: plain(func(c *Config) admission.Plugin {
@@ -170,12 +169,12 @@ func (c *Config) webhooks(plugin string) (webhook.Config, error) {
 	return webhook.Config{Reader: c.Objects, Authorizer: c.Authorizer, Resolve: c.Objects.Resolve, Outbound: c.Objects.Outbound(), Credentials: creds, Metrics: c.Metrics}, err
 }
 
-// plain adapts a plugin that follows nothing.
+// plain adapts a plugin that follows no resource.
 func plain(f func(*Config) admission.Plugin) func(*Config) (admission.Plugin, []Follow, error) {
 	return func(c *Config) (admission.Plugin, []Follow, error) { return f(c), nil, nil }
 }
 
-// New builds the chain, and says what it must be told of.
+// New builds the chain, and returns the resources that it follows.
 func New(c Config) (*admission.Chain, []Follow, error) {
 	if err := Check(c.Enable, c.Disable); err != nil {
 		return nil, nil, err
@@ -195,7 +194,7 @@ func New(c Config) (*admission.Chain, []Follow, error) {
 	return admission.NewChain(c.Metrics, chain...), follow, nil
 }
 
-// Check says what is wrong with the names of plugins to enable and disable; one error for each.
+// Check checks the names of plugins to enable and disable.
 func Check(enable, disable []string) error {
 	var errs []error
 	for _, name := range enable {
@@ -220,7 +219,7 @@ func Check(enable, disable []string) error {
 	return errors.Join(errs...)
 }
 
-// Names are Kubernetes' names of plugins, in the table's order.
+// Names are Kubernetes' plugin names, in the table's order.
 func Names() []string {
 	out := make([]string, len(table))
 	for i, r := range table {

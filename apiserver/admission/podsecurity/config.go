@@ -14,7 +14,7 @@ import (
 	"keelson/apiserver/admission/config"
 )
 
-// form is the configuration document's (pod-security.admission.config.k8s.io/v1 PodSecurityConfiguration).
+// form is the document's format (pod-security.admission.config.k8s.io/v1 PodSecurityConfiguration).
 type form struct {
 	metav1.TypeMeta `json:",inline"`
 	Defaults        struct {
@@ -40,7 +40,7 @@ var kinds = []schema.GroupVersionKind{
 	{Group: group, Version: "v1alpha1", Kind: "PodSecurityConfiguration"},
 }
 
-// Read reads the plugin's configuration; nil: Kubernetes' defaults.
+// Read decodes the plugin's configuration; nil: Kubernetes' defaults.
 func Read(d *config.Document) (Config, error) {
 	if d == nil {
 		return Config{}, nil
@@ -85,7 +85,7 @@ func (f *form) read() (Config, field.ErrorList) {
 	return c, errs
 }
 
-// names checks a list of exemptions: each valid, none twice.
+// names validates a list of exemptions: each valid, no duplicates.
 func names(what string, list []string, faults func(string) []string) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// What is looked at when a namespace gets a stricter level.
+// Limits of the check of existing pods when a namespace gets a stricter level.
 const (
 	mostPods    = 3000
 	longestLook = time.Second
@@ -26,7 +26,7 @@ const (
 
 var pods = corev1.SchemeGroupVersion.WithResource("pods")
 
-// violations describes the namespace's pods that a level would refuse, those with the same faults together.
+// violations describes the namespace's pods that a level would reject, grouped by violation.
 func (p *Plugin) violations(ctx context.Context, namespace string, lv api.LevelVersion) []string {
 	objs, err := p.reader.List(ctx, pods, namespace)
 	checks, cerr := p.checks()
@@ -78,7 +78,7 @@ func (p *Plugin) violations(ctx context.Context, namespace string, lv api.LevelV
 	return append(out, faults...)
 }
 
-// representative puts one pod of each controller before its others: they are alike.
+// representative puts one pod per controller first, because pods of a controller are similar.
 func (p *Plugin) representative(objs []runtime.Object) []*corev1.Pod {
 	var first, others []*corev1.Pod
 	seen := map[types.UID]bool{}
@@ -100,7 +100,7 @@ func (p *Plugin) representative(objs []runtime.Object) []*corev1.Pod {
 	return append(first, others...)
 }
 
-// template is the pod that a workload would make; nil for what makes none.
+// template is a workload's pod template; nil for other kinds.
 func template(obj runtime.Object) (*metav1.ObjectMeta, *corev1.PodSpec) {
 	var t *corev1.PodTemplateSpec
 	switch o := obj.(type) {
@@ -127,7 +127,7 @@ func template(obj runtime.Object) (*metav1.ObjectMeta, *corev1.PodSpec) {
 	return &t.ObjectMeta, &t.Spec
 }
 
-// significant tells whether an update changes what the levels look at; all else of a pod cannot be changed.
+// significant reports whether an update changes fields that the levels check. Other fields of a pod are immutable.
 func significant(pod, old *corev1.Pod) bool {
 	if imagesDiffer(pod.Spec.Containers, old.Spec.Containers) || imagesDiffer(pod.Spec.InitContainers, old.Spec.InitContainers) {
 		return true

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podsecurity is the PodSecurity admission plugin: it holds pods to the
-// level that their namespace's labels name, warns of workloads whose pods would
-// be refused, and tells what of a namespace's pods a new level would refuse. The
-// levels themselves are k8s.io/pod-security-admission's. It changes nothing.
+// Package podsecurity is the PodSecurity admission plugin: it enforces the Pod Security level in a namespace's labels, warns about
+// workloads whose pods would be rejected, and about existing pods when the level changes. The levels are implemented in
+// k8s.io/pod-security-admission. It never modifies an object.
 package podsecurity
 
 import (
@@ -23,16 +22,16 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// Exemptions are who and what no level holds for.
+// Exemptions are the users, namespaces and runtime classes without any level.
 type Exemptions struct {
 	Users          []string
 	Namespaces     []string
 	RuntimeClasses []string
 }
 
-// Config is what the plugin goes by; the zero Config is Kubernetes' default.
+// Config configures the plugin; the zero value is Kubernetes' default.
 type Config struct {
-	// Defaults hold where a namespace has no label; the zero value: privileged.
+	// Defaults apply to namespaces without labels; the zero value: privileged.
 	Defaults   api.Policy
 	Exemptions Exemptions
 }
@@ -42,7 +41,7 @@ type Plugin struct {
 	reader  admission.Reader
 	config  Config
 	metrics *admission.Metrics
-	// checks are built when the first pod must be judged.
+	// checks are built for the first pod.
 	checks func() (policy.Evaluator, error)
 }
 
@@ -61,10 +60,10 @@ func New(reader admission.Reader, c Config, metrics *admission.Metrics) *Plugin 
 // Name is the plugin's name.
 func (*Plugin) Name() string { return "PodSecurity" }
 
-// exemptSubresources subresources of pods do not change what a pod may do.
+// exemptSubresources are subresources of pods that do not change what a pod may do.
 var exemptSubresources = []string{"exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"}
 
-// Validate judges pods, workloads and namespaces.
+// Validate checks pods, workloads and namespaces.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
@@ -93,7 +92,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// evaluate holds a pod, or a workload's template, to the levels of its namespace. Only pods are refused.
+// evaluate checks a pod, or a workload's template, against the levels of its namespace. Only pods are rejected.
 func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool) error {
 	if slices.Contains(p.config.Exemptions.Namespaces, r.Namespace) {
 		p.exempt(r, "namespace")
@@ -132,7 +131,7 @@ func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, meta *metav
 	return p.apply(r, levels, meta, spec, enforce)
 }
 
-// exempt notes why no level holds for a request.
+// exempt records why a request is exempt.
 func (p *Plugin) exempt(r *admission.Request, why string) {
 	r.Note(api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, why)
 	p.metrics.PodSecurityExemption(r)
@@ -175,7 +174,7 @@ func (p *Plugin) apply(r *admission.Request, levels api.Policy, meta *metav1.Obj
 	return nil
 }
 
-// versionLabel is how metrics name a level's version.
+// versionLabel is the metrics label of a level's version.
 func versionLabel(lv api.LevelVersion) string {
 	if lv.Latest() || lv.Level == api.LevelPrivileged {
 		return api.VersionLatest
@@ -183,7 +182,7 @@ func versionLabel(lv api.LevelVersion) string {
 	return lv.Version.String()
 }
 
-// namespace checks the labels of a namespace, and warns of its pods that a stricter level would refuse.
+// namespace validates the labels of a namespace, and warns about its pods that violate a stricter level.
 func (p *Plugin) namespace(ctx context.Context, r *admission.Request, ns *corev1.Namespace) error {
 	levels, errs := api.PolicyToEvaluate(ns.Labels, p.config.Defaults)
 	old, update := r.OldObject.(*corev1.Namespace)
@@ -198,7 +197,7 @@ func (p *Plugin) namespace(ctx context.Context, r *admission.Request, ns *corev1
 	case levels.Enforce == before.Enforce, levels.Enforce.Level == api.LevelPrivileged, slices.Contains(p.config.Exemptions.Namespaces, ns.Name):
 		return nil
 	case levels.Enforce.Version == before.Enforce.Version && api.CompareLevels(levels.Enforce.Level, before.Enforce.Level) < 1:
-		return nil // relaxed
+		return nil // the level is not stricter
 	}
 	for _, text := range p.violations(ctx, ns.Name, levels.Enforce) {
 		r.Warn(text)

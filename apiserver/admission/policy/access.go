@@ -17,16 +17,16 @@ import (
 	"keelson/auth"
 )
 
-// Access keeps users from reading by way of a policy what they may not read: who names parameters must be able to get them.
+// Access prevents that users read by a policy what they may not read: a user that configures parameters must have the right to get them.
 type Access struct {
 	Reader     Reader
 	Authorizer auth.Authorizer
 }
 
-// Guarded are the resources whose writes Check judges.
+// Guarded are the resources whose writes Check checks.
 var Guarded = []schema.GroupVersionResource{ValidatingResource, ValidatingBindingResource, MutatingResource, MutatingBindingResource}
 
-// Check judges a write of a policy or binding by u; old is nil for a creation. A refusal is a 422 Status.
+// Check checks a write of a policy or binding by u; old is nil for a create. The error is a 422 Status.
 func (a Access) Check(ctx context.Context, u *auth.User, _ string, obj, old runtime.Object) error {
 	if u == nil || slices.Contains(u.Groups, auth.Masters) {
 		return nil
@@ -80,7 +80,7 @@ func (a Access) binding(
 	return a.decide(ctx, u, ask, kind, name, "paramRef", fmt.Sprintf("user %s does not have \"get\" permission on the object referenced by paramRef", shown(u)))
 }
 
-// about is the question whether objects of a kind may be read; nil: of any.
+// about is the check whether objects of a kind may be read; nil: of any kind.
 func (a Access) about(k *registrationv1.ParamKind) *auth.Attributes {
 	ask := &auth.Attributes{Verb: "get", Group: "*", Version: "*", Resource: "*", ResourceRequest: true}
 	if k == nil {
@@ -109,7 +109,7 @@ func (a Access) decide(ctx context.Context, u *auth.User, ask *auth.Attributes, 
 	return apierrors.NewInvalid(registrationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", at), why)})
 }
 
-// shown is a user as Kubernetes' messages show one.
+// shown formats a user as Kubernetes' messages do.
 func shown(u *auth.User) string {
 	return fmt.Sprintf("&{%s %s %v %v}", u.Name, u.UID, u.Groups, u.Extra)
 }

@@ -33,7 +33,7 @@ type Mutating struct {
 	Config
 }
 
-// NewMutating returns a plugin without policies. SetPolicy, SetBinding and their opposites keep it informed.
+// NewMutating returns a plugin without policies. SetPolicy, SetBinding and the Remove methods update it.
 func NewMutating(c Config) *Mutating {
 	return &Mutating{shelf: newShelf[patches](), Config: c}
 }
@@ -41,7 +41,7 @@ func NewMutating(c Config) *Mutating {
 // Name is the plugin's name.
 func (*Mutating) Name() string { return "MutatingAdmissionPolicy" }
 
-// SetPolicy notes a policy.
+// SetPolicy adds or updates a policy.
 func (p *Mutating) SetPolicy(obj runtime.Object) {
 	o, ok := obj.(*registrationv1.MutatingAdmissionPolicy)
 	if !ok {
@@ -56,7 +56,7 @@ func (p *Mutating) SetPolicy(obj runtime.Object) {
 	p.change(func() { p.policies[o.Name] = pol })
 }
 
-// SetBinding notes a binding.
+// SetBinding adds or updates a binding.
 func (p *Mutating) SetBinding(obj runtime.Object) {
 	o, ok := obj.(*registrationv1.MutatingAdmissionPolicyBinding)
 	if !ok {
@@ -67,7 +67,7 @@ func (p *Mutating) SetBinding(obj runtime.Object) {
 	p.change(func() { p.bindings[o.Name] = b })
 }
 
-// patches are a policy's compiled expressions.
+// patches holds a policy's compiled expressions.
 type patches struct {
 	err        error
 	compiler   *cel.CompositedCompiler
@@ -101,13 +101,13 @@ func compilePatches(s *registrationv1.MutatingAdmissionPolicySpec, observe expre
 	return out
 }
 
-// rounds is what Admit remembers between the two rounds of a request, by invocation.
+// rounds is the state that Admit keeps between the two rounds of a request, by invocation.
 type rounds struct {
 	last        runtime.Object
 	called, due map[string]bool
 }
 
-// everybody calls for a second application of all that want one.
+// everybody requests another application of all reinvocable policies.
 func (s *rounds) everybody() {
 	for key := range s.called {
 		s.due[key] = true
@@ -147,7 +147,7 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// mutatingRun is one request's way through all policies.
+// mutatingRun applies all policies to one request.
 type mutatingRun struct {
 	plugin  *Mutating
 	r       *admission.Request
@@ -155,7 +155,7 @@ type mutatingRun struct {
 	refusal *apierrors.StatusError
 }
 
-// policy applies one policy. The error ends the request; what the failure policy decides about is noted in refusal.
+// policy applies one policy. An error ends the request; a failure that the failure policy handles is stored in refusal.
 func (m *mutatingRun) policy(ctx context.Context, pol *rules[patches]) error {
 	t, err := pol.match(ctx, m.r, m.plugin.Reader)
 	if err != nil {
@@ -207,7 +207,7 @@ func (m *mutatingRun) invoke(ctx context.Context, pol *rules[patches], b *bindin
 	c := pol.compiled()
 	if c.err != nil {
 		m.fail(pol, b, c.err, metav1.StatusReasonInvalid)
-		return nil //nolint:nilerr // fail has noted it
+		return nil //nolint:nilerr // fail has recorded it
 	}
 	if c.conditions != nil {
 		in, err := m.input(ctx, t, param)
@@ -219,7 +219,7 @@ func (m *mutatingRun) invoke(ctx context.Context, pol *rules[patches], b *bindin
 			m.fail(pol, b, err, metav1.StatusReasonInvalid)
 		}
 		if err != nil || !ok {
-			return nil //nolint:nilerr // fail has noted it
+			return nil //nolint:nilerr // fail has recorded it
 		}
 	}
 	key := pol.name + "/" + b.name
@@ -252,7 +252,7 @@ func (m *mutatingRun) invoke(ctx context.Context, pol *rules[patches], b *bindin
 	return nil
 }
 
-// mutationError is how metrics name err.
+// mutationError is the metrics label of err.
 func mutationError(err error) string {
 	switch {
 	case err == nil:
@@ -276,7 +276,7 @@ func (m *mutatingRun) input(ctx context.Context, t *matching.Target, param runti
 
 var interfaces = sync.OnceValue(func() upstream.ObjectInterfaces { return upstream.NewObjectInterfacesFromScheme(scheme.Scheme) })
 
-// apply evaluates one mutation and makes the request's object what it says.
+// apply evaluates one mutation and applies its result to the request's object.
 func (m *mutatingRun) apply(ctx context.Context, p patch.Patcher, t *matching.Target, param runtime.Object) error {
 	in, err := m.input(ctx, t, param)
 	if err != nil {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy holds the ValidatingAdmissionPolicy and MutatingAdmissionPolicy
-// plugins: CEL expressions that users store in the cluster judge and change
-// requests, each policy through the bindings that put it in force. The server's
-// chain runs them; they call nobody.
+// Package policy holds the ValidatingAdmissionPolicy and MutatingAdmissionPolicy plugins: users store CEL expressions in the cluster that
+// validate or modify requests, and bindings that enable each policy. The admission chain runs them. They never call another server.
 //
 // Invariants:
 //  1. Policies are applied in the order of their names, and so are the bindings of each.
-//  2. No policy sees a request about webhooks or policies.
+//  2. Requests for policies, and reviews, are never evaluated.
 //  3. Expressions are compiled when the first request is matched; a policy without a binding costs nothing, and where no policy is
 //     in force a write costs one atomic load.
 package policy
@@ -42,7 +40,7 @@ import (
 	"keelson/auth"
 )
 
-// What the plugins follow.
+// Resources that the plugins follow.
 var (
 	ValidatingResource        = registrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
 	ValidatingBindingResource = registrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings")
@@ -55,27 +53,27 @@ type Reader interface {
 	matching.Reader
 	// Select lists a namespace's objects ("": all) that match; a nil selector matches everything.
 	Select(ctx context.Context, r schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector) ([]runtime.Object, error)
-	// ResourceOf is the resource that serves a kind.
+	// ResourceOf returns the resource of a kind.
 	ResourceOf(gvk schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, ok bool)
-	// Types reads a resource's objects through their merge schema.
+	// Types returns the type converter of a resource's objects.
 	Types(r schema.GroupVersionResource) (managedfields.TypeConverter, error)
 }
 
-// Config is what both plugins are built from.
+// Config holds the dependencies of both plugins.
 type Config struct {
 	Reader     Reader
 	Authorizer auth.Authorizer
-	Metrics    *admission.Metrics // nil ok
+	Metrics    *admission.Metrics // may be nil
 }
 
-// observe tells the metrics of a policy's match conditions.
+// observe returns the observer for the metrics of a policy's match conditions.
 func (c *Config) observe(policy, step string) expression.Observer {
 	return func(op admission.Operation, took time.Duration, failed int, excluded bool) {
 		c.Metrics.Conditions(policy, "policy", step, op, took, failed, excluded)
 	}
 }
 
-// errorType is how metrics name what message says.
+// errorType is the metrics label of an error message.
 func errorType(message string) string {
 	switch {
 	case strings.HasPrefix(message, "compilation"):
@@ -86,7 +84,7 @@ func errorType(message string) string {
 	return admission.InvalidError
 }
 
-// rules are what policies of both kinds have in common; P is what their expressions compile to.
+// rules is the common part of both kinds of policies; P is the type of the compiled expressions.
 type rules[P any] struct {
 	name     string
 	criteria *matching.Criteria
@@ -97,11 +95,11 @@ type rules[P any] struct {
 	bindings []*binding
 }
 
-// binding puts a policy in force.
+// binding is a policy binding.
 type binding struct {
 	name     string
 	policy   string
-	criteria *matching.Criteria // nil: whatever the policy means
+	criteria *matching.Criteria // nil: the policy's
 	broken   error
 	params   *registrationv1.ParamRef
 	actions  []registrationv1.ValidationAction
@@ -120,12 +118,12 @@ func criteriaOf(m *registrationv1.MatchResources) (*matching.Criteria, error) {
 	return c, err
 }
 
-// shelf keeps policies and bindings and publishes those in force.
+// shelf stores policies and bindings, and publishes the policies that have bindings.
 type shelf[P any] struct {
 	mu       sync.Mutex
 	policies map[string]*rules[P]
 	bindings map[string]*binding
-	// force are the policies that have bindings, by name; nil: none.
+	// force are the policies with bindings, by name; nil: none.
 	force atomic.Pointer[[]*rules[P]]
 }
 
@@ -133,7 +131,7 @@ func newShelf[P any]() shelf[P] {
 	return shelf[P]{policies: map[string]*rules[P]{}, bindings: map[string]*binding{}}
 }
 
-// change changes the shelf and publishes the result. Published policies are never changed.
+// change modifies the stored policies and publishes the result. Published policies are never modified.
 func (s *shelf[P]) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,21 +156,21 @@ func (s *shelf[P]) change(f func()) {
 	s.force.Store(&force)
 }
 
-// RemovePolicy forgets a policy.
+// RemovePolicy removes a deleted policy.
 func (s *shelf[P]) RemovePolicy(obj runtime.Object) {
 	if o, ok := obj.(metav1.Object); ok {
 		s.change(func() { delete(s.policies, o.GetName()) })
 	}
 }
 
-// RemoveBinding forgets a binding.
+// RemoveBinding removes a deleted binding.
 func (s *shelf[P]) RemoveBinding(obj runtime.Object) {
 	if o, ok := obj.(metav1.Object); ok {
 		s.change(func() { delete(s.bindings, o.GetName()) })
 	}
 }
 
-// named is an expression with a name: a variable.
+// named is a variable: an expression with a name.
 type named struct{ name, text string }
 
 func (n *named) GetName() string            { return n.name }
@@ -187,7 +185,7 @@ func variables(list []registrationv1.Variable) []cel.NamedExpressionAccessor {
 	return out
 }
 
-// match tells as what a policy is shown a request; nil: not at all.
+// match returns the target of a request that matches a policy; nil: no match.
 func (p *rules[P]) match(ctx context.Context, r *admission.Request, reader Reader) (*matching.Target, error) {
 	if p.broken != nil {
 		return nil, p.broken
@@ -206,7 +204,7 @@ func (b *binding) match(ctx context.Context, r *admission.Request, reader Reader
 	return t != nil, err
 }
 
-// parameters are the objects that a binding evaluates its policy with; one nil for a policy or binding without.
+// parameters are the objects for which a binding evaluates its policy; one nil if there are no parameters.
 func parameters(ctx context.Context, reader Reader, k *registrationv1.ParamKind, ref *registrationv1.ParamRef, namespace string) ([]runtime.Object, error) {
 	if k == nil || ref == nil {
 		return []runtime.Object{nil}, nil
@@ -262,7 +260,7 @@ func lookUp(ctx context.Context, reader Reader, gvr schema.GroupVersionResource,
 	return nil, errors.New("one of name or selector must be provided")
 }
 
-// input shows r to the expressions of a policy.
+// input builds the expressions' input from r.
 func input(ctx context.Context, reader Reader, r *admission.Request, t *matching.Target, authz auth.Authorizer) (*expression.Input, error) {
 	obj, err := matching.Shown(ctx, reader, r.Object, r, t)
 	if err != nil {
@@ -274,7 +272,7 @@ func input(ctx context.Context, reader Reader, r *admission.Request, t *matching
 	}
 	in := expression.NewInput(r, t.Resource, t.Kind, obj, old, authz)
 	if r.Kind.Group == "" && r.Kind.Kind == "Namespace" {
-		return in, nil // it is its own namespace
+		return in, nil // a namespace is its own namespaceObject
 	}
 	in.Namespace, err = r.NamespaceObject(ctx, reader)
 	return in, err

@@ -34,7 +34,7 @@ type Validating struct {
 	Config
 }
 
-// NewValidating returns a plugin without policies. SetPolicy, SetBinding and their opposites keep it informed.
+// NewValidating returns a plugin without policies. SetPolicy, SetBinding and the Remove methods update it.
 func NewValidating(c Config) *Validating {
 	return &Validating{shelf: newShelf[checks](), Config: c}
 }
@@ -42,7 +42,7 @@ func NewValidating(c Config) *Validating {
 // Name is the plugin's name.
 func (*Validating) Name() string { return "ValidatingAdmissionPolicy" }
 
-// SetPolicy notes a policy.
+// SetPolicy adds or updates a policy.
 func (p *Validating) SetPolicy(obj runtime.Object) {
 	o, ok := obj.(*registrationv1.ValidatingAdmissionPolicy)
 	if !ok {
@@ -57,7 +57,7 @@ func (p *Validating) SetPolicy(obj runtime.Object) {
 	p.change(func() { p.policies[o.Name] = pol })
 }
 
-// SetBinding notes a binding.
+// SetBinding adds or updates a binding.
 func (p *Validating) SetBinding(obj runtime.Object) {
 	o, ok := obj.(*registrationv1.ValidatingAdmissionPolicyBinding)
 	if !ok {
@@ -68,7 +68,7 @@ func (p *Validating) SetBinding(obj runtime.Object) {
 	p.change(func() { p.bindings[o.Name] = b })
 }
 
-// checks are a policy's compiled expressions.
+// checks holds a policy's compiled expressions.
 type checks struct {
 	err         error
 	conditions  *expression.Conditions // nil: none
@@ -77,14 +77,14 @@ type checks struct {
 	annotations cel.ConditionEvaluator
 }
 
-// validation is one of a policy's rules.
+// validation is one validation of a policy.
 type validation struct {
 	expression.Bool
 	message string
 	reason  *metav1.StatusReason
 }
 
-// text is an expression that answers with a string, or with null where that is allowed.
+// text is an expression with a string result, or null if allowed.
 type text struct {
 	key, expression string
 	nullable        bool
@@ -93,7 +93,7 @@ type text struct {
 // GetExpression is the expression.
 func (t *text) GetExpression() string { return t.expression }
 
-// ReturnTypes are what it may answer.
+// ReturnTypes are the allowed result types.
 func (t *text) ReturnTypes() []*celgo.Type {
 	if t.nullable {
 		return []*celgo.Type{celgo.StringType, celgo.NullType}
@@ -130,19 +130,19 @@ func compile(s *registrationv1.ValidatingAdmissionPolicySpec, observe expression
 	return out
 }
 
-// verdict is what one validation found against a request.
+// verdict is the result of a failed validation.
 type verdict struct {
 	index   int
 	message string
 	reason  metav1.StatusReason
-	// failed: it could not be told; what becomes of it is the failure policy's.
+	// failed: the evaluation had an error, which the failure policy handles.
 	failed bool
-	// annotation: it is about an audit annotation, which denies whatever the binding's actions are.
+	// annotation: an audit annotation failed, which denies the request whatever the binding's actions are.
 	annotation bool
 	took       time.Duration
 }
 
-// Validate applies every policy through every binding; the first refusal in order is the answer.
+// Validate applies every policy through every binding; the first rejection in order is the error.
 func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	force := p.force.Load()
 	if force == nil || matching.ExemptOfPolicies(r) {
@@ -159,16 +159,16 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	return run.refusal
 }
 
-// validatingRun is one request's way through all policies.
+// validatingRun applies all policies to one request.
 type validatingRun struct {
 	plugin   *Validating
 	r        *admission.Request
 	refusal  error // the first
 	failures []failureNote
-	said     map[string][]string // annotations of the policy at hand
+	said     map[string][]string // audit annotations of the current policy
 }
 
-// failureNote is how the audit event tells of a failed validation.
+// failureNote is a failed validation in the audit event.
 type failureNote struct {
 	Message           string                            `json:"message"`
 	Policy            string                            `json:"policy"`
@@ -197,7 +197,7 @@ func (v *validatingRun) policy(ctx context.Context, pol *rules[checks]) {
 	v.said = nil
 }
 
-// annotation keeps what one binding, or one parameter of it, has to say under a key of the audit event.
+// annotation stores the value of one binding or parameter under an audit annotation key.
 func (v *validatingRun) annotation(key, value string) {
 	if v.said == nil {
 		v.said = map[string][]string{}
@@ -245,7 +245,7 @@ func (v *validatingRun) binding(ctx context.Context, pol *rules[checks], b *bind
 	return nil
 }
 
-// act does what the binding wants done about a finding.
+// act applies the binding's actions to a failed validation.
 func (v *validatingRun) act(pol *rules[checks], b *binding, found verdict) {
 	actions := b.actions
 	if found.annotation {
@@ -293,7 +293,7 @@ func codeOf(reason metav1.StatusReason) int32 {
 	return http.StatusUnprocessableEntity
 }
 
-// mostFailures bounds what the audit event is told.
+// mostFailures limits the failures in the audit event.
 const mostFailures = 50
 
 func (v *validatingRun) note() {
@@ -349,7 +349,7 @@ func (v *validatingRun) evaluate(ctx context.Context, pol *rules[checks], in *ex
 	return append(out, v.annotate(ctx, c, in)...)
 }
 
-// say is the message of a failed validation: by its expression, its text, or the rule itself.
+// say is the message of a failed validation: from its message expression, its message, or the expression itself.
 func (r *validation) say(messages []cel.EvaluationResult, i int) string {
 	if i < len(messages) && messages[i].Error == nil && messages[i].EvalResult != nil {
 		if said, ok := messages[i].EvalResult.Value().(string); ok {
@@ -365,7 +365,7 @@ func (r *validation) say(messages []cel.EvaluationResult, i int) string {
 	return "failed expression: " + strings.TrimSpace(r.Text)
 }
 
-// longestAnnotation bounds an audit annotation.
+// longestAnnotation limits an audit annotation.
 const longestAnnotation = 10 << 10
 
 // annotate evaluates the policy's audit annotations.

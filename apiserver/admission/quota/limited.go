@@ -17,17 +17,17 @@ import (
 	"keelson/apiserver/admission/config"
 )
 
-// Limited is a resource that nobody may use unless a quota of the namespace covers the use.
+// Limited is a resource that may be used only if a quota of the namespace covers it.
 type Limited struct {
 	APIGroup string `json:"apiGroup,omitempty"`
 	Resource string `json:"resource"`
-	// MatchContains: what is used under a name that contains one of these must be limited by a quota under that name.
+	// MatchContains: usage under a name that contains one of these needs a quota with that name.
 	MatchContains []string `json:"matchContains,omitempty"`
-	// MatchScopes: an object in one of these scopes needs a quota with that scope which it is in.
+	// MatchScopes: an object in one of these scopes needs a quota with that scope.
 	MatchScopes []corev1.ScopedResourceSelectorRequirement `json:"matchScopes,omitempty"`
 }
 
-// form is the configuration document's.
+// form is the document's format.
 type form struct {
 	metav1.TypeMeta  `json:",inline"`
 	LimitedResources []Limited `json:"limitedResources"`
@@ -40,7 +40,7 @@ var kinds = []schema.GroupVersionKind{
 	{Group: "resourcequota.admission.k8s.io", Version: "v1alpha1", Kind: "Configuration"},
 }
 
-// Read reads the plugin's configuration; nil: nothing is limited by default.
+// Read decodes the plugin's configuration; nil: nothing is limited by default.
 func Read(d *config.Document) ([]Limited, error) {
 	if d == nil {
 		return nil, nil
@@ -58,7 +58,7 @@ func Read(d *config.Document) ([]Limited, error) {
 	return f.LimitedResources, d.Wrong(errs.ToAggregate())
 }
 
-// uncovered refuses an ask for what is limited by default and that none of the namespace's quotas covers.
+// uncovered rejects the use of a limited resource that no quota of the namespace covers.
 func (p *Plugin) uncovered(a *ask, quotas []*corev1.ResourceQuota) error {
 	if len(p.limited) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func (p *Plugin) uncovered(a *ask, quotas []*corev1.ResourceQuota) error {
 	for _, l := range p.limited {
 		in, err := a.meter.Matching(l.MatchScopes, a.r.Object)
 		if err != nil {
-			return nil //nolint:nilerr // as in Kubernetes: what cannot be told is not refused
+			return nil //nolint:nilerr // as in Kubernetes, an error is no rejection
 		}
 		wanted = append(wanted, in...)
 		if l.Resource != gr.Resource || l.APIGroup != gr.Group {
@@ -114,7 +114,7 @@ func containsAny(s string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(s, p) })
 }
 
-// grows tells whether the request adds to what is used.
+// grows reports whether the request increases the usage.
 func (a *ask) grows() bool {
 	usage := a.meter.Usage(a.r.Object, a.now)
 	if a.old != nil {

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// line lets asks that arrive together be served together: the first in line serves all who wait, then the next one does.
+// line batches asks that arrive together: the first one serves all that wait, then the next one does.
 type line struct {
 	mu      sync.Mutex
 	busy    bool
@@ -31,7 +31,7 @@ func (l *line) join(a *ask, serve func([]*ask)) {
 	l.waiting = nil
 	l.mu.Unlock()
 	served := false
-	defer func() { // also when serve panics: nobody may be left waiting
+	defer func() { // also after a panic: no ask may be left waiting
 		for _, other := range batch {
 			if !served {
 				other.err = apierrors.NewInternalError(errors.New("quota evaluation failed"))

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quota is the ResourceQuota admission plugin: it charges what a write
-// adds to a namespace's usage before the write is stored, and refuses what
-// exceeds a quota. What is charged stands in the quota's status, by
-// compare-and-swap, so that servers and clients that race never hand out more
-// than the limit. The resourcequota controller recounts; here nothing is counted.
+// Package quota is the ResourceQuota admission plugin: it charges the additional usage of a write to the namespace's quotas before the
+// write is stored, and rejects a write that exceeds a quota. The charge is written to the quota's status by compare-and-swap, so that
+// concurrent servers and clients never exceed the limit. The resourcequota controller recalculates the usage; the plugin never does.
 //
 // Invariants:
-//  1. An ask is charged to all quotas that apply, or to none.
-//  2. What was charged for a write that is not stored is given back. While that is not known for certain it stays charged.
+//  1. A request is charged to all quotas that apply, or to none.
+//  2. A charge for a write that is not stored is refunded. While the outcome is unknown it stays charged.
 //  3. Writes of one namespace that arrive together are charged by one write to each quota.
 //  4. Where no quota exists and nothing is limited by default, a write costs one atomic load.
 package quota
@@ -30,19 +28,19 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// Store changes a stored object by compare-and-swap: f gets the current state, which is shared, and returns the new one, or the same
-// for no write. A 404 *apierrors.StatusError says that there is no such object.
+// Store updates a stored object by compare-and-swap: f gets the current state, which is shared, and returns the new one, or the same one
+// for no write. A missing object is a 404 *apierrors.StatusError.
 type Store interface {
 	Amend(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, f func(runtime.Object) (runtime.Object, error)) error
 }
 
-// Resource is what the plugin follows.
+// Resource is the resource that the plugin follows.
 var Resource = corev1.SchemeGroupVersion.WithResource("resourcequotas")
 
-// patience bounds how long charging may take.
+// patience limits the duration of a charge.
 const patience = 10 * time.Second
 
-// Plugin is the admission plugin. Set and Remove keep it informed.
+// Plugin is the admission plugin. Set and Remove update it.
 type Plugin struct {
 	store   Store
 	limited []Limited
@@ -52,13 +50,13 @@ type Plugin struct {
 	spaces map[string]*space
 }
 
-// space is one namespace that has quotas.
+// space is a namespace with quotas.
 type space struct {
 	quotas map[string]*corev1.ResourceQuota // guarded by Plugin.mu
 	line   line
 }
 
-// New returns a plugin that knows no quota yet. What is limited may be used only where a quota covers it.
+// New returns a plugin without quotas. limited resources may be used only if a quota covers them.
 func New(store Store, limited []Limited) *Plugin {
 	return &Plugin{store: store, limited: limited, spaces: map[string]*space{}}
 }
@@ -66,7 +64,7 @@ func New(store Store, limited []Limited) *Plugin {
 // Name is the plugin's name.
 func (*Plugin) Name() string { return "ResourceQuota" }
 
-// Set notes a quota.
+// Set adds or updates a quota.
 func (p *Plugin) Set(obj runtime.Object) {
 	q, ok := obj.(*corev1.ResourceQuota)
 	if !ok {
@@ -85,7 +83,7 @@ func (p *Plugin) Set(obj runtime.Object) {
 	s.quotas[q.Name] = q
 }
 
-// Remove forgets a quota.
+// Remove removes a deleted quota.
 func (p *Plugin) Remove(obj runtime.Object) {
 	q, ok := obj.(*corev1.ResourceQuota)
 	if !ok {
@@ -103,7 +101,7 @@ func (p *Plugin) Remove(obj runtime.Object) {
 	}
 }
 
-// of returns a namespace's quotas by name; nil when there are none.
+// of returns a namespace's quotas by name; nil if there are none.
 func (p *Plugin) of(namespace string) (*space, []*corev1.ResourceQuota) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -124,7 +122,7 @@ func (p *Plugin) of(namespace string) (*space, []*corev1.ResourceQuota) {
 	return s, list
 }
 
-// uncounted resources are never limited: they are not kept, or keep no place of their own.
+// uncounted resources are never limited: they are not stored, or not stored separately.
 var uncounted = []schema.GroupResource{
 	{Resource: "bindings"}, {Resource: "componentstatuses"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"},
 	{Group: "authentication.k8s.io", Resource: "tokenreviews"}, {Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
@@ -132,7 +130,7 @@ var uncounted = []schema.GroupResource{
 	{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"},
 }
 
-// handles tells whether a request can change what is used.
+// handles reports whether a request can change the usage.
 func handles(r *admission.Request, m *quota.Meter) bool {
 	switch {
 	case r.Operation == admission.Create:
@@ -149,14 +147,15 @@ func handles(r *admission.Request, m *quota.Meter) bool {
 	return r.Subresource == ""
 }
 
-// deadlineComes tells whether an update of a pod gives it a deadline, the one change that moves a pod into the scope of other quotas.
+// deadlineComes reports whether an update sets a pod's activeDeadlineSeconds, the only change that moves a pod to the scope of other
+// quotas.
 func deadlineComes(before, after runtime.Object) bool {
 	was, ok1 := before.(*corev1.Pod)
 	is, ok2 := after.(*corev1.Pod)
 	return ok1 && ok2 && was.Spec.ActiveDeadlineSeconds == nil && is.Spec.ActiveDeadlineSeconds != nil
 }
 
-// Validate charges the request to the quotas that apply, or refuses it.
+// Validate charges the request to the quotas that apply, or rejects it.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if p.known.Load() == 0 && len(p.limited) == 0 || r.Namespace == "" || r.Object == nil || r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
 		return nil
@@ -176,7 +175,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 			return admission.Forbidden(r, "unable to get previous usage since prior version of object was not found")
 		}
 		if o, ok := a.old.(metav1.Object); ok && o.GetResourceVersion() == "" {
-			a.old = nil // made by this update: all of it is new
+			a.old = nil // created by this update: all of it is new
 		}
 	}
 	if err := p.uncovered(a, quotas); err != nil {
@@ -202,20 +201,20 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return a.err
 }
 
-// ask is one request that wants to be charged.
+// ask is one request to be charged.
 type ask struct {
 	r     *admission.Request
 	meter *quota.Meter
 	old   runtime.Object
 	now   time.Time
-	// charges are what was charged, by quota.
+	// charges are the charged amounts by quota.
 	charges map[string]corev1.ResourceList
 	err     error
-	// signal gets true when the ask shall serve the line, false when it has been served.
+	// signal receives true when the ask must serve the line, false when it has been served.
 	signal chan bool
 }
 
-// concerns tells whether q may have something to say about the ask.
+// concerns reports whether q may apply to the ask.
 func (a *ask) concerns(q *corev1.ResourceQuota) bool {
 	delta, err := a.meter.Delta(q, a.r.Object, a.old, a.now)
 	return err != nil || len(delta) > 0
@@ -237,7 +236,7 @@ func (p *Plugin) serve(ctx context.Context, namespace string, batch []*ask) {
 		t := &tally{asks: asks}
 		if err := p.store.Amend(ctx, Resource, namespace, q.Name, t.charge); err != nil {
 			if apierrors.IsNotFound(err) {
-				continue // deleted a moment ago
+				continue // it was just deleted
 			}
 			for _, a := range asks {
 				a.err = apierrors.NewInternalError(err)
@@ -262,7 +261,7 @@ type tally struct {
 	errs   []error
 }
 
-// charge is the step of a compare-and-swap: it judges every ask against what the ones before it left.
+// charge is the update function of a compare-and-swap: it checks every ask after the charges of the ones before.
 func (t *tally) charge(current runtime.Object) (runtime.Object, error) {
 	q, ok := current.(*corev1.ResourceQuota)
 	if !ok {
@@ -272,7 +271,7 @@ func (t *tally) charge(current runtime.Object) (runtime.Object, error) {
 	used, changed := q.Status.Used, false
 	for i, a := range t.asks {
 		delta, err := a.meter.Delta(q, a.r.Object, a.old, a.now)
-		if err == nil && a.r.Subresource != "status" { // a status tells what is so already: it is counted, never refused
+		if err == nil && a.r.Subresource != "status" { // a status update reports existing usage: it is counted, never rejected
 			err = quota.Exceeded(q, used, delta)
 		}
 		switch {
@@ -290,7 +289,7 @@ func (t *tally) charge(current runtime.Object) (runtime.Object, error) {
 	return next, nil
 }
 
-// settle tells the asks how the attempt that stuck went.
+// settle records the result of the successful attempt in the asks.
 func (t *tally) settle(name string) {
 	for i, a := range t.asks {
 		if err := t.errs[i]; err != nil {
@@ -305,7 +304,7 @@ func (t *tally) settle(name string) {
 	}
 }
 
-// refund gives back what was charged for asks that came to nothing. Where that fails the controller's recount makes it right.
+// refund takes back the charges of asks that were not stored. After a failure the controller's recalculation corrects the usage.
 func (p *Plugin) refund(ctx context.Context, namespace string, asks []*ask) {
 	back := map[string]corev1.ResourceList{}
 	for _, a := range asks {

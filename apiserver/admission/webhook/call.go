@@ -30,13 +30,13 @@ import (
 	"keelson/apiserver/outbound"
 )
 
-// Resolver returns host:port of something behind a service's port.
+// Resolver returns host:port of an endpoint for a Service's port.
 type Resolver func(ctx context.Context, namespace, name string, port int32) (string, error)
 
-// biggestAnswer bounds what a webhook may answer.
+// biggestAnswer limits a webhook's response.
 const biggestAnswer = 16 << 20
 
-// caller posts reviews to one webhook. Connections are kept between calls.
+// caller posts reviews to one webhook and keeps connections.
 type caller struct {
 	endpoint  string
 	client    *http.Client
@@ -60,7 +60,7 @@ func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver, door *ou
 		if s.Port != nil {
 			port = *s.Port
 		}
-		// The certificate is the service's; where the service is, is found out when a connection is made.
+		// The certificate is for the Service's DNS name; the dialer resolves it to an endpoint.
 		u := url.URL{Scheme: "https", Host: net.JoinHostPort(s.Name+"."+s.Namespace+".svc", strconv.Itoa(int(port)))}
 		if s.Path != nil {
 			u.Path = "/" + strings.TrimPrefix(*s.Path, "/")
@@ -90,7 +90,7 @@ func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver, door *ou
 
 func (c *caller) close() { c.transport.CloseIdleConnections() }
 
-// post sends a review and returns the answer. The deadline of ctx is told to the webhook in seconds.
+// post sends a review and returns the response. The URL parameter timeout has the deadline of ctx in seconds.
 func (c *caller) post(ctx context.Context, review []byte) (*admissionv1.AdmissionReview, error) {
 	target := c.endpoint
 	if end, ok := ctx.Deadline(); ok {
@@ -118,7 +118,7 @@ func (c *caller) post(ctx context.Context, review []byte) (*admissionv1.Admissio
 		return nil, fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w", err)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 206 {
-		retry, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // seconds, or nothing
+		retry, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // seconds, or empty
 		text := strings.TrimSpace(string(body[:min(len(body), 2048)]))
 		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodPost, schema.GroupResource{}, "", text, retry, true)
 	}
@@ -129,7 +129,7 @@ func (c *caller) post(ctx context.Context, review []byte) (*admissionv1.Admissio
 	return answer, nil
 }
 
-// verdict is the answer's response to a review of a version, or why it is none.
+// verdict is the response in an AdmissionReview of a version, or an error if it is invalid.
 func verdict(a *admissionv1.AdmissionReview, version string, uid types.UID, mutating bool) (*admissionv1.AdmissionResponse, error) {
 	r := a.Response
 	if r == nil || otherVersion(a, version) {
@@ -160,14 +160,13 @@ func verdict(a *admissionv1.AdmissionReview, version string, uid types.UID, muta
 	return r, nil
 }
 
-// otherVersion tells whether the answer says of itself that it is a review of the version that was not asked for, which Kubernetes
-// takes for no answer.
+// otherVersion reports whether the response has another version than the request, which Kubernetes treats as a missing response.
 func otherVersion(a *admissionv1.AdmissionReview, version string) bool {
 	gvk := a.GroupVersionKind()
 	return gvk.Group == admissionv1.GroupName && gvk.Kind == reviewKind && gvk.Version != version && slices.Contains(versions, gvk.Version)
 }
 
-// betaVerdict is a response in v1beta1, which does not have to repeat the request's uid or to name the type of its patch.
+// betaVerdict completes a v1beta1 response, where the UID and the patch type are optional.
 func betaVerdict(r *admissionv1.AdmissionResponse, mutating bool) *admissionv1.AdmissionResponse {
 	out := *r
 	out.PatchType = nil
@@ -186,7 +185,7 @@ const (
 	beta       = "v1beta1"
 )
 
-// versions are those of AdmissionReview; they look the same.
+// versions are the supported versions of AdmissionReview; they have the same fields.
 var versions = []string{"v1", beta}
 
 func encode(review *admissionv1.AdmissionReview, version string) ([]byte, error) {

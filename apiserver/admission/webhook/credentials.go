@@ -19,13 +19,13 @@ import (
 	"keelson/apiserver/admission/config"
 )
 
-// Credentials are what the server shows to webhooks: the users of a kubeconfig, which are named by the webhook's host and port, such as
-// "hook.ns.svc", "hook.example.com:8443", "*.example.com" or "*". A nil *Credentials shows nothing to anybody.
+// Credentials authenticate the server to webhooks: users in a kubeconfig, named by the webhook's host and port, such as "hook.ns.svc",
+// "hook.example.com:8443", "*.example.com" or "*". A nil *Credentials has none.
 type Credentials struct {
 	users webhookutil.AuthenticationInfoResolver
 }
 
-// form is the configuration document's.
+// form is the document's format.
 type form struct {
 	metav1.TypeMeta    `json:",inline"`
 	KubeConfigFile     string `json:"kubeConfigFile"`
@@ -37,7 +37,7 @@ var kinds = []schema.GroupVersionKind{
 	{Group: "apiserver.config.k8s.io", Version: "v1alpha1", Kind: "WebhookAdmission"},
 }
 
-// Read reads a plugin's configuration and the kubeconfig that it names; nil: no credentials.
+// Read decodes a plugin's configuration and its kubeconfig; nil: no credentials.
 func Read(d *config.Document) (*Credentials, error) {
 	if d == nil {
 		return nil, nil //nolint:nilnil // no credentials are no error
@@ -61,7 +61,7 @@ func Read(d *config.Document) (*Credentials, error) {
 	return &Credentials{users}, nil
 }
 
-// service are the credentials for a service's port; nil: none.
+// service returns the credentials for a Service's port; nil: none.
 func (c *Credentials) service(name, namespace string, port int32) (*rest.Config, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // no credentials are no error
@@ -69,7 +69,7 @@ func (c *Credentials) service(name, namespace string, port int32) (*rest.Config,
 	return c.users.ClientConfigForService(name, namespace, int(port))
 }
 
-// address are the credentials for a URL; nil: none.
+// address returns the credentials for a URL; nil: none.
 func (c *Credentials) address(endpoint string) (*rest.Config, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // no credentials are no error
@@ -85,7 +85,7 @@ func (c *Credentials) address(endpoint string) (*rest.Config, error) {
 	return c.users.ClientConfigFor(host)
 }
 
-// show has t show the credentials.
+// show adds the credentials to t.
 func show(cfg *rest.Config, t *http.Transport) (http.RoundTripper, error) {
 	if cfg == nil {
 		return t, nil

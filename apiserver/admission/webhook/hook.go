@@ -25,26 +25,26 @@ import (
 	"keelson/apiserver/admission/matching"
 )
 
-// hook is one webhook of a configuration, ready to be called.
+// hook is one configured webhook.
 type hook struct {
 	config, name string
-	uid          string // within all configurations
+	uid          string // unique among all configurations
 	criteria     *matching.Criteria
-	broken       error // why the configuration makes no sense; every request fails with it, or passes by, as the policy says
+	broken       error // why the configuration is invalid; the failure policy then decides about every request
 	policy       *registrationv1.FailurePolicyType
 	sideEffects  *registrationv1.SideEffectClass
 	timeout      time.Duration
 	reinvoke     bool
-	version      string // of AdmissionReview: the first of its list that we speak; empty: there is none
+	version      string // of AdmissionReview: the first supported one of its list; empty: none
 
-	conditions func() *expression.Conditions // compiled when first needed
+	conditions func() *expression.Conditions // compiled on first use
 	caller     func() (*caller, error)
-	// made is the caller once there is one; close ends its connections.
+	// made is the caller after its first use; close closes its connections.
 	mu   sync.Mutex
 	made *caller
 }
 
-// settings are what both kinds of webhook say.
+// settings are the common fields of both kinds of webhooks.
 type settings struct {
 	name       string
 	client     registrationv1.WebhookClientConfig
@@ -97,15 +97,15 @@ func (h *hook) close() {
 
 func (h *hook) ignores() bool { return h.policy != nil && *h.policy == registrationv1.Ignore }
 
-// invocation is a request that a hook is to judge.
+// invocation is a request to be sent to a hook.
 type invocation struct {
 	hook   *hook
 	target *matching.Target
-	// obj and old are the request's objects as the hook's rules name them; nil interfaces where there are none.
+	// obj and old are the request's objects in the version of the hook's rule; nil if there are none.
 	obj, old runtime.Object
 }
 
-// invoke returns the invocation of h by r; nil when h does not mean r.
+// invoke returns the invocation of h for r; nil if h does not match r.
 func (p *plugin) invoke(ctx context.Context, h *hook, r *admission.Request) (*invocation, error) {
 	if h.broken != nil {
 		return nil, apierrors.NewInternalError(h.broken)
@@ -136,7 +136,7 @@ func (p *plugin) invoke(ctx context.Context, h *hook, r *admission.Request) (*in
 	return v, nil
 }
 
-// failure says that a webhook could not be asked; what becomes of the request is the failure policy's.
+// failure is a failed webhook call; the failure policy decides about the request.
 type failure struct {
 	name string
 	err  error
@@ -146,7 +146,7 @@ func (f *failure) Error() string { return fmt.Sprintf("failed calling webhook %q
 
 func (f *failure) Unwrap() error { return f.err }
 
-// code is the HTTP status that the failure counts as.
+// code is the HTTP status of the failure.
 func (f *failure) code() int {
 	if s, ok := errors.AsType[*apierrors.StatusError](f.err); ok {
 		return int(s.ErrStatus.Code)
@@ -154,17 +154,17 @@ func (f *failure) code() int {
 	return http.StatusServiceUnavailable
 }
 
-// denied is a webhook's own refusal.
+// denied is a rejection by a webhook.
 type denied struct{ *apierrors.StatusError }
 
-// ask calls the webhook. The error is a *failure, or what the request is to fail with.
+// ask calls the webhook. The error is a *failure, or the error of the request.
 func (v *invocation) ask(ctx context.Context, r *admission.Request, mutating bool) (*admissionv1.AdmissionResponse, error) {
 	h := v.hook
 	fail := func(err error) error { return &failure{h.name, err} }
 	if r.DryRun {
 		switch {
 		case h.sideEffects == nil:
-			return nil, fail(errors.New("Webhook SideEffects is nil")) //nolint:staticcheck // Kubernetes' words
+			return nil, fail(errors.New("Webhook SideEffects is nil")) //nolint:staticcheck // Kubernetes' message
 		case *h.sideEffects != registrationv1.SideEffectClassNone && *h.sideEffects != registrationv1.SideEffectClassNoneOnDryRun:
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.name))
 		}
@@ -206,7 +206,7 @@ func (v *invocation) ask(ctx context.Context, r *admission.Request, mutating boo
 	return resp, nil
 }
 
-// review is the question, encoded.
+// review is the encoded AdmissionReview.
 func (v *invocation) review(r *admission.Request, uid types.UID) ([]byte, error) {
 	obj, err := admission.Document(v.obj, v.target.Kind)
 	if err != nil {
@@ -243,7 +243,7 @@ func userOf(r *admission.Request) authenticationv1.UserInfo {
 	return u
 }
 
-// denial is the refusal of a webhook, in its own words.
+// denial is a webhook's rejection with its own message.
 func denial(name string, result *metav1.Status) *denied {
 	s := metav1.Status{}
 	if result != nil {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook holds the MutatingAdmissionWebhook and
-// ValidatingAdmissionWebhook plugins: they ask HTTPS servers that users configure
-// about requests that those servers' rules mean. The server's chain runs them.
-// They keep no state beside connections and the configurations they are told of.
+// Package webhook holds the MutatingAdmissionWebhook and ValidatingAdmissionWebhook plugins: they send requests that match a webhook's
+// rules to the HTTPS servers that users configure. The admission chain runs them. Their only state is connections and the configurations
+// passed to Set.
 //
 // Invariants:
 //  1. Webhooks are called in the order of their configurations' names, then as listed; validating ones all at once.
-//  2. No webhook sees a request about webhooks or policies.
+//  2. Requests for webhook configurations and policies are never sent to webhooks.
 //  3. Where no webhook is configured, a write costs one atomic load.
 package webhook
 
@@ -38,32 +37,32 @@ import (
 	"keelson/auth"
 )
 
-// What the plugins follow.
+// Resources that the plugins follow.
 var (
 	MutatingResource   = registrationv1.SchemeGroupVersion.WithResource("mutatingwebhookconfigurations")
 	ValidatingResource = registrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
 )
 
-// Config is what both plugins are built from.
+// Config holds the dependencies of both plugins.
 type Config struct {
 	Reader     matching.Reader
 	Authorizer auth.Authorizer // for match conditions
 	Resolve    Resolver
-	// Outbound is the door to webhooks.
+	// Outbound connects to webhooks.
 	Outbound *outbound.Door
-	// Credentials are shown to webhooks; nil: none are.
+	// Credentials authenticate the server to webhooks; nil: none.
 	Credentials *Credentials
 	Metrics     *admission.Metrics
 }
 
-// plugin keeps the configured webhooks.
+// plugin stores the configured webhooks.
 type plugin struct {
 	Config
 	step string // for metrics
 
 	mu      sync.Mutex
 	configs map[string][]*hook
-	// hooks are all webhooks in the order in which they are called; nil: none.
+	// hooks are all webhooks in call order; nil: none.
 	hooks atomic.Pointer[[]*hook]
 }
 
@@ -71,7 +70,7 @@ func newPlugin(c Config, step string) plugin {
 	return plugin{Config: c, step: step, configs: map[string][]*hook{}}
 }
 
-// set makes a configuration's webhooks those given; none for one that is gone.
+// set replaces the webhooks of a configuration; none for a deleted one.
 func (p *plugin) set(config string, hooks []*hook) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +84,7 @@ func (p *plugin) set(config string, hooks []*hook) {
 	for _, list := range p.configs {
 		all = append(all, list...)
 	}
-	// Stable: webhooks of one configuration stay in their order.
+	// Stable: webhooks of one configuration keep their order.
 	slices.SortStableFunc(all, func(a, b *hook) int { return cmp.Compare(a.config, b.config) })
 	if len(all) == 0 {
 		p.hooks.Store(nil)
@@ -97,13 +96,13 @@ func (p *plugin) set(config string, hooks []*hook) {
 // Mutating is the MutatingAdmissionWebhook plugin.
 type Mutating struct{ plugin }
 
-// NewMutating returns a plugin without webhooks. Set and Remove keep it informed.
+// NewMutating returns a plugin without webhooks. Set and Remove update it.
 func NewMutating(c Config) *Mutating { return &Mutating{newPlugin(c, admission.StepAdmit)} }
 
 // Name is the plugin's name.
 func (*Mutating) Name() string { return "MutatingAdmissionWebhook" }
 
-// Set notes a configuration.
+// Set adds or updates a configuration.
 func (p *Mutating) Set(obj runtime.Object) {
 	c, ok := obj.(*registrationv1.MutatingWebhookConfiguration)
 	if !ok {
@@ -121,21 +120,21 @@ func (p *Mutating) Set(obj runtime.Object) {
 	p.set(c.Name, hooks)
 }
 
-// Remove forgets a configuration.
+// Remove removes a deleted configuration.
 func (p *Mutating) Remove(obj runtime.Object) {
 	if c, ok := obj.(metav1.Object); ok {
 		p.set(c.GetName(), nil)
 	}
 }
 
-// rounds is what Admit remembers between the two rounds of a request.
+// rounds is the state that Admit keeps between the two rounds of a request.
 type rounds struct {
-	last   []byte          // the object when the webhooks were done with it
-	called map[string]bool // webhooks that want to be called again when others changed the object
-	due    map[string]bool // those of them that are to be
+	last   []byte          // the object after the last webhook
+	called map[string]bool // webhooks to call again if the object changes after them
+	due    map[string]bool // those that must be called again
 }
 
-// Admit asks the webhooks one after the other; each sees what those before it made of the object.
+// Admit calls the webhooks one after another; each gets the object as changed by those before.
 func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	hooks := p.hooks.Load()
 	if hooks == nil || matching.Exempt(r) {
@@ -179,7 +178,7 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// everybody calls for a second call of all that want one.
+// everybody requests another call of all reinvocable webhooks.
 func (s *rounds) everybody() {
 	for uid := range s.called {
 		s.due[uid] = true
@@ -187,7 +186,7 @@ func (s *rounds) everybody() {
 	}
 }
 
-// handleFailure turns a webhook's failure into what it means for the request.
+// handleFailure applies the failure policy to a failed call.
 func (p *plugin) handleFailure(ctx context.Context, h *hook, r *admission.Request, err error, note string) error {
 	if d, ok := errors.AsType[*denied](err); ok {
 		return d.StatusError
@@ -206,7 +205,7 @@ func (p *plugin) handleFailure(ctx context.Context, h *hook, r *admission.Reques
 	return nil
 }
 
-// measure tells the metrics how a call went that began at begin.
+// measure records the call that started at begin.
 func (p *plugin) measure(h *hook, r *admission.Request, begin time.Time, err error) {
 	rejected, code := err != nil, http.StatusOK
 	if failed, ok := errors.AsType[*failure](err); ok {
@@ -224,7 +223,7 @@ func (p *plugin) measure(h *hook, r *admission.Request, begin time.Time, err err
 	p.Metrics.Webhook(h.name, p.step, r.Operation, time.Since(begin), rejected, code)
 }
 
-// mutationNote is the key under which the audit event tells of a mutating webhook; "" where there is none.
+// mutationNote is the audit annotation key for a mutating webhook; "" if the request is not recorded.
 func mutationNote(r *admission.Request, index int) string {
 	if r.Annotate == nil {
 		return ""
@@ -232,7 +231,7 @@ func mutationNote(r *admission.Request, index int) string {
 	return "mutation.webhook.admission.k8s.io/" + place(r, index)
 }
 
-// patchNote is the same for what the webhook changed.
+// patchNote is the audit annotation key for the webhook's patch.
 func patchNote(r *admission.Request, index int) string {
 	return "patch.webhook.admission.k8s.io/" + place(r, index)
 }
@@ -245,7 +244,7 @@ func place(r *admission.Request, index int) string {
 	return fmt.Sprintf("round_%d_index_%d", round, index)
 }
 
-// mutationAnnotation and patchAnnotation are what the audit event says of a mutating webhook, in Kubernetes' order.
+// mutationAnnotation and patchAnnotation are the audit annotations of a mutating webhook, in Kubernetes' field order.
 type mutationAnnotation struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
@@ -259,7 +258,7 @@ type patchAnnotation struct {
 	PatchType     admissionv1.PatchType `json:"patchType"`
 }
 
-// call asks one mutating webhook and applies its patch.
+// call calls one mutating webhook and applies its patch.
 func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request, index int) (changed bool, err error) {
 	resp, err := v.ask(ctx, r, true)
 	if r.Annotate != nil {
@@ -309,13 +308,13 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 // Validating is the ValidatingAdmissionWebhook plugin.
 type Validating struct{ plugin }
 
-// NewValidating returns a plugin without webhooks. Set and Remove keep it informed.
+// NewValidating returns a plugin without webhooks. Set and Remove update it.
 func NewValidating(c Config) *Validating { return &Validating{newPlugin(c, admission.StepValidating)} }
 
 // Name is the plugin's name.
 func (*Validating) Name() string { return "ValidatingAdmissionWebhook" }
 
-// Set notes a configuration.
+// Set adds or updates a configuration.
 func (p *Validating) Set(obj runtime.Object) {
 	c, ok := obj.(*registrationv1.ValidatingWebhookConfiguration)
 	if !ok {
@@ -333,14 +332,14 @@ func (p *Validating) Set(obj runtime.Object) {
 	p.set(c.Name, hooks)
 }
 
-// Remove forgets a configuration.
+// Remove removes a deleted configuration.
 func (p *Validating) Remove(obj runtime.Object) {
 	if c, ok := obj.(metav1.Object); ok {
 		p.set(c.GetName(), nil)
 	}
 }
 
-// Validate asks all webhooks at once; the refusal of the first in order is the answer.
+// Validate calls all webhooks in parallel; the first rejection in order is the error.
 func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	hooks := p.hooks.Load()
 	if hooks == nil || matching.Exempt(r) {

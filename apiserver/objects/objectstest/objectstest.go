@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objectstest is the suite for objects.Storage: the records alone pass
-// RunRecords, the watch cache and what wraps it pass RunWatch as well. Imported by tests only.
+// Package objectstest is the test suite for objects.Storage: Records must pass RunRecords; the watch cache and its wrappers also RunWatch.
+// Only tests import it.
 package objectstest
 
 import (
@@ -50,7 +50,7 @@ func NewStore(t testing.TB) store.Store {
 	return s
 }
 
-// Pods describes pods as the server does, with the node index.
+// Pods is the storage configuration of pods, with the node index.
 func Pods() objects.Config {
 	return objects.Config{
 		Resource: schema.GroupResource{Resource: "pods"}, GVK: corev1.SchemeGroupVersion.WithKind("Pod"),
@@ -71,7 +71,7 @@ func nodeOf(obj kind.Object) string {
 	return ""
 }
 
-// Pod is "ns/name" with labels "k=v".
+// Pod returns the pod "ns/name" with labels "k=v".
 func Pod(key string, kv ...string) *corev1.Pod {
 	ns, name, _ := strings.Cut(key, "/")
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, CreationTimestamp: metav1.Now()}}
@@ -116,7 +116,7 @@ func create(t *testing.T, s Records, obj kind.Object) *objects.Entry {
 	return e
 }
 
-// change updates a pod in place of its copy.
+// change updates a copy of a pod.
 func change(t *testing.T, s Records, key string, f func(*corev1.Pod)) *objects.Entry {
 	t.Helper()
 	ns, name, _ := strings.Cut(key, "/")

@@ -22,7 +22,7 @@ import (
 	"keelson/store"
 )
 
-// RunRecords runs the suite of reads and writes. open is called with a fresh store, in a bubble of its own: time passes when all wait.
+// RunRecords runs the suite of reads and writes. open gets a new store. Each test has its own synctest bubble.
 func RunRecords(t *testing.T, open func(t *testing.T, c objects.Config, s store.Store) Records) {
 	t.Helper()
 	tests := []struct {
@@ -83,7 +83,7 @@ func testCreateGet(t *testing.T, s Records, st store.Store) {
 	if n := got.Object.GetCreationTimestamp().Nanosecond(); n != 0 {
 		t.Errorf("creationTimestamp has %d ns, want whole seconds as on the wire", n)
 	}
-	// What a client sends back must be the same as what there is.
+	// An object sent back by a client must be equal to the stored one.
 	if n := e.Object.GetManagedFields()[0].Time.Nanosecond(); n != 0 {
 		t.Errorf("the time in managedFields has %d ns, want whole seconds as on the wire", n)
 	}
@@ -126,7 +126,7 @@ func testCreateRefused(t *testing.T, s Records, _ store.Store) {
 	}
 }
 
-// testTooLarge: an object has a bound, but one that is larger already, as earlier versions stored them, can be deleted.
+// testTooLarge: objects have a size limit, but a larger one, stored by an earlier version, can be deleted.
 func testTooLarge(t *testing.T, s Records, _ store.Store) {
 	sized := func(n int) map[string]string { return map[string]string{"data": strings.Repeat("x", n)} }
 	grow := func(n int, deleted bool) error {
@@ -232,7 +232,7 @@ func testUpdateCreates(t *testing.T, s Records, _ store.Store) {
 	}
 }
 
-// testUpdateRace has many add a label each: none may be lost.
+// testUpdateRace adds labels concurrently: none may be lost.
 func testUpdateRace(t *testing.T, s Records, _ store.Store) {
 	create(t, s, Pod("ns/a"))
 	var wg sync.WaitGroup
@@ -291,7 +291,7 @@ func testGet(t *testing.T, s Records, _ store.Store) {
 		}
 	}
 	_, err := s.Get(bounded(t), "ns", "a", "x")
-	reason(t, "get at x", err, metav1.StatusReasonUnknown) // a 500, as Kubernetes has it
+	reason(t, "get at x", err, metav1.StatusReasonUnknown) // a 500, as in Kubernetes
 	_, err = s.Get(bounded(t), "ns", "a", "999999")
 	reason(t, "get in the future", err, metav1.StatusReasonTimeout)
 }
@@ -391,7 +391,7 @@ func testListVersions(t *testing.T, s Records, _ store.Store) {
 	}{
 		{"", "", 0, "ns/a ns/b ns/c"},
 		{"0", "", 0, "ns/a ns/b ns/c"},
-		{"0", "", 2, "ns/a ns/b ns/c"}, // all there is
+		{"0", "", 2, "ns/a ns/b ns/c"}, // everything
 		{"0", "NotOlderThan", 2, "ns/a ns/b ns/c"},
 		{rv(one), "", 0, "ns/a ns/b ns/c"},
 		{rv(one), "NotOlderThan", 0, "ns/a ns/b ns/c"},
@@ -446,7 +446,7 @@ func testListExpired(t *testing.T, s Records, st store.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Another revision than any page that may still be kept, as after a restart.
+	// A revision without a cached page, as after a restart.
 	token := strings.Replace(string(raw), objects.FormatRevision(page.Revision), objects.FormatRevision(page.Revision-1), 1)
 	q = Everything()
 	q.Continue = base64.RawURLEncoding.EncodeToString([]byte(token))
@@ -491,7 +491,7 @@ func testListRefused(t *testing.T, s Records, _ store.Store) {
 	}
 }
 
-// testDeleteUnread: what cannot be read is removed, what can is not.
+// testDeleteUnread: an unreadable object is removed, a readable one is not.
 func testDeleteUnread(t *testing.T, s Records, st store.Store) {
 	create(t, s, Pod("ns/good"))
 	if _, err := st.Create(bounded(t), "/registry/pods/ns/bad", []byte("junk")); err != nil {

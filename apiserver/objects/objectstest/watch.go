@@ -18,7 +18,7 @@ import (
 	"keelson/store"
 )
 
-// RunWatch runs the suite of what storage can do beyond records. open is called with a fresh store.
+// RunWatch runs the tests of storage beyond Records. open gets a new store.
 func RunWatch(t *testing.T, open func(t *testing.T, c objects.Config, s store.Store) objects.Storage) {
 	t.Helper()
 	tests := []struct {
@@ -46,7 +46,7 @@ func RunWatch(t *testing.T, open func(t *testing.T, c objects.Config, s store.St
 	}
 }
 
-// RunShared is what a cache passes beyond RunWatch, and what converts objects does not: everybody is given the same entry.
+// RunShared runs further tests for a cache: all readers get the same entry. Converting storage does not pass them.
 func RunShared(t *testing.T, open func(t *testing.T, c objects.Config, s store.Store) objects.Storage) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -135,7 +135,7 @@ func testWatchResume(t *testing.T, s objects.Storage, _ store.Store) {
 	expect(t, w, shown("ADDED", c))
 	expect(t, late, shown("ADDED", c))
 
-	// A watch of a part of them catches up with that part alone.
+	// A watch of a part only catches up with that part.
 	part := func(ns, field string) objects.Watch {
 		q := where(t, ns, "", field)
 		q.ResourceVersion = rv(a)
@@ -149,7 +149,7 @@ func testWatchResume(t *testing.T, s objects.Storage, _ store.Store) {
 	expect(t, other, shown("ADDED", d))
 }
 
-// testWatchSelectors walks a pod into and out of a selection.
+// testWatchSelectors moves a pod into and out of a selection.
 func testWatchSelectors(t *testing.T, s objects.Storage, _ store.Store) {
 	byLabel := start(t, s, where(t, "", "app=x", ""))
 	byField := start(t, s, where(t, "", "", "spec.nodeName!=n1"))
@@ -167,7 +167,7 @@ func testWatchSelectors(t *testing.T, s objects.Storage, _ store.Store) {
 	want(t, "DELETED shows the last matching state", nodeOf(got[1].Entry.Object), "")
 }
 
-// testWatchNarrow has watches of one object and of one node.
+// testWatchNarrow watches one object and one node.
 func testWatchNarrow(t *testing.T, s objects.Storage, _ store.Store) {
 	one := start(t, s, where(t, "ns", "", "metadata.name=a"))
 	node := start(t, s, where(t, "", "", "spec.nodeName=n1"))
@@ -222,7 +222,7 @@ func testWatchExpired(t *testing.T, s objects.Storage, st store.Store) {
 	q := Everything()
 	q.ResourceVersion = objects.FormatRevision(1)
 	w := start(t, s, q)
-	// A server that has the history in memory may still serve it; one that has not must say so.
+	// A server with the history in memory may still serve it; one without must return an error.
 	if ev, ok := <-w.Events(); ok {
 		want(t, "first event", show(ev), shown("ADDED", a))
 		return
@@ -250,10 +250,10 @@ func testWatchRefused(t *testing.T, s objects.Storage, _ store.Store) {
 	q := Everything()
 	q.ResourceVersion = "x"
 	_, err := s.Watch(bounded(t), q)
-	reason(t, "bad version", err, metav1.StatusReasonUnknown) // a 500, as Kubernetes has it
+	reason(t, "bad version", err, metav1.StatusReasonUnknown) // a 500, as in Kubernetes
 }
 
-// testListThenWatch lists while others write and goes on by a watch: together they must show each state once.
+// testListThenWatch lists during writes and continues with a watch: together they must show each state once.
 func testListThenWatch(t *testing.T, s objects.Storage, _ store.Store) {
 	const n = 200
 	done := make(chan struct{})
@@ -284,7 +284,7 @@ func testListThenWatch(t *testing.T, s objects.Storage, _ store.Store) {
 	<-done
 }
 
-// testWatchShared checks that all watchers and readers are given the same object.
+// testWatchShared checks that all watchers and readers get the same object.
 func testWatchShared(t *testing.T, s objects.Storage, _ store.Store) {
 	one, two := start(t, s, Everything()), start(t, s, where(t, "ns", "", ""))
 	a := create(t, s, Pod("ns/a"))
@@ -298,12 +298,12 @@ func testWatchShared(t *testing.T, s objects.Storage, _ store.Store) {
 	}
 }
 
-// testWalk: the objects of a namespace or of all, until the caller has enough.
+// testWalk walks the objects of a namespace or all, until the caller stops.
 func testWalk(t *testing.T, s objects.Storage, _ store.Store) {
 	for _, key := range []string{"a/1", "a/2", "b/1"} {
 		create(t, s, Pod(key))
 	}
-	list(t, s, Everything()) // the cache has them
+	list(t, s, Everything()) // so that the cache has them
 	for _, tc := range []struct {
 		ns   string
 		most int
@@ -321,7 +321,7 @@ func testWalk(t *testing.T, s objects.Storage, _ store.Store) {
 	}
 }
 
-// testSize: the number and the bytes of the objects there are.
+// testSize checks the number and the bytes of the objects.
 func testSize(t *testing.T, s objects.Storage, _ store.Store) {
 	size := func() (int, int) {
 		list(t, s, Everything())
