@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers runs the loops that make the cluster what its objects say:
-// replicas, rollouts, garbage, namespaces, node health. cluster starts a Manager,
-// in process or as a role of its own; table.go lists what it runs. A controller
-// talks to the API server only, through a client that acts as its own service
-// account, and shares one set of informers with all others.
+// Package controllers runs Kubernetes' controllers: replicas, rollouts, garbage collection, namespaces, node health and others. cluster
+// starts a Manager, in process or as a role of its own; table.go lists the controllers. A controller talks only to the API server, through
+// a client with its own service account, and shares one set of informers with the others.
 package controllers
 
 import (
@@ -39,30 +37,30 @@ import (
 	"keelson/pki"
 )
 
-// Config says what a Manager works with. Default fills in the rest.
+// Config configures a Manager. Default sets the defaults.
 type Config struct {
-	// Clients returns a client acting as the service account kube-system/<name>, such as "replicaset-controller".
-	// For the name "" it acts as system:kube-controller-manager: that one feeds the shared informers and discovery.
+	// Clients returns a client that works as the service account kube-system/<name>, such as "replicaset-controller". The name "" is
+	// system:kube-controller-manager, for the shared informers and discovery.
 	Clients func(name string) *client.Client
-	Marks   *mark.Recorder // nil ok
+	Marks   *mark.Recorder // may be nil
 	Log     *slog.Logger   // nil: discarded
-	// ClusterName is for messages.
+	// ClusterName is used in messages.
 	ClusterName string
-	// RootCA is the PEM that pods trust the API server by; it is published in every namespace as kube-root-ca.crt.
-	// Empty: nothing is published.
+	// RootCA is the CA bundle by which pods verify the API server; it is published in every namespace as kube-root-ca.crt. Empty: not
+	// published.
 	RootCA []byte
 	// TokenKey signs the tokens in secrets of type kubernetes.io/service-account-token. nil: they stay empty.
 	TokenKey crypto.Signer
-	// Authorities sign approved certificate requests of Kubernetes' own signers: certificates.Signers.Authorities. nil: nobody does.
+	// Authorities sign approved certificate requests of Kubernetes' signers: certificates.Signers.Authorities. nil: nothing is signed.
 	Authorities map[string]func() (*pki.Authority, error)
 	Options
-	// Gates are those of Kubernetes' feature gates that are on.
+	// Gates are the enabled feature gates.
 	Gates gates.On
-	// Resync makes informers redeliver all objects this often; 0, the default, never.
+	// Resync is the resync period of informers; 0, the default: never.
 	Resync time.Duration
 }
 
-// Default returns c with its gaps filled.
+// Default returns c with the defaults set.
 func (c Config) Default() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -71,14 +69,14 @@ func (c Config) Default() Config {
 	return c
 }
 
-// Collectors are the metrics of the controllers and of their queues in this process.
+// Collectors are the metrics of the controllers and their queues in this process.
 func Collectors() []prometheus.Collector {
 	return slices.Concat(framework.Collectors(), job.Collectors(), cronjob.Collectors(), ttlafterfinished.Collectors(),
 		endpointslice.Collectors(), endpointslicemirroring.Collectors(),
 		nodelifecycle.Collectors(), podautoscaler.Collectors(), podgc.Collectors(), statefulset.Collectors(), tainteviction.Collectors(), attachdetach.Collectors())
 }
 
-// Manager runs the controllers that its configuration asks for.
+// Manager runs the configured controllers.
 type Manager struct{ cfg Config }
 
 // New checks cfg. It starts nothing.
@@ -92,12 +90,12 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg.Default()}, nil
 }
 
-// Run starts every controller that is asked for, calls ready when all have read the state of the cluster, and returns when all
-// have ended: nil after ctx is done, or the first error.
+// Run starts the configured controllers, calls ready when all have synced their caches, and returns when all have ended: nil after ctx is
+// done, or the first error.
 func (m *Manager) Run(ctx context.Context, ready func()) error {
 	own := m.cfg.Clients("")
 	shared := own.Informers(m.cfg.Resync, client.Scope{})
-	var writers sync.WaitGroup // of events
+	var writers sync.WaitGroup // that write events
 	defer writers.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -123,7 +121,7 @@ func (m *Manager) Run(ctx context.Context, ready func()) error {
 	}
 	shared.Start(ctx.Done())
 	defer shared.Shutdown()
-	go func() { // ends when all controllers are ready, or with the process when one never was
+	go func() { // ends when all controllers are ready, or with the process
 		up.Wait()
 		ready()
 	}()
@@ -140,7 +138,7 @@ func (m *Manager) build(ctx context.Context, row row, shared *client.Informers, 
 		c = m.cfg.Clients(account)
 	}
 	events := c.Events(cmp.Or(row.source, account), "", m.cfg.Log)
-	writers.Go(func() { _ = events.Run(ctx, func() {}) }) // it knows no error
+	writers.Go(func() { _ = events.Run(ctx, func() {}) }) // it returns no error
 	env := &framework.Env{
 		Name: account, Queue: row.queue, Workers: m.cfg.workers(row), Client: c, Shared: shared, Marks: m.cfg.Marks, Log: m.cfg.Log,
 		Events: events, Lists: own,

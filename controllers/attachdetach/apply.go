@@ -28,7 +28,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	}
 	p := decide(v)
 	c.note(v, p)
-	// The node hears first of what it is about to lose: what its status does not list it does not mount.
+	// First update volumesAttached: the node does not mount a volume that is not listed.
 	if err := c.report(ctx, v, p.report); err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return err
 }
 
-// note remembers what the next pass needs, and tells pods whose volume another node has, once.
+// note stores what the next pass needs, and records an event once for each pod whose volume is attached to another node.
 func (c *Controller) note(v view, p plan) {
 	c.mu.Lock()
 	for _, a := range v.have {
@@ -86,7 +86,7 @@ func (c *Controller) note(v view, p plan) {
 	}
 }
 
-// refuse says who has the volume.
+// refuse records which node has the volume.
 func (c *Controller) refuse(w want, nodes []string) {
 	var users []*corev1.Pod
 	for _, n := range nodes {
@@ -97,7 +97,7 @@ func (c *Controller) refuse(w want, nodes []string) {
 	}
 }
 
-// holders names the pods that have a volume as far as somebody in a namespace may know them.
+// holders names the pods that use a volume, without names from other namespaces.
 func holders(namespace string, users []*corev1.Pod) string {
 	var near []string
 	far := 0
@@ -148,7 +148,7 @@ func (c *Controller) detach(ctx context.Context, v view, all []detach, did *mark
 	}
 	var errs []error
 	for _, d := range all {
-		// The cache may be behind the node. What the node says now decides; its news bring the next pass.
+		// The cache may be older than the node. The node's current status decides; its update triggers the next pass.
 		if d.force == "" && node != nil && (d.disk.usedOn(node.Status.VolumesInUse) || attached(node, d.disk)) {
 			continue
 		}
@@ -188,7 +188,7 @@ func (c *Controller) attach(ctx context.Context, node string, all []want, did *m
 	var errs []error
 	for _, w := range all {
 		if !c.reserve(w.disk, node) {
-			c.loop.Add(node) // another node was faster: the next pass says so
+			c.loop.Add(node) // another node was faster: the next pass records that
 			continue
 		}
 		a := &storagev1.VolumeAttachment{
@@ -213,7 +213,7 @@ func (c *Controller) attach(ctx context.Context, node string, all []want, did *m
 	return errors.Join(errs...)
 }
 
-// reserve takes an exclusive volume for a node; two passes at once cannot both have it.
+// reserve reserves an exclusive volume for a node, so that two concurrent passes cannot attach it twice.
 func (c *Controller) reserve(d disk, node string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,7 +225,7 @@ func (c *Controller) reserve(d disk, node string) bool {
 	return true
 }
 
-// unreserve gives the volume back, unless an attachment is there that the cache does not have yet. Others may be waiting.
+// unreserve releases the reservation, unless there is an attachment that the cache does not show yet. It wakes waiting nodes.
 func (c *Controller) unreserve(d disk, node, name string, there bool) {
 	if _, known, err := c.attachments.GetByKey(name); there && !known && err == nil {
 		return
@@ -238,7 +238,7 @@ func (c *Controller) unreserve(d disk, node, name string, there bool) {
 	}
 }
 
-// announce tells pods how their volume's attaching ended.
+// announce records the result of an attachment as events of the pods.
 func (c *Controller) announce(old, a *storagev1.VolumeAttachment) {
 	d, ok := c.ours(a)
 	if !ok {

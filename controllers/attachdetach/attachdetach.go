@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attachdetach attaches volumes of CSI drivers to the nodes whose pods need them, and takes them away when none does. The
-// table of controllers starts it. It makes and deletes VolumeAttachments, on which the driver's attacher acts, and tells nodes by
-// status.volumesAttached what they have; it never talks to a driver.
+// Package attachdetach attaches CSI volumes to the nodes whose pods need them, and detaches them when no pod does. The table of controllers
+// starts it. It creates and deletes VolumeAttachments, which the driver's attacher handles, and writes status.volumesAttached of nodes. It
+// never calls a driver.
 //
 // Invariants:
-//  1. An attachment is deleted only after the node's volumesAttached no longer lists the volume and the node, asked at the server,
-//     does not list it in volumesInUse; or by force: the node has been unwell for six minutes, or is declared out of service.
+//  1. An attachment is deleted only after the node's volumesAttached no longer lists the volume and the node, read from the API server,
+//     does not list it in volumesInUse; or by force: the node has been not ready for six minutes, or has the out-of-service taint.
 //  2. A volume whose access modes allow one node is attached to a second only when no attachment to another exists, whatever its state.
-//  3. Attachments of other names than ours are never touched, nor nodes that do not leave attaching to a controller.
+//  3. Attachments with other names, and nodes without the annotation for controller-managed attachment, are never changed.
 package attachdetach
 
 import (
@@ -33,13 +33,13 @@ import (
 	"keelson/controllers/internal/claims"
 )
 
-// Config says how volumes leave nodes.
+// Config configures the detachment.
 type Config struct {
-	// NoForceDetach keeps volumes attached to unwell nodes that use them, until such a node is declared out of service.
+	// NoForceDetach keeps volumes attached to nodes that are not ready and use them, until such a node has the out-of-service taint.
 	NoForceDetach bool
 }
 
-// Controller works node by node.
+// Controller syncs node by node.
 type Controller struct {
 	env         *framework.Env
 	cfg         Config
@@ -52,17 +52,17 @@ type Controller struct {
 	attachments cache.Indexer
 
 	mu sync.Mutex
-	// coming are the attachments that we make and the cache does not have, by PersistentVolume and node, until it has.
+	// coming are created attachments that the cache does not show yet, by PersistentVolume and node.
 	coming map[reservation]time.Time
-	// going are the attachments that we have deleted and the cache still shows as they were.
+	// going are deleted attachments that the cache still shows.
 	going map[string]types.UID
-	// idle is since when attachments are needed by nothing.
+	// idle has the times since when attachments are not needed.
 	idle map[string]time.Time
-	// lost is what nodes that are gone last said they use.
+	// lost has the last volumesInUse of deleted nodes.
 	lost map[string][]corev1.UniqueVolumeName
-	// reported are the pods of a node that have heard that another node has their volume.
+	// reported are the pods of a node with an event that another node has their volume.
 	reported map[string]map[multiAttach]bool
-	// counted are the volumes that nodes want and have, by driver.
+	// counted are the numbers of wanted and attached volumes per node, by driver.
 	counted map[string]count
 }
 
@@ -73,7 +73,7 @@ type multiAttach struct {
 	pv  string
 }
 
-// The indices of VolumeAttachments.
+// The indexes of VolumeAttachments.
 const (
 	byNode   = "keelson.attachment.node"
 	byVolume = "keelson.attachment.volume"
@@ -112,7 +112,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	defer totals().during(c)()
 	return c.loop.Run(ctx, ready)
@@ -151,7 +151,7 @@ func (c *Controller) podChanged(p *corev1.Pod) {
 	}
 }
 
-// claimChanged looks at the nodes of the pods that wait for the claim.
+// claimChanged requeues the nodes of the pods that use the claim.
 func (c *Controller) claimChanged(o *corev1.PersistentVolumeClaim) {
 	if _, ok := c.diskOf(o.Namespace, o.Name); ok {
 		c.wakeUsers(o.Namespace, o.Name)
@@ -170,7 +170,7 @@ func (c *Controller) volumeChanged(v *corev1.PersistentVolume) {
 func (c *Controller) wakeUsers(namespace, claim string) {
 	users, err := claims.Pods(c.pods, namespace, claim)
 	if err != nil {
-		return // a cache does not fail
+		return // an indexed cache returns no error
 	}
 	for _, p := range users {
 		if p.Spec.NodeName != "" {
@@ -227,7 +227,7 @@ func (c *Controller) attachmentMoved(old, a *storagev1.VolumeAttachment) {
 	c.attachmentChanged(a)
 }
 
-// attachmentGone lets those have the volume who waited for it.
+// attachmentGone wakes the nodes that wait for the volume.
 func (c *Controller) attachmentGone(a *storagev1.VolumeAttachment) {
 	c.mu.Lock()
 	delete(c.going, a.Name)

@@ -8,13 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// plugin is a driver and whether its volumes are counted as wanted or as had.
+// plugin is a driver, and whether its volumes are counted as desired or as attached.
 type plugin struct {
 	driver string
 	had    bool
 }
 
-// count is how many volumes a node wants and has.
+// count has the numbers of desired and attached volumes of a node.
 type count map[plugin]int
 
 func tally(v view) count {
@@ -30,7 +30,7 @@ func tally(v view) count {
 	return out
 }
 
-// totalsOf are the metrics of all controllers of this package in the process, by Kubernetes' names.
+// totalsOf are Kubernetes' metrics for all attach/detach controllers in the process.
 type totalsOf struct {
 	forced  *prometheus.CounterVec
 	desc    *prometheus.Desc
@@ -52,10 +52,10 @@ var totals = sync.OnceValue(func() *totalsOf {
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{totals().forced, totals()} }
 
-// Describe names what is counted when somebody asks.
+// Describe implements prometheus.Collector.
 func (t *totalsOf) Describe(ch chan<- *prometheus.Desc) { ch <- t.desc }
 
-// Collect adds up what the nodes of the controllers that run want and have.
+// Collect sums up the volumes of all running controllers.
 func (t *totalsOf) Collect(ch chan<- prometheus.Metric) {
 	sum := count{}
 	t.mu.Lock()
@@ -78,7 +78,7 @@ func (t *totalsOf) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// during counts c until the function it returns is called.
+// during includes c in the metrics until the returned function is called.
 func (t *totalsOf) during(c *Controller) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

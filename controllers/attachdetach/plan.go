@@ -18,19 +18,19 @@ import (
 	"keelson/api/core/volume"
 )
 
-// unmountLimit is how long a node that is not well may keep a volume that no pod of it needs, as in Kubernetes.
+// unmountLimit is how long a node that is not ready may keep an unneeded volume, as in Kubernetes.
 const unmountLimit = 6 * time.Minute
 
-// disk is a volume of a CSI driver that is attached before it is used.
+// disk is a CSI volume that needs attachment.
 type disk struct {
 	pv, driver string
-	// handle is empty where the PersistentVolume is gone: the volume is then only known by its attachment.
+	// handle is empty if the PersistentVolume was deleted: only the attachment is left.
 	handle string
-	// exclusive: by its access modes, one node at once may have it.
+	// exclusive: the access modes allow only one node at a time.
 	exclusive bool
 }
 
-// unique is the volume's name in the status of nodes.
+// unique is the volume's name in node status.
 func (d disk) unique() corev1.UniqueVolumeName {
 	return volume.UniqueName(d.driver, d.handle)
 }
@@ -43,7 +43,7 @@ func (d disk) attachment(node string) string {
 
 var ourName = regexp.MustCompile(`^csi-[0-9a-f]{64}$`)
 
-// usedOn tells whether a node says that it uses the volume. Of a volume whose handle is unknown, any of its driver may be the one.
+// usedOn reports whether a node lists the volume as in use. With an unknown handle, any volume of the driver may be it.
 func (d disk) usedOn(inUse []corev1.UniqueVolumeName) bool {
 	return slices.ContainsFunc(inUse, func(n corev1.UniqueVolumeName) bool {
 		return n == d.unique() || d.handle == "" && strings.HasPrefix(string(n), string(d.unique()))
@@ -56,60 +56,60 @@ type want struct {
 	pods []*corev1.Pod
 }
 
-// attachment is one of our VolumeAttachments.
+// attachment is a VolumeAttachment of this controller.
 type attachment struct {
 	disk   disk
 	object *storagev1.VolumeAttachment
-	// going: it is being deleted, as the server says or as we know before the cache does.
+	// going: it is being deleted, according to the server or to our own delete.
 	going bool
-	// since is when it was first found to be needed no more; zero: it is needed, or this is the first time.
+	// since is when it was first found to be unneeded; zero: it is needed, or this is the first time.
 	since time.Time
 }
 
-// view is what a pass knows of one node. All slices are ordered.
+// view is the input of a pass about one node. All slices are ordered.
 type view struct {
 	name string
-	// node is nil where there is none. inUse is then what it last said; known is false if nobody heard that.
+	// node is nil if it does not exist. inUse is then its last volumesInUse; known is false if that was never observed.
 	node  *corev1.Node
 	inUse []corev1.UniqueVolumeName
 	known bool
 	wants []want
 	have  []attachment
-	// elsewhere are the other nodes that volumes of wants are attached to, by PersistentVolume.
+	// elsewhere maps wanted PersistentVolumes to the other nodes to which they are attached.
 	elsewhere map[string][]string
-	// rumour: some of these nodes are known only from what we wrote, no cache has shown it yet.
+	// rumour: some of these nodes are known only from our own writes, which no cache shows yet.
 	rumour bool
-	// noForce: only a taint makes a volume leave a node that still uses it.
+	// noForce: only the out-of-service taint forces a detachment.
 	noForce bool
 	now     time.Time
 }
 
-// detach is an attachment to take away.
+// detach is an attachment to delete.
 type detach struct {
 	attachment
-	// force is why the node is not asked: "timeout" or "out-of-service"; empty: it is.
+	// force is why volumesInUse is ignored: "timeout" or "out-of-service"; empty: it is not.
 	force string
 }
 
-// plan is what to do about one node.
+// plan is the result of a pass.
 type plan struct {
 	// report is the node's volumesAttached.
 	report []corev1.AttachedVolume
 	attach []want
-	// refused are wanted volumes that another node has.
+	// refused are wanted volumes that are attached to another node.
 	refused []want
 	detach  []detach
-	// idle are the attachments that nothing needs.
+	// idle are the unneeded attachments.
 	idle []string
-	// again is when to look again, if no event comes before; zero: never.
+	// again is when to check again without an event; zero: never.
 	again time.Duration
 }
 
-// decide is pure: running twice on the same view gives the same plan.
+// decide is a pure function: the same view gives the same plan.
 func decide(v view) plan {
 	var p plan
 	if v.node != nil && !isManaged(v.node) {
-		return p // its kubelet attaches by itself
+		return p // the kubelet attaches volumes itself
 	}
 	wanted := map[string]bool{}
 	if v.node != nil {
@@ -138,7 +138,7 @@ func decide(v view) plan {
 	}
 	for _, w := range v.wants {
 		switch {
-		case there[w.disk.attachment(v.name)]: // or it is still going: the next one comes when it is gone
+		case there[w.disk.attachment(v.name)]: // or it is still being deleted: then its deletion triggers the next pass
 		case w.disk.exclusive && len(v.elsewhere[w.disk.pv]) > 0:
 			p.refused = append(p.refused, w)
 			if v.rumour {
@@ -151,7 +151,7 @@ func decide(v view) plan {
 	return p
 }
 
-// release decides whether an attachment that nothing needs can go now.
+// release decides whether an unneeded attachment can be deleted now.
 func (p *plan) release(v view, a attachment) bool {
 	since := a.since
 	if since.IsZero() {
@@ -176,7 +176,7 @@ func (p *plan) release(v view, a attachment) bool {
 	return true
 }
 
-// uses tells whether the node may still have the volume mounted. Of a node that is gone and never said, it must be assumed.
+// uses reports whether the volume may still be mounted on the node. For a deleted node with unknown volumes it must be assumed.
 func (v view) uses(d disk) bool {
 	if v.node == nil && !v.known {
 		return true
@@ -199,7 +199,7 @@ func outOfService(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
-// needs tells whether a pod still needs its volumes on its node.
+// needs reports whether a pod still needs its volumes on its node.
 func needs(p *corev1.Pod, n *corev1.Node) bool {
 	ended := podkind.Terminal(p)
 	if !ended && p.DeletionTimestamp != nil {
@@ -210,7 +210,7 @@ func needs(p *corev1.Pod, n *corev1.Node) bool {
 	return !ended || n != nil && n.Annotations[volume.AnnotationKeeps] == "true"
 }
 
-// isExclusive tells by its access modes whether a volume can be on one node at once only. Without modes its driver decides.
+// isExclusive reports whether the access modes allow only one node at a time. Without modes the driver decides.
 func isExclusive(modes []corev1.PersistentVolumeAccessMode) bool {
 	return len(modes) > 0 && !slices.ContainsFunc(modes, func(m corev1.PersistentVolumeAccessMode) bool {
 		return m == corev1.ReadWriteMany || m == corev1.ReadOnlyMany

@@ -18,14 +18,14 @@ import (
 	"keelson/controllers/framework"
 )
 
-// comingLimit is for how long an attachment that we made counts though no cache has shown it.
+// comingLimit is how long a created attachment counts before the cache shows it.
 const comingLimit = time.Minute
 
-// on are the attachments that an index finds.
+// on returns the attachments with an index value.
 func (c *Controller) on(index, value string) []*storagev1.VolumeAttachment {
 	objs, err := c.attachments.ByIndex(index, value)
 	if err != nil {
-		return nil // the index is there
+		return nil // the index exists
 	}
 	var out []*storagev1.VolumeAttachment
 	for _, o := range objs {
@@ -39,12 +39,12 @@ func (c *Controller) on(index, value string) []*storagev1.VolumeAttachment {
 func (c *Controller) all() []*corev1.PersistentVolume {
 	all, err := c.volumes.List(labels.Everything())
 	if err != nil {
-		return nil // a lister over a cache does not fail
+		return nil // a lister over a cache returns no error
 	}
 	return all
 }
 
-// diskOf is what a bound claim leads to, if that is attached to nodes.
+// diskOf returns the volume of a bound claim, if it needs attachment.
 func (c *Controller) diskOf(namespace, claim string) (disk, bool) {
 	o, err := c.claims.PersistentVolumeClaims(namespace).Get(claim)
 	if err != nil || o.Status.Phase != corev1.ClaimBound {
@@ -61,13 +61,13 @@ func diskFor(v *corev1.PersistentVolume) disk {
 	return disk{pv: v.Name, driver: v.Spec.CSI.Driver, handle: v.Spec.CSI.VolumeHandle, exclusive: isExclusive(v.Spec.AccessModes)}
 }
 
-// attaches tells whether a driver's volumes are attached to nodes. One that says nothing of itself attaches.
+// attaches reports whether a driver's volumes need attachment. A driver without a CSIDriver object attaches.
 func (c *Controller) attaches(driver string) bool {
 	d, err := c.drivers.Get(driver)
 	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// ours tells of which volume an attachment is, if it is one that this controller makes.
+// ours returns the volume of an attachment if this controller created it.
 func (c *Controller) ours(a *storagev1.VolumeAttachment) (disk, bool) {
 	name := volumeOf(a)
 	if name == "" {
@@ -81,7 +81,7 @@ func (c *Controller) ours(a *storagev1.VolumeAttachment) (disk, bool) {
 	return d, d.driver == a.Spec.Attacher && d.attachment(a.Spec.NodeName) == a.Name
 }
 
-// look collects what is known of a node.
+// look collects the view of a node.
 func (c *Controller) look(name string) (view, error) {
 	v := view{name: name, elsewhere: map[string][]string{}, noForce: c.cfg.NoForceDetach, now: time.Now()}
 	n, err := c.nodes.Get(name)
@@ -115,7 +115,7 @@ func (c *Controller) look(name string) (view, error) {
 	return v, nil
 }
 
-// elsewhereLocked are the other nodes that have a volume, or are about to: those by rumour.
+// elsewhereLocked lists the other nodes to which a volume is attached or about to be; rumour is true for the latter.
 func (c *Controller) elsewhereLocked(pv, node string, now time.Time) (out []string, rumour bool) {
 	for _, a := range c.on(byVolume, pv) {
 		if a.Spec.NodeName != node {
@@ -134,7 +134,7 @@ func (c *Controller) elsewhereLocked(pv, node string, now time.Time) (out []stri
 	return slices.Compact(out), rumour
 }
 
-// wants are the volumes that the pods of a node need, by the names of their PersistentVolumes.
+// wants are the volumes that the pods of a node need, ordered by PersistentVolume.
 func (c *Controller) wants(node string, n *corev1.Node) ([]want, error) {
 	pods, err := framework.PodsOn(c.pods, node)
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *Controller) wants(node string, n *corev1.Node) ([]want, error) {
 	return out, nil
 }
 
-// disks are the volumes of a pod that are attached, each once.
+// disks are the volumes of a pod that need attachment, without duplicates.
 func (c *Controller) disks(p *corev1.Pod) []disk {
 	var out []disk
 	for i := range p.Spec.Volumes {
@@ -185,7 +185,7 @@ func (c *Controller) disks(p *corev1.Pod) []disk {
 	return out
 }
 
-// users are the pods on a node that need a volume.
+// users are the pods on a node that use a volume.
 func (c *Controller) users(node, pv string) []*corev1.Pod {
 	n, err := c.nodes.Get(node)
 	if err != nil {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap keeps what nodes join by with a bootstrap token: Sign signs
-// the config map kube-public/cluster-info with each token, so that who has one can
-// trust what strangers may read, and Clean deletes tokens that have expired. The
-// table of controllers starts both.
+// Package bootstrap maintains the objects of joins by bootstrap token: Signer signs the ConfigMap kube-public/cluster-info with each token,
+// so that a joining machine with a token can verify it, and Cleaner deletes expired tokens. The table of controllers starts both. It never
+// creates a token.
 package bootstrap
 
 import (
@@ -30,7 +29,7 @@ import (
 	"keelson/controllers/framework"
 )
 
-// The form of a bootstrap token's secret (Kubernetes documentation, "Authenticating with Bootstrap Tokens").
+// The keys of a bootstrap token's secret (Kubernetes documentation, "Authenticating with Bootstrap Tokens").
 const (
 	prefix     = "bootstrap-token-"
 	idKey      = "token-id"
@@ -39,7 +38,7 @@ const (
 	signing    = "usage-bootstrap-signing"
 )
 
-// The config map that is signed: its kubeconfig, and a key for each signature.
+// The signed ConfigMap: its kubeconfig, and a key for each signature.
 const (
 	infoName     = "cluster-info"
 	infoKey      = "kubeconfig"
@@ -51,7 +50,7 @@ var (
 	tokenSecret = regexp.MustCompile(`^[a-z0-9]{16}$`)
 )
 
-// secretsOf watches the bootstrap tokens alone.
+// secretsOf watches only bootstrap token secrets.
 func secretsOf(env *framework.Env) *client.Informers {
 	return env.Client.Informers(0, client.Scope{
 		Namespace: metav1.NamespaceSystem,
@@ -88,7 +87,7 @@ func NewSigner(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Signer) Run(ctx context.Context, ready func()) error {
 	return runWith(ctx, ready, c.loop, c.own...)
 }
@@ -104,7 +103,7 @@ func runWith(ctx context.Context, ready func(), loop *framework.Loop[framework.K
 func (c *Signer) sync(ctx context.Context, key framework.Key) error {
 	info, err := c.infos.ConfigMaps(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
-		return nil // nobody made one: nodes join by other means
+		return nil // without the ConfigMap there are no joins by token
 	}
 	if err != nil {
 		return err
@@ -135,11 +134,11 @@ func (c *Signer) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// signed is data with a signature of its kubeconfig for each token that may sign, and no other; nil if it has no kubeconfig.
+// signed returns data with a signature of its kubeconfig for each signing token, and no others; nil without a kubeconfig.
 func signed(data map[string]string, secrets []*corev1.Secret, now time.Time) (map[string]string, error) {
 	content, ok := data[infoKey]
 	if !ok {
-		return nil, nil //nolint:nilnil // there is nothing to sign, which is no error
+		return nil, nil //nolint:nilnil // nothing to sign
 	}
 	want := maps.Clone(data)
 	maps.DeleteFunc(want, func(k, _ string) bool { return strings.HasPrefix(k, signatureKey) })
@@ -158,8 +157,8 @@ func signed(data map[string]string, secrets []*corev1.Secret, now time.Time) (ma
 	return want, nil
 }
 
-// detached is the JSON web signature (HS256, RFC 7515 appendix F) of content, without the content. Tokens are shorter than libraries
-// let keys of HS256 be.
+// detached is the JSON web signature (HS256, RFC 7515 appendix F) of content, without the content. The library does not accept keys as
+// short as tokens.
 func detached(content, id, secret string) (string, error) {
 	header, err := json.Marshal(struct {
 		Algorithm string `json:"alg"`
@@ -170,18 +169,18 @@ func detached(content, id, secret string) (string, error) {
 	}
 	text := base64.RawURLEncoding.EncodeToString
 	mac := hmac.New(sha256.New, []byte(secret))
-	_, _ = mac.Write([]byte(text(header) + "." + text([]byte(content)))) // a hash takes everything
+	_, _ = mac.Write([]byte(text(header) + "." + text([]byte(content)))) // Write of a hash never fails
 	return text(header) + ".." + text(mac.Sum(nil)), nil
 }
 
-// endOf is when a token expires; ok is false for one that does not.
+// endOf is when a token expires; ok is false for a token without expiration.
 func endOf(s *corev1.Secret) (end time.Time, ok bool) {
 	text := string(s.Data[expiration])
 	if text == "" {
 		return time.Time{}, false
 	}
 	end, err := time.Parse(time.RFC3339, text)
-	if err != nil { // what cannot be read has ended
+	if err != nil { // an invalid expiration counts as expired
 		return time.Time{}, true
 	}
 	return end, true
@@ -192,7 +191,7 @@ func ended(s *corev1.Secret, now time.Time) bool {
 	return ok && !now.Before(end)
 }
 
-// Cleaner deletes tokens that have expired.
+// Cleaner deletes expired tokens.
 type Cleaner struct {
 	env     *framework.Env
 	loop    *framework.Loop[framework.Key]
@@ -216,7 +215,7 @@ func NewCleaner(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Cleaner) Run(ctx context.Context, ready func()) error {
 	return runWith(ctx, ready, c.loop, c.own)
 }

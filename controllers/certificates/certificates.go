@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificates works off certificate signing requests: it approves those
-// of kubelets that may have one, signs approved ones of Kubernetes' own signers with
-// the cluster's authority, and deletes old requests. The table of controllers
-// starts a controller for each of these tasks. It approves nobody else's requests and signs for nobody else's signers.
+// Package certificates handles CertificateSigningRequests: it approves those of kubelets, signs approved ones of Kubernetes' own signers
+// with the cluster's CA, and deletes old ones. The table of controllers starts a controller for each of these tasks. It never approves
+// other requests and never signs for other signers.
 package certificates
 
 import (
@@ -26,7 +25,7 @@ import (
 	"keelson/pki"
 )
 
-// Task is what a controller does with requests.
+// Task is what a controller does.
 type Task int
 
 // The tasks.
@@ -36,7 +35,7 @@ const (
 	Clean
 )
 
-// Controller works off requests.
+// Controller handles requests for one task.
 type Controller struct {
 	task Task
 	env  *framework.Env
@@ -45,10 +44,10 @@ type Controller struct {
 	by   Signers
 }
 
-// askAgain is when a request that its sender was not allowed is looked at again: permissions change.
+// askAgain is when a request without the required permission is checked again: permissions may change.
 const askAgain = 2 * time.Minute
 
-// New builds the controller of a task. by is for Sign: only its signers sign.
+// New builds the controller of a task. by is for Sign: it signs only for these signers.
 func New(env *framework.Env, by Signers, task Task) (framework.Controller, error) {
 	csrs := certificatesinformers.New(env.Shared.Scoped()).CertificateSigningRequests()
 	c := &Controller{task: task, env: env, csrs: csrs.Lister(), by: by}
@@ -59,7 +58,7 @@ func New(env *framework.Env, by Signers, task Task) (framework.Controller, error
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
@@ -85,7 +84,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// clean deletes a request whose time is over.
+// clean deletes an expired request.
 func (c *Controller) clean(ctx context.Context, csr *certv1.CertificateSigningRequest) error {
 	end := endOf(csr)
 	if end.IsZero() {
@@ -107,11 +106,11 @@ func has(csr *certv1.CertificateSigningRequest, t certv1.RequestConditionType) b
 	return false
 }
 
-// approve approves what a kubelet may ask for.
+// approve approves the request of a kubelet.
 func (c *Controller) approve(ctx context.Context, csr *certv1.CertificateSigningRequest) error {
 	kind := recognize(csr)
 	if kind == nil {
-		return nil // somebody else's to decide
+		return nil // not a kubelet's request: another approver decides
 	}
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: csr.Spec.Username, UID: csr.Spec.UID, Groups: csr.Spec.Groups,
@@ -145,7 +144,7 @@ func (c *Controller) again(csr *certv1.CertificateSigningRequest, after time.Dur
 	c.loop.AddAfter(framework.KeyOf(csr), after)
 }
 
-// conclude adds a condition, through the subresource that it belongs to.
+// conclude adds a condition with the subresource to which it belongs.
 func (c *Controller) conclude(ctx context.Context, csr *certv1.CertificateSigningRequest, t certv1.RequestConditionType, reason, message string) error {
 	next := csr.DeepCopy()
 	now := metav1.Now()
@@ -198,7 +197,7 @@ func (c *Controller) sign(ctx context.Context, csr *certv1.CertificateSigningReq
 	return nil
 }
 
-// How long certificates live, and requests are kept.
+// Lifetimes of certificates and of requests.
 const (
 	usualLife    = 365 * 24 * time.Hour
 	shortestLife = 10 * time.Minute
@@ -206,7 +205,7 @@ const (
 	keepPending  = 24 * time.Hour
 )
 
-// lifeOf is what the request asks for, up to longest.
+// lifeOf is the lifetime that the request asks for, up to longest.
 func lifeOf(csr *certv1.CertificateSigningRequest, longest time.Duration) time.Duration {
 	if csr.Spec.ExpirationSeconds == nil {
 		return longest
@@ -214,13 +213,13 @@ func lifeOf(csr *certv1.CertificateSigningRequest, longest time.Duration) time.D
 	return min(max(time.Duration(*csr.Spec.ExpirationSeconds)*time.Second, shortestLife), longest)
 }
 
-// endOf is when a request is deleted: an hour after it was decided, a day after it was made, or when its certificate has ended.
+// endOf is when a request is deleted: an hour after the decision, a day after its creation, or when its certificate expires.
 func endOf(csr *certv1.CertificateSigningRequest) time.Time {
 	end := csr.CreationTimestamp.Add(keepPending)
 	for i := range csr.Status.Conditions {
 		cond := &csr.Status.Conditions[i]
 		if cond.Type == certv1.CertificateApproved && len(csr.Status.Certificate) == 0 {
-			continue // its signer may take its time
+			continue // its signer may still sign it
 		}
 		if at := cond.LastUpdateTime; !at.IsZero() {
 			end = at.Add(keepDone)

@@ -19,10 +19,10 @@ const (
 	nodePrefix = "system:node:"
 )
 
-// recognized is a kind of request that is approved for those who hold a permission.
+// recognized is a kind of request that is approved with a permission.
 type recognized struct{ permission, message string }
 
-// recognize finds the kind of a request; nil: none that is approved here.
+// recognize returns the kind of a request; nil: it is not approved here.
 func recognize(csr *certv1.CertificateSigningRequest) *recognized {
 	if asServer(csr) != "" {
 		return &recognized{serverPermission, "Auto approving kubelet serving certificate for the node's own name and addresses after SubjectAccessReview."}
@@ -40,7 +40,7 @@ func recognize(csr *certv1.CertificateSigningRequest) *recognized {
 	return &recognized{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."}
 }
 
-// valid is what a signer demands of a request (Kubernetes documentation, "Kubernetes signers").
+// valid checks the signer's requirements (Kubernetes documentation, "Kubernetes signers").
 func valid(signer string, req *x509.CertificateRequest, usages []certv1.KeyUsage) error {
 	switch signer {
 	case certv1.KubeAPIServerClientSignerName:
@@ -77,7 +77,7 @@ func kubeletClient(req *x509.CertificateRequest, usages []certv1.KeyUsage) error
 	case len(req.DNSNames) > 0:
 		return errors.New("DNS subjectAltNames are not allowed")
 	case len(req.EmailAddresses) > 0:
-		return errors.New("Email subjectAltNames are not allowed") //nolint:staticcheck // a client's words
+		return errors.New("Email subjectAltNames are not allowed") //nolint:staticcheck // clients know the message
 	case len(req.IPAddresses) > 0:
 		return errors.New("IP subjectAltNames are not allowed")
 	case len(req.URIs) > 0:
@@ -95,7 +95,7 @@ func kubeletServing(req *x509.CertificateRequest, usages []certv1.KeyUsage) erro
 	case len(req.DNSNames) == 0 && len(req.IPAddresses) == 0:
 		return errors.New("at least one DNS or IP subjectAltName is required")
 	case len(req.EmailAddresses) > 0:
-		return errors.New("Email subjectAltNames are not allowed") //nolint:staticcheck // a client's words
+		return errors.New("Email subjectAltNames are not allowed") //nolint:staticcheck // clients know the message
 	case len(req.URIs) > 0:
 		return errors.New("URI subjectAltNames are not allowed")
 	case !strings.HasPrefix(req.Subject.CommonName, nodePrefix):
@@ -104,7 +104,7 @@ func kubeletServing(req *x509.CertificateRequest, usages []certv1.KeyUsage) erro
 	return exactly(usages, certv1.UsageServerAuth)
 }
 
-// exactly wants digital signature and the purpose, with or without key encipherment, which keys that are not RSA do not have.
+// exactly requires digital signature and the purpose; key encipherment is optional, because only RSA keys have it.
 func exactly(usages []certv1.KeyUsage, purpose certv1.KeyUsage) error {
 	got := slices.Clone(usages)
 	slices.Sort(got)
@@ -121,7 +121,7 @@ func exactly(usages []certv1.KeyUsage, purpose certv1.KeyUsage) error {
 		certv1.UsageKeyEncipherment, certv1.UsageDigitalSignature, purpose)
 }
 
-// uses are what a certificate is good for, as x509 says it.
+// uses are the key usages in x509 form.
 type uses struct {
 	key      x509.KeyUsage
 	extended []x509.ExtKeyUsage

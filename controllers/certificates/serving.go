@@ -18,10 +18,10 @@ import (
 	"keelson/pki"
 )
 
-// serverPermission is asked of who wants a kubelet's serving certificate: a node that has it gets one for itself, and for nothing else.
+// serverPermission is the subresource of the permission for kubelet serving certificates: a node with it gets one for itself only.
 const serverPermission = "selfnodeserver"
 
-// asServer recognizes a node's request of a serving certificate for itself; its name, or "".
+// asServer returns the node that requests a serving certificate for itself; "" for other requests.
 func asServer(csr *certv1.CertificateSigningRequest) string {
 	if csr.Spec.SignerName != certv1.KubeletServingSignerName || !slices.Contains(csr.Spec.Groups, nodesGroup) {
 		return ""
@@ -33,16 +33,16 @@ func asServer(csr *certv1.CertificateSigningRequest) string {
 	return strings.TrimPrefix(csr.Spec.Username, nodePrefix)
 }
 
-// surroundings are what a node's certificate must not name.
+// surroundings are the names and addresses that a node's certificate must not contain.
 type surroundings struct {
 	node   *corev1.Node
 	others []corev1.Node
-	// servers are addresses of the API server, and of its service.
+	// servers are the addresses of the API server and of its Service.
 	servers []netip.Addr
 }
 
-// mayServe says why a node may not have a certificate for what it asks; nil: it may. A node says itself what its addresses are, so that
-// they count only where they are nobody else's: another node's, the API server's, the machine's own.
+// mayServe is why a node may not have the requested certificate; nil: it may. A node sets its own addresses, so they only count if no other
+// node, the API server or the loopback interface has them.
 func mayServe(csr *certv1.CertificateSigningRequest, at surroundings) error {
 	req, err := pki.ParseRequest(csr.Spec.Request)
 	if err != nil {
@@ -89,7 +89,7 @@ func addresses(n *corev1.Node) []netip.Addr {
 	return out
 }
 
-// look reads what mayServe needs. missing tells that the node has not said its addresses yet.
+// look reads the input of mayServe. missing means that the node has no addresses yet.
 func (c *Controller) look(ctx context.Context, name string) (at surroundings, missing bool, err error) {
 	nodes, err := c.env.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -126,10 +126,10 @@ func (c *Controller) look(ctx context.Context, name string) (at surroundings, mi
 	return at, at.node == nil || len(addresses(at.node)) == 0, nil
 }
 
-// soon is how long after a new node's request its addresses are waited for, second by second.
+// soon is how long after the request of a new node to wait for its addresses, checking every second.
 const soon = time.Minute
 
-// serves tells whether a node may have the serving certificate that it asks for. What it may not is left to people, with a line in the log.
+// serves reports whether a node may have the requested serving certificate. If not, an administrator must decide, and a line is logged.
 func (c *Controller) serves(ctx context.Context, csr *certv1.CertificateSigningRequest, node string) (bool, error) {
 	at, missing, err := c.look(ctx, node)
 	if err != nil {

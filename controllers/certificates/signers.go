@@ -11,24 +11,24 @@ import (
 	"keelson/pki"
 )
 
-// LegacyUnknown is the signer of requests from before there were signers.
+// LegacyUnknown is the signer name of requests from before signer names.
 const LegacyUnknown = "kubernetes.io/legacy-unknown"
 
-// Names are Kubernetes' own signers, which this package may sign for.
+// Names are Kubernetes' own signers, for which this package may sign.
 func Names() []string {
 	return []string{certv1.KubeletServingSignerName, certv1.KubeAPIServerClientKubeletSignerName, certv1.KubeAPIServerClientSignerName, LegacyUnknown}
 }
 
-// Signers say by which authority is signed for whom, and for how long.
+// Signers configure the CAs and the lifetime.
 type Signers struct {
-	// Authorities are by the signer's name, one of Names. They are asked for each certificate, so that one that was renewed signs the next.
-	// For a signer that is not here nobody signs.
+	// Authorities by signer name (of Names). They are called for each certificate, so that a renewed CA signs the next one. Without an
+	// entry nothing is signed.
 	Authorities map[string]func() (*pki.Authority, error)
-	// Life is that of certificates at most, and where nothing else is asked for. Default a year.
+	// Life is the maximum and default lifetime of certificates. Default a year.
 	Life time.Duration
 }
 
-// All has one authority sign for every signer.
+// All uses one CA for every signer.
 func All(ca *pki.Authority) Signers {
 	s := Signers{Authorities: map[string]func() (*pki.Authority, error){}}
 	for _, name := range Names() {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusterroleaggregation fills in the rules of cluster roles with an
-// aggregationRule: the union of the rules of all cluster roles that its selectors
-// choose. The table of controllers starts it. It owns those rules and nothing else.
+// Package clusterroleaggregation sets the rules of ClusterRoles with an aggregationRule to the union of the rules of all selected
+// ClusterRoles. The table of controllers starts it. It writes only these rules.
 package clusterroleaggregation
 
 import (
@@ -23,7 +22,7 @@ import (
 	"keelson/controllers/framework"
 )
 
-// Controller keeps aggregated roles.
+// Controller maintains aggregated roles.
 type Controller struct {
 	env   *framework.Env
 	loop  *framework.Loop[framework.Key]
@@ -35,7 +34,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	roles := rbacinformers.New(env.Shared.Scoped()).ClusterRoles()
 	c := &Controller{env: env, roles: roles.Lister()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	// Any role may begin or cease to be part of any aggregate; there are few of those.
+	// Any role may start or stop matching any aggregated role; there are few of those.
 	err := framework.On(c.loop, roles.Informer(), framework.Each(func(*rbacv1.ClusterRole) { c.all() }))
 	if err != nil {
 		return nil, fmt.Errorf("cluster role aggregation: %w", err)
@@ -43,13 +42,13 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) all() {
 	roles, err := c.roles.List(labels.Everything())
 	if err != nil {
-		return // a lister over a cache has no errors
+		return // a lister over a cache returns no error
 	}
 	for _, r := range roles {
 		if r.AggregationRule != nil {
@@ -94,7 +93,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// aggregate is the union of the rules of all roles that role selects, by name, each rule once.
+// aggregate is the union of the rules of all selected roles, in the order of names, without duplicates.
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })

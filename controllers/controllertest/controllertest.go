@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllertest gives controllers' tests a cluster in memory: client-go's
-// fake clientset made to behave more like a server (generateName, UIDs, creation
-// times, resourceVersions that conflict), and a runner for one controller.
+// Package controllertest gives controller tests an in-memory cluster: client-go's fake clientset with more of a server's behavior
+// (generateName, UIDs, creation times, resourceVersion conflicts), and a runner for one controller. Only tests import it.
 package controllertest
 
 import (
@@ -29,14 +28,14 @@ import (
 	"keelson/controllers/framework"
 )
 
-// Cluster is the cluster in memory.
+// Cluster is the in-memory cluster.
 type Cluster struct {
 	*client.Client
 	Fake   *fake.Clientset
 	Events *record.FakeRecorder
 }
 
-// New returns a cluster that holds objs, as they are but for missing UIDs.
+// New returns a cluster with objs; missing UIDs are set.
 func New(objs ...runtime.Object) *Cluster {
 	f := fake.NewClientset()
 	v := &versioned{ObjectTracker: f.Tracker()}
@@ -91,7 +90,7 @@ func (c *Cluster) EventsSeen() []string {
 	}
 }
 
-// versioned gives stored objects what a server gives them.
+// versioned sets the fields that a server sets.
 type versioned struct {
 	clienttesting.ObjectTracker
 	last atomic.Int64
@@ -132,7 +131,7 @@ func (v *versioned) Patch(gvr schema.GroupVersionResource, obj runtime.Object, n
 	return v.ObjectTracker.Patch(gvr, obj, ns, opts...)
 }
 
-// check refuses obj if it names another resourceVersion than the stored object has, and else gives it the next one.
+// check rejects obj if its resourceVersion differs from the stored one; else it sets the next one.
 func (v *versioned) check(gvr schema.GroupVersionResource, obj runtime.Object, ns string) error {
 	a, err := meta.Accessor(obj)
 	if err != nil {
@@ -149,7 +148,7 @@ func (v *versioned) check(gvr schema.GroupVersionResource, obj runtime.Object, n
 	if rv := a.GetResourceVersion(); rv != "" && rv != o.GetResourceVersion() {
 		return apierrors.NewConflict(gvr.GroupResource(), a.GetName(), fmt.Errorf("stored is %s, given %s", o.GetResourceVersion(), rv))
 	}
-	if a.GetUID() == "" { // as a server does with an unconditional update
+	if a.GetUID() == "" { // as a server does in an unconditional update
 		a.SetUID(o.GetUID())
 		a.SetCreationTimestamp(o.GetCreationTimestamp())
 	}

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cronjob creates Jobs on the schedules of batch/v1 CronJobs and deletes
-// the old ones. plan.go decides from a cron job, its jobs and the time; this file
-// acts. A cron job has one timer, for the next time its schedule is due, and none
-// while it is suspended or its schedule cannot be used. It never looks at pods.
+// Package cronjob creates Jobs on the schedules of CronJobs (batch/v1) and deletes old ones. The table of controllers starts it. plan.go
+// decides from a CronJob, its Jobs and the time; this file acts. A CronJob has one timer for its next start, and none while it is suspended
+// or its schedule is invalid. The controller never looks at pods.
 package cronjob
 
 import (
@@ -30,7 +29,7 @@ import (
 
 var kind = batchv1.SchemeGroupVersion.WithKind("CronJob")
 
-// skew is one for the process.
+// skew is one metric for the process.
 var skew = sync.OnceValue(func() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Subsystem: "cronjob_controller", Name: "job_creation_skew_duration_seconds",
@@ -39,10 +38,10 @@ var skew = sync.OnceValue(func() prometheus.Histogram {
 	})
 })
 
-// Collectors are the metrics of all cron job controllers of the process.
+// Collectors are the metrics of all CronJob controllers in the process.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{skew()} }
 
-// Controller looks after all cron jobs.
+// Controller handles all CronJobs.
 type Controller struct {
 	env   *framework.Env
 	loop  *framework.Loop[framework.Key]
@@ -50,11 +49,11 @@ type Controller struct {
 	jobs  cache.Indexer
 
 	mu sync.Mutex
-	// wrote is the resourceVersion of each cron job's status as last written: an older one in the cache lacks active jobs.
+	// wrote is the resourceVersion of each CronJob after our last status write: an older version in the cache lacks active jobs.
 	wrote map[types.UID]string
 }
 
-// New registers with the shared informers; Run works.
+// New registers handlers with the shared informers; Run does the work.
 func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, wrote: map[types.UID]string{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
@@ -81,10 +80,10 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, err
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// updated waits for the next time of a new schedule: it was not in force when its earlier times went by.
+// updated schedules the next start of a changed schedule. Earlier times do not count, because the schedule did not exist then.
 func (c *Controller) updated(old, cur *batchv1.CronJob) {
 	if old.UID != cur.UID {
 		c.deleted(old)
@@ -114,7 +113,7 @@ func (c *Controller) jobChanged(j *batchv1.Job) {
 	}
 }
 
-// ahead reports whether cj is older than what the controller has written itself.
+// ahead reports whether cj is older than the controller's last write.
 func (c *Controller) ahead(cj *batchv1.CronJob) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +121,7 @@ func (c *Controller) ahead(cj *batchv1.CronJob) bool {
 	return err == nil && order < 0
 }
 
-// sync is one pass over one cron job.
+// sync is one pass over one CronJob.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	begin := time.Now()
 	obj, ok, err := c.crons.GetByKey(key.String())
@@ -131,7 +130,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	cj, ok := obj.(*batchv1.CronJob)
 	if !ok || c.ahead(cj) {
-		return nil // the event that brings the cache up to date makes it pending again
+		return nil // the update event will requeue it
 	}
 	objs, err := c.jobs.ByIndex(framework.ByController, string(cj.UID))
 	if err != nil {
@@ -157,7 +156,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return err
 }
 
-// apply carries p out, and keeps its status true to what was achieved.
+// apply executes p, and updates its status with the results.
 func (c *Controller) apply(ctx context.Context, key framework.Key, cj *batchv1.CronJob, p *plan, begin time.Time) error {
 	for _, j := range p.remove {
 		if err := c.delete(ctx, cj, p, j.Name, j.UID); err != nil {
@@ -188,7 +187,7 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, cj *batchv1.C
 	return c.start(ctx, key, cj, p, begin)
 }
 
-// delete deletes a job with its pods.
+// delete deletes a Job with its pods.
 func (c *Controller) delete(ctx context.Context, cj *batchv1.CronJob, p *plan, name string, uid types.UID) error {
 	background := metav1.DeletePropagationBackground
 	err := c.env.Client.BatchV1().Jobs(cj.Namespace).Delete(ctx, name, metav1.DeleteOptions{
@@ -203,16 +202,16 @@ func (c *Controller) delete(ctx context.Context, cj *batchv1.CronJob, p *plan, n
 	return nil
 }
 
-// start creates the job that is due and lists it as active.
+// start creates the due Job and adds it to the active list.
 func (c *Controller) start(ctx context.Context, key framework.Key, cj *batchv1.CronJob, p *plan, begin time.Time) error {
 	jobs := c.env.Client.BatchV1().Jobs(cj.Namespace)
 	j, err := jobs.Create(ctx, jobFor(cj, p.due), metav1.CreateOptions{})
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		p.next = time.Time{} // nothing can be created there any more, and nothing needs to be
+		p.next = time.Time{} // the namespace is terminating: nothing can be created
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		// A pass that did not come to write the status has created it, or somebody else has taken its name.
+		// Either an earlier pass created it and failed to write the status, or another object has the name.
 		if j, err = jobs.Get(ctx, name(cj, p.due), metav1.GetOptions{}); err != nil {
 			return fmt.Errorf("read existing job: %w", err)
 		}
@@ -235,7 +234,7 @@ func (c *Controller) start(ctx context.Context, key framework.Key, cj *batchv1.C
 	return nil
 }
 
-// writeStatus stores st unless it is what cj has.
+// writeStatus writes st if it differs from the status of cj.
 func (c *Controller) writeStatus(ctx context.Context, cj *batchv1.CronJob, st *batchv1.CronJobStatus) error {
 	if equality.Semantic.DeepEqual(&cj.Status, st) {
 		return nil
@@ -253,7 +252,7 @@ func (c *Controller) writeStatus(ctx context.Context, cj *batchv1.CronJob, st *b
 	return nil
 }
 
-// note remembers the version that was written, unless the cron job has gone meanwhile: nobody would forget it then.
+// note stores the version of our write, unless the CronJob was deleted meanwhile, because nothing would remove the entry.
 func (c *Controller) note(cj *batchv1.CronJob, version string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,27 +20,27 @@ import (
 )
 
 const (
-	// tooMany starts missed are worth an event: somebody stopped the cluster for long, or the clock is wrong.
+	// tooMany is the number of missed starts that is reported as an event: the cluster was stopped for long, or the clock is wrong.
 	tooMany = 100
-	// grace is how long after its time a job is created, as clocks are corrected by a little.
+	// grace is how long after its time a Job is created, because clocks are adjusted slightly.
 	grace = 100 * time.Millisecond
 )
 
-// event is something to tell on the cron job.
+// event is an event of the CronJob.
 type event struct{ kind, reason, message string }
 
-// plan is what a pass will do.
+// plan is the result of a pass.
 type plan struct {
 	status batchv1.CronJobStatus
-	// remove are finished jobs beyond the history limits.
+	// remove are finished Jobs beyond the history limits.
 	remove []*batchv1.Job
-	// missing are active jobs that the cache does not have.
+	// missing are active Jobs that the cache does not have.
 	missing []corev1.ObjectReference
-	// due is the time to start a job for; zero: none.
+	// due is the time of the start to make; zero: none.
 	due time.Time
-	// replace says that the job that is due ends the active ones.
+	// replace: the due Job replaces the active ones.
 	replace bool
-	// next is when the schedule is due again; zero: never, as it is now.
+	// next is the next time of the schedule; zero: none.
 	next   time.Time
 	events []event
 }
@@ -49,7 +49,7 @@ func (p *plan) say(kind, reason, format string, args ...any) {
 	p.events = append(p.events, event{kind, reason, fmt.Sprintf(format, args...)})
 }
 
-// decide says what to do for a cron job that controls these jobs. gone are active jobs that the server does not have.
+// decide decides what to do for a CronJob with its Jobs.
 func decide(cj *batchv1.CronJob, jobs []*batchv1.Job, now time.Time) plan {
 	var p plan
 	cj.Status.DeepCopyInto(&p.status)
@@ -62,7 +62,7 @@ func decide(cj *batchv1.CronJob, jobs []*batchv1.Job, now time.Time) plan {
 	return p
 }
 
-// follow brings the list of active jobs up to date.
+// follow updates the list of active Jobs.
 func (p *plan) follow(jobs []*batchv1.Job) {
 	known := map[types.UID]bool{}
 	for _, j := range jobs {
@@ -89,7 +89,7 @@ func (p *plan) follow(jobs []*batchv1.Job) {
 	}
 }
 
-// forget takes a job from the list of active ones.
+// forget removes a Job from the active list.
 func (p *plan) forget(uid types.UID) {
 	p.status.Active = slices.DeleteFunc(p.status.Active, func(r corev1.ObjectReference) bool { return r.UID == uid })
 	if len(p.status.Active) == 0 {
@@ -97,7 +97,7 @@ func (p *plan) forget(uid types.UID) {
 	}
 }
 
-// schedule finds out whether a job is due, and when the next one is.
+// schedule determines whether a start is due, and the next one.
 func (p *plan) schedule(cj *batchv1.CronJob, now time.Time) {
 	if cj.Spec.Suspend != nil && *cj.Spec.Suspend {
 		return
@@ -124,7 +124,7 @@ func (p *plan) schedule(cj *batchv1.CronJob, now time.Time) {
 	if d := cj.Spec.StartingDeadlineSeconds; d != nil {
 		limit := now.Add(-time.Duration(min(*d, int64(math.MaxInt64/time.Second))) * time.Second)
 		if last.Before(limit) {
-			return // too late for the last one
+			return // the deadline of the last start is over
 		}
 		if limit.After(from) {
 			_, missed = s.Latest(limit, now, tooMany+1)
@@ -137,13 +137,13 @@ func (p *plan) schedule(cj *batchv1.CronJob, now time.Time) {
 	p.due = last
 }
 
-// settle decides about the job that is due when it is known which jobs are active.
+// settle applies the concurrency policy to the due Job when the active Jobs are known.
 func (p *plan) settle(cj *batchv1.CronJob) {
 	if p.due.IsZero() {
 		return
 	}
 	if slices.ContainsFunc(p.status.Active, func(r corev1.ObjectReference) bool { return r.Name == name(cj, p.due) }) {
-		p.due = time.Time{} // it runs already
+		p.due = time.Time{} // the Job exists already
 		return
 	}
 	switch {
@@ -156,7 +156,7 @@ func (p *plan) settle(cj *batchv1.CronJob) {
 	}
 }
 
-// parse reads the schedule; nil: it cannot be used, which only a change of the cron job can mend.
+// parse parses the schedule; nil: it is invalid until the CronJob changes.
 func (p *plan) parse(cj *batchv1.CronJob) *cron.Schedule {
 	zone := time.UTC
 	if z := cj.Spec.TimeZone; z != nil {
@@ -176,12 +176,12 @@ func (p *plan) parse(cj *batchv1.CronJob) *cron.Schedule {
 		return nil
 	}
 	if cj.Spec.TimeZone == nil {
-		zone = time.Local // as the clock of the machine has it
+		zone = time.Local // the machine's time zone
 	}
 	return s.In(zone)
 }
 
-// ended is the condition in which j has ended, or "".
+// ended is the condition with which j has finished, or "".
 func ended(j *batchv1.Job) batchv1.JobConditionType {
 	for _, c := range j.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
@@ -191,7 +191,7 @@ func ended(j *batchv1.Job) batchv1.JobConditionType {
 	return ""
 }
 
-// surplus are the oldest of the jobs that have ended in this way, beyond the limit.
+// surplus are the oldest Jobs that finished with this condition, beyond the limit.
 func surplus(jobs []*batchv1.Job, end batchv1.JobConditionType, limit *int32) []*batchv1.Job {
 	if limit == nil {
 		return nil
@@ -217,12 +217,12 @@ func surplus(jobs []*batchv1.Job, end batchv1.JobConditionType, limit *int32) []
 	return list[:max(0, len(list)-int(*limit))]
 }
 
-// name is that of the job for a time. It is the same whoever creates it: no time gets two.
+// name is the name of the Job for a time. It is deterministic, so that no time gets two Jobs.
 func name(cj *batchv1.CronJob, due time.Time) string {
 	return fmt.Sprintf("%s-%d", cj.Name, due.Unix()/60)
 }
 
-// jobFor is the job to start for a time.
+// jobFor is the Job to create for a time.
 func jobFor(cj *batchv1.CronJob, due time.Time) *batchv1.Job {
 	t := &cj.Spec.JobTemplate
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{

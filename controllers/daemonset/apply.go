@@ -19,10 +19,10 @@ import (
 	"keelson/lib/mark"
 )
 
-// deletesAtOnce bounds parallel deletions of one set.
+// deletesAtOnce limits parallel deletions of one set.
 const deletesAtOnce = 100
 
-// act creates and deletes as planned and returns what went wrong.
+// act creates and deletes as planned and returns the errors.
 func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p plan) error {
 	if len(p.create)+len(p.remove) == 0 {
 		return nil
@@ -41,7 +41,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 		names[i], err = c.create(ctx, s, p.create[i])
 		return err
 	})
-	c.expect.Created(s.set.UID, len(p.create)-done) // those will not be heard of; err makes the pass come again
+	c.expect.Created(s.set.UID, len(p.create)-done) // these will not be observed; err causes a retry
 	for _, name := range names {
 		if name != "" {
 			detail.Creates = append(detail.Creates, name)
@@ -83,7 +83,7 @@ func (c *Controller) remove(ctx context.Context, s snapshot, v victim) error {
 		c.env.Events.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
 		return nil
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		c.expect.Deleted(s.set.UID, p.UID) // gone, or replaced by another of its name: its event will come
+		c.expect.Deleted(s.set.UID, p.UID) // the pod was deleted or replaced: its deletion event will come
 		return nil
 	}
 	c.expect.Deleted(s.set.UID, p.UID)
@@ -91,12 +91,12 @@ func (c *Controller) remove(ctx context.Context, s snapshot, v victim) error {
 	return err
 }
 
-// writeStatus stores st unless it is what the set has. A conflict makes the pass come again, with the newer set.
+// writeStatus writes st if it differs from the set's status. A conflict causes a retry with the newer set.
 func (c *Controller) writeStatus(ctx context.Context, set *appsv1.DaemonSet, st appsv1.DaemonSetStatus) error {
 	if equality.Semantic.DeepEqual(set.Status, st) {
 		return nil
 	}
-	next := *set // the rest is only encoded
+	next := *set // a shallow copy: the rest is only encoded
 	next.Status = st
 	_, err := c.env.Client.AppsV1().DaemonSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
 	if err == nil || apierrors.IsNotFound(err) {

@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// How long the next pod of a node on which pods fail has to wait: doubled from the first to the last.
+// The back-off before the next pod on a node where pods fail: doubled from the first to the last.
 const (
 	firstPause = time.Second
 	lastPause  = 15 * time.Minute
 )
 
-// pauses remember, per node of a set, when a failed pod was deleted there. A change of the set starts anew.
+// pauses stores, per node of a set, when a failed pod was deleted. A change of the set resets it.
 type pauses struct {
 	mu  sync.Mutex
 	all map[pauseKey]pause
@@ -32,7 +32,7 @@ type pause struct {
 	lasts time.Duration
 }
 
-// left is how much of the pause is still to come.
+// left is the remaining back-off.
 func (p *pauses) left(k pauseKey, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,11 +43,11 @@ func (p *pauses) left(k pauseKey, now time.Time) time.Duration {
 	return max(0, x.since.Add(x.lasts).Sub(now))
 }
 
-// begin starts a pause, twice as long as the last one if that was not long ago.
+// begin starts a back-off, twice as long as the last one if that is recent.
 func (p *pauses) begin(k pauseKey, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for old, x := range p.all { // those that are forgotten
+	for old, x := range p.all { // remove expired entries
 		if now.Sub(x.since) > 2*lastPause {
 			delete(p.all, old)
 		}

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemonset keeps one pod of every DaemonSet on each node that it selects,
-// pinned to the node so that the scheduler binds it there, and replaces them node
-// by node when the template changes. The table of controllers starts it. Deciding
-// is pure (nodes.go, plan.go); apply.go acts. It never binds pods itself.
+// Package daemonset maintains one pod of every DaemonSet on each selected node, pinned to the node so that the scheduler binds it there,
+// and replaces the pods node by node when the template changes. The table of controllers starts it. Decisions are pure functions (nodes.go,
+// plan.go); apply.go acts. It never binds pods itself.
 package daemonset
 
 import (
@@ -30,7 +29,7 @@ import (
 
 var gvk = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 
-// Controller keeps all DaemonSets.
+// Controller handles all DaemonSets.
 type Controller struct {
 	env     *framework.Env
 	loop    *framework.Loop[framework.Key]
@@ -44,7 +43,7 @@ type Controller struct {
 	pauses  pauses
 }
 
-// New builds the controller; it registers with env's informers.
+// New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	sets, pods, nodes := appsinformers.New(env.Shared.Scoped()).DaemonSets(), coreinformers.New(env.Shared.Scoped()).Pods().Informer(), coreinformers.New(env.Shared.Scoped()).Nodes()
 	live := func(ctx context.Context, namespace, name string) (metav1.Object, error) {
@@ -75,7 +74,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) cached(namespace, name string) (*appsv1.DaemonSet, bool) {
@@ -83,16 +82,16 @@ func (c *Controller) cached(namespace, name string) (*appsv1.DaemonSet, bool) {
 	return set, err == nil
 }
 
-// later spreads the passes over a set on thousands of nodes: they come a few times a second.
+// later spreads the passes over a set on thousands of nodes to a few per second.
 func later(set *appsv1.DaemonSet) time.Duration {
 	return time.Duration(min(set.Status.DesiredNumberScheduled/50, 100)) * time.Millisecond
 }
 
-// all are the sets of a namespace, of every one for "".
+// all are the sets of a namespace; "": all namespaces.
 func (c *Controller) all(namespace string) []*appsv1.DaemonSet {
 	sets, err := c.sets.DaemonSets(namespace).List(labels.Everything())
 	if err != nil {
-		c.env.Log.Warn("list of daemon sets", "controller", c.env.Name, "err", err)
+		c.env.Log.Warn("list daemon sets", "controller", c.env.Name, "err", err)
 	}
 	return sets
 }
@@ -105,7 +104,7 @@ func (c *Controller) nodeAdded(n *corev1.Node) {
 	}
 }
 
-// nodeUpdated wakes the sets for which the node has become another; heartbeats are none of their business.
+// nodeUpdated requeues the sets for which a relevant field of the node has changed; heartbeats do not matter.
 func (c *Controller) nodeUpdated(old, cur *corev1.Node) {
 	if maps.Equal(old.Labels, cur.Labels) && equality.Semantic.DeepEqual(old.Spec.Taints, cur.Spec.Taints) && old.UID == cur.UID {
 		return
@@ -138,12 +137,12 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return nil
 	}
 	if set.DeletionTimestamp != nil {
-		return nil // its pods and revisions go by the garbage collector, in whatever order
+		return nil // the garbage collector deletes its pods and revisions
 	}
 	sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		c.env.Log.Warn("selector cannot be used", "controller", c.env.Name, "key", key.String(), "err", err)
-		return nil // only a change of the set can mend it
+		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
+		return nil // retrying does not help
 	}
 	s := snapshot{set: set, settled: c.expect.Met(set.UID), now: begin}
 	s.failing = func(node string) time.Duration { return c.pauses.left(pauseOf(set, node), begin) }
@@ -171,7 +170,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return errors.Join(failure, c.truncate(ctx, s, h))
 }
 
-// hashOf is how the pods of a revision are labelled.
+// hashOf is the hash label of a revision's pods.
 func hashOf(r *appsv1.ControllerRevision) string {
 	if h := r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; h != "" {
 		return h
@@ -183,7 +182,7 @@ func pauseOf(set *appsv1.DaemonSet, node string) pauseKey {
 	return pauseKey{set.UID, set.Status.ObservedGeneration, node}
 }
 
-// claim returns the set's pods after adopting and releasing.
+// claim returns the set's pods after adoption and release.
 func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet, sel labels.Selector) ([]*corev1.Pod, error) {
 	mine, err := framework.PodsOf(c.pods, set.UID)
 	if err != nil {
@@ -200,7 +199,7 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet, sel label
 	return append(mine, adopted...), nil
 }
 
-// truncate deletes revisions beyond the limit that no pod was made from.
+// truncate deletes unused revisions beyond the limit.
 func (c *Controller) truncate(ctx context.Context, s snapshot, h *history.State) error {
 	if s.set.Spec.RevisionHistoryLimit == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// fit decides which nodes run a pod of one set. It is made once per pass and asked about every node.
+// fit decides which nodes run a pod of one set. It is built once per pass and called for every node.
 type fit struct {
 	nodeName    string
 	affinity    nodeaffinity.RequiredNodeAffinity
@@ -28,8 +28,7 @@ func newFit(set *appsv1.DaemonSet) fit {
 	}
 }
 
-// on reports whether a pod is to be created on the node, and whether one that is there may stay: taints of effect NoSchedule
-// keep new pods away only.
+// on reports whether to create a pod on the node, and whether an existing one may stay: NoSchedule taints only prevent new pods.
 func (f fit) on(node *corev1.Node) (run, stay bool) {
 	if f.nodeName != "" && f.nodeName != node.Name {
 		return false, false
@@ -53,13 +52,13 @@ func (f fit) tolerates(taint *corev1.Taint) bool {
 	return slices.ContainsFunc(f.tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Logger{}, taint, true) })
 }
 
-// tolerations are the template's and those that every daemon pod has: it runs on nodes in trouble and on cordoned ones.
+// tolerations are the template's and those of every daemon pod, which also runs on unhealthy and cordoned nodes.
 func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	all := slices.Clone(spec.Tolerations)
 	add := func(key string, effect corev1.TaintEffect) {
 		t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect}
 		if i := slices.IndexFunc(all, func(has corev1.Toleration) bool { return has.MatchToleration(&t) }); i >= 0 {
-			all[i] = t // without its limit of seconds
+			all[i] = t // without tolerationSeconds
 			return
 		}
 		all = append(all, t)
@@ -76,8 +75,8 @@ func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	return all
 }
 
-// newPod is the set's pod for a node. It is pinned by a required affinity to the node's name, by which the scheduler looks at that
-// node alone; it may still wait there, for room or for a port.
+// newPod is the set's pod for a node. A required affinity to the node's name pins it, so that the scheduler checks only that node; it may
+// wait there for resources or a port.
 func newPod(set *appsv1.DaemonSet, hash, node string) *corev1.Pod {
 	t := &set.Spec.Template
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -100,7 +99,7 @@ func newPod(set *appsv1.DaemonSet, hash, node string) *corev1.Pod {
 	if p.Spec.Affinity.NodeAffinity == nil {
 		p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	// The template's own terms are met: the node was chosen by them.
+	// The node satisfies the template's own terms already.
 	p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
@@ -109,10 +108,10 @@ func newPod(set *appsv1.DaemonSet, hash, node string) *corev1.Pod {
 	return p
 }
 
-// generationLabel is how pods showed their template's generation before there were revisions.
+// generationLabel is the label with the template's generation from before ControllerRevisions.
 const generationLabel = "pod-template-generation"
 
-// target is the node that a pod runs on or is pinned to, "" when there is none.
+// target is the node on which a pod runs or to which it is pinned; "" if none.
 func target(p *corev1.Pod) string {
 	if p.Spec.NodeName != "" {
 		return p.Spec.NodeName
@@ -130,7 +129,7 @@ func target(p *corev1.Pod) string {
 	return ""
 }
 
-// current reports whether a pod was made from the set's present template.
+// current reports whether a pod was created from the set's current template.
 func current(set *appsv1.DaemonSet, hash string, p *corev1.Pod) bool {
 	if hash != "" && p.Labels[appsv1.ControllerRevisionHashLabelKey] == hash {
 		return true

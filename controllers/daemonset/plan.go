@@ -15,51 +15,51 @@ import (
 	"keelson/api/core/pod"
 )
 
-// burst is the most pods that one pass creates, and deletes.
+// burst is the maximum number of pods created, and deleted, in one pass.
 const burst = 250
 
-// snapshot is all that a pass decides from. Nothing in it is modified.
+// snapshot is the input of a decision. Nothing in it is modified.
 type snapshot struct {
 	set   *appsv1.DaemonSet
 	nodes []*corev1.Node
-	// pods are those that the set controls, in any state.
+	// pods are the pods that the set controls, in any state.
 	pods []*corev1.Pod
-	// hash is the present template's, as its pods are labelled.
+	// hash is the hash label of the current template's pods.
 	hash       string
 	collisions int32
-	// settled is false while creations or deletions are still expected: only the status is computed then.
+	// settled is false while creations or deletions are expected: then only the status is computed.
 	settled bool
-	// failing says how long a failed pod on a node must stay, so that its node does not get the next one at once. 0: no longer.
+	// failing returns how long a failed pod on a node must stay, to delay the next one. 0: no longer.
 	failing func(node string) time.Duration
 	now     time.Time
 }
 
-// victim is a pod to delete. said is the event about it, if there is one to be.
+// victim is a pod to delete, with the event to record.
 type victim struct {
 	pod  *corev1.Pod
-	kind string // the event's type; "" for no event
+	kind string // the event's type; "": no event
 }
 
-// plan is what a pass will do.
+// plan is the result of a pass.
 type plan struct {
-	create []string // nodes, one for each pod
+	create []string // one node per pod
 	remove []victim
-	// next is when time alone will change something; 0: it will not.
+	// next is when time alone will change something; 0: never.
 	next time.Duration
-	// places are the nodes and what the set does there, by name.
+	// places are the nodes by name, with the set's pods.
 	places map[string]*place
-	// desired is how many nodes run a pod.
+	// desired is the number of nodes that should run a pod.
 	desired int
 }
 
-// place is one node: whether it runs a pod, and the pods that run there or are pinned to it, the oldest first. A node of which
-// only pods know is one too.
+// place is one node: whether it should run a pod, and the pods on it or pinned to it, oldest first. Nodes known only from pods are
+// included.
 type place struct {
 	exists, run, stay bool
 	pods              []*corev1.Pod
 }
 
-// decide compares the nodes with the pods. Missing and surplus pods come first; a rollout goes on only in a pass without any.
+// decide compares nodes and pods. Missing and surplus pods have priority; a rollout continues only in a pass without them.
 func decide(s snapshot) plan {
 	p := survey(s)
 	if !s.settled {
@@ -81,7 +81,7 @@ func decide(s snapshot) plan {
 	return p
 }
 
-// survey sorts the pods by node.
+// survey groups the pods by node.
 func survey(s snapshot) plan {
 	p := plan{places: make(map[string]*place, len(s.nodes))}
 	f := newFit(s.set)
@@ -95,7 +95,7 @@ func survey(s snapshot) plan {
 	for _, x := range s.pods {
 		name := target(x)
 		if name == "" || pod.Terminal(x) && x.DeletionTimestamp != nil {
-			continue // of no node, or as good as gone
+			continue // without a node, or being deleted
 		}
 		at := p.places[name]
 		if at == nil {
@@ -117,7 +117,7 @@ func (p *plan) later(_ bool, wait time.Duration) {
 	}
 }
 
-// oldestFirst puts pods that are bound before those that wait.
+// oldestFirst sorts bound pods before unbound ones.
 func oldestFirst(a, b *corev1.Pod) int {
 	waits := func(p *corev1.Pod) int {
 		if p.Spec.NodeName == "" {
@@ -143,12 +143,12 @@ func (p *plan) drop(pods ...*corev1.Pod) {
 	}
 }
 
-// mend sees to it that a node has the one pod that it is to have.
+// mend ensures that a node has exactly the pod that it should have.
 func (p *plan) mend(s snapshot, name string) {
 	at := p.places[name]
 	switch {
 	case !at.exists:
-		// Pods that ran on a lost node are garbage of others; nobody else knows of those that still wait for it.
+		// The pod garbage collector deletes pods that ran on a lost node; pods that still wait for it must be deleted here.
 		p.drop(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool { return x.Spec.NodeName != "" || x.DeletionTimestamp != nil })...)
 	case at.run && len(at.pods) == 0:
 		p.create = append(p.create, name)
@@ -159,7 +159,7 @@ func (p *plan) mend(s snapshot, name string) {
 	}
 }
 
-// thin deletes pods that have ended and those beyond one; while a pod surges, beyond one of each template.
+// thin deletes finished and surplus pods; during a surge each template may have one.
 func (p *plan) thin(s snapshot, name string, at *place) {
 	var alive []*corev1.Pod
 	for _, x := range at.pods {
@@ -190,8 +190,8 @@ func (p *plan) thin(s snapshot, name string, at *place) {
 	}
 }
 
-// thinSurge keeps the oldest pod of the present template and the oldest of another; this one only until the other is available,
-// and while it serves itself.
+// thinSurge keeps the oldest pod of the current template and the oldest of another; the latter only until the former is available, and
+// while it is available itself.
 func (p *plan) thinSurge(s snapshot, alive []*corev1.Pod) {
 	var fresh, old *corev1.Pod
 	for _, x := range alive {
@@ -209,7 +209,7 @@ func (p *plan) thinSurge(s snapshot, alive []*corev1.Pod) {
 	}
 }
 
-// limits are the strategy's numbers, rounded up; if both were 0, one node at a time would be without a pod.
+// limits resolves the strategy's numbers, rounded up; if both were 0, one node at a time may be without a pod.
 func limits(set *appsv1.DaemonSet, desired int) (surge, unavailable int) {
 	r := set.Spec.UpdateStrategy.RollingUpdate
 	if set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType || r == nil {
@@ -233,8 +233,8 @@ func scaled(v *intstr.IntOrString, of int) int {
 	return n
 }
 
-// split returns the living pods of a node: the one of the present template and the one of another. It is not ok when there are
-// more of a kind, which mend deletes.
+// split returns a node's live pods: the one of the current template and the one of another. ok is false if there are more, which mend
+// deletes.
 func (s snapshot) split(at *place) (fresh, old *corev1.Pod, ok bool) {
 	for _, x := range at.pods {
 		side := &old
@@ -252,7 +252,7 @@ func (s snapshot) split(at *place) (fresh, old *corev1.Pod, ok bool) {
 	return fresh, old, true
 }
 
-// replace deletes old pods so that at most so many nodes are without an available one. The next pass creates their successors.
+// replace deletes old pods so that at most that many nodes lack an available one. The next pass creates their successors.
 func (p *plan) replace(s snapshot, names []string, most int) {
 	var down int
 	var broken, serving []*corev1.Pod
@@ -264,7 +264,7 @@ func (p *plan) replace(s snapshot, names []string, most int) {
 		fresh, old, ok := s.split(at)
 		switch {
 		case !ok || (fresh == nil) == (old == nil):
-			down++ // something is under way there
+			down++ // a replacement is in progress
 		case fresh != nil:
 			if !isAvailable(s, fresh) {
 				down++
@@ -272,7 +272,7 @@ func (p *plan) replace(s snapshot, names []string, most int) {
 		case isAvailable(s, old):
 			serving = append(serving, old)
 		default:
-			broken = append(broken, old) // replacing it costs nothing
+			broken = append(broken, old) // deleting it makes nothing worse
 			down++
 		}
 	}
@@ -280,8 +280,8 @@ func (p *plan) replace(s snapshot, names []string, most int) {
 	p.drop(serving[:min(len(serving), max(0, most-down))]...)
 }
 
-// surge creates new pods beside old ones, on at most so many nodes at a time where the old one serves, and deletes the old when
-// the new are available. Where the set does not want to run any more, old pods go as long as enough others serve.
+// surge creates new pods beside available old ones, on at most that many nodes at a time, and deletes the old ones when the new ones are
+// available. On nodes where the set should not run any more, old pods are deleted as long as enough others are available.
 func (p *plan) surge(s snapshot, names []string, most int) {
 	var surging, serving int
 	var candidates []string
@@ -316,7 +316,7 @@ func (p *plan) surge(s snapshot, names []string, most int) {
 	p.create = append(p.create, candidates[:min(len(candidates), max(0, most-surging))]...)
 }
 
-// status is the set's as nodes and pods show it. A pass that did not act does not claim to have seen the latest spec.
+// status is the set's status from nodes and pods. A pass without actions does not update observedGeneration.
 func status(s snapshot, p plan) appsv1.DaemonSetStatus {
 	st := appsv1.DaemonSetStatus{ObservedGeneration: s.set.Generation, CollisionCount: s.set.Status.CollisionCount, Conditions: s.set.Status.Conditions}
 	if s.collisions > 0 {

@@ -22,17 +22,17 @@ import (
 	"keelson/lib/mark"
 )
 
-// outcome is the state after a plan, as far as it was carried out.
+// outcome is the state after a plan, as far as it was executed.
 type outcome struct {
 	current *appsv1.ReplicaSet
 	sets    []*appsv1.ReplicaSet
-	// collided says that the new set's name is taken by another: the next try needs another hash.
+	// collided: another object has the new set's name, so the next try needs another hash.
 	collided bool
-	// note is a condition that carrying out the plan led to, nil: none.
+	// note is a condition caused by the execution; nil: none.
 	note *appsv1.DeploymentCondition
 }
 
-// apply carries out p. Where it stops with an error, the outcome still is true.
+// apply executes p. After an error the outcome is still correct.
 func (c *Controller) apply(ctx context.Context, key framework.Key, s snapshot, p plan) (outcome, error) {
 	out := outcome{current: p.current, sets: slices.Clone(p.all())}
 	if p.create == nil && len(p.changes) == 0 && len(p.remove) == 0 {
@@ -75,12 +75,12 @@ func (c *Controller) create(ctx context.Context, s snapshot, p plan, out *outcom
 			out.collided = true
 			return fmt.Errorf("create replica set: %w", err)
 		}
-		// An earlier pass made it; the cache is behind.
+		// An earlier pass created it; the cache is behind.
 		out.current, out.sets = live, append(out.sets, live)
 		return nil
 	}
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return nil // the Deployment will go, too
+		return nil // the Deployment is being deleted too
 	}
 	if err != nil {
 		msg := fmt.Sprintf("Failed to create new replica set %q: %v", p.create.Name, err)
@@ -126,13 +126,13 @@ func (c *Controller) update(ctx context.Context, d *appsv1.Deployment, ch *chang
 	return nil
 }
 
-// writeStatus stores the status and the revision if either changed.
+// writeStatus writes the status and the revision if either changed.
 func (c *Controller) writeStatus(ctx context.Context, s snapshot, p plan, out outcome) (next time.Duration, err error) {
 	if out.note != nil {
 		p.conditions = with(p.conditions, *out.note)
 	}
 	if out.current == nil {
-		p.revision = "" // the set that would carry it could not be made
+		p.revision = "" // the set with this revision could not be created
 	}
 	st, next := status(s, p, out.current, out.sets)
 	if out.collided {
@@ -164,7 +164,7 @@ func (c *Controller) writeStatus(ctx context.Context, s snapshot, p plan, out ou
 		return next, fmt.Errorf("write status: %w", err)
 	}
 	if stale && stored.Annotations[revisionAnnotation] != p.revision {
-		// This server keeps metadata out of status updates.
+		// A status update does not write metadata.
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{revisionAnnotation: p.revision}}})
 		if err == nil {
 			_, err = client.Patch(ctx, d.Name, types.MergePatchType, patch, metav1.PatchOptions{})

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deployment rolls Deployments out: it keeps one ReplicaSet per pod
-// template, moves replicas from old to new as the strategy allows, numbers the
-// revisions that kubectl rollout shows, and reports progress. The table of
-// controllers starts it. Deciding is pure (plan.go and the files it names);
-// apply.go acts. It never touches pods.
+// Package deployment rolls out Deployments: it maintains one ReplicaSet per pod template, scales old ones down and new ones up as the
+// strategy allows, numbers the revisions for kubectl rollout, and reports progress. The table of controllers starts it. Decisions are pure
+// functions (plan.go and the files it names); apply.go acts. It never touches pods.
 //
 //	deployment, its sets --decide--> plan --apply--> sets --status--> deployment
 package deployment
@@ -32,7 +30,7 @@ import (
 
 var gvk = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
-// Controller rolls out all Deployments.
+// Controller handles all Deployments.
 type Controller struct {
 	env         *framework.Env
 	loop        *framework.Loop[framework.Key]
@@ -44,7 +42,7 @@ type Controller struct {
 	own         framework.Ownership[*appsv1.ReplicaSet]
 }
 
-// New builds the controller; it registers with env's informers.
+// New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	shared := appsinformers.New(env.Shared.Scoped())
 	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
@@ -81,7 +79,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) cached(namespace, name string) (*appsv1.Deployment, bool) {
@@ -92,12 +90,12 @@ func (c *Controller) cached(namespace, name string) (*appsv1.Deployment, bool) {
 func (c *Controller) all(namespace string) []*appsv1.Deployment {
 	all, err := c.deployments.Deployments(namespace).List(labels.Everything())
 	if err != nil {
-		c.env.Log.Warn("list of deployments", "controller", c.env.Name, "err", err)
+		c.env.Log.Warn("list deployments", "controller", c.env.Name, "err", err)
 	}
 	return all
 }
 
-// podGone matters to Recreate only: it waits for the last old pod.
+// podGone is for Recreate, which waits for the last old pod.
 func (c *Controller) podGone(p *corev1.Pod) {
 	ref := metav1.GetControllerOfNoCopy(p)
 	if ref == nil || ref.Kind != "ReplicaSet" {
@@ -143,7 +141,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return errors.Join(failure, err)
 }
 
-// podsLeft reports whether a set other than except still has a pod that runs or may run.
+// podsLeft reports whether a set other than except still has a pod that is not finished.
 func (c *Controller) podsLeft(sets []*appsv1.ReplicaSet, except types.UID) bool {
 	for _, rs := range sets {
 		if rs.UID == except {
@@ -162,7 +160,7 @@ func (c *Controller) podsLeft(sets []*appsv1.ReplicaSet, except types.UID) bool 
 	return false
 }
 
-// claim returns the Deployment's sets after adopting and releasing.
+// claim returns the Deployment's sets after adoption and release.
 func (c *Controller) claim(ctx context.Context, d *appsv1.Deployment) ([]*appsv1.ReplicaSet, error) {
 	sel, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	if err != nil {
@@ -182,7 +180,7 @@ func (c *Controller) claim(ctx context.Context, d *appsv1.Deployment) ([]*appsv1
 	}
 	mine, adopted, err := c.own.Settle(ctx, d, sel, all)
 	if err == nil && len(adopted) > 0 {
-		// The informer will bring the adopted sets, and with them the next pass; deciding without them could create a twin.
+		// The informer will show the adopted sets and trigger the next pass; deciding without them could create a duplicate.
 		return nil, errAdopted
 	}
 	return mine, err

@@ -15,11 +15,11 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// templateHash is the value of the label pod-template-hash. It is computed as Kubernetes does, so that sets made by another
-// control plane keep their names; collisions, when not nil, is mixed in to tell apart templates that hash alike.
+// templateHash is the value of the label pod-template-hash, computed as in Kubernetes, so that sets created by another control plane keep
+// their names. collisions, if not nil, is included to distinguish templates with equal hashes.
 func templateHash(t *corev1.PodTemplateSpec, collisions *int32) string {
 	h := fnv.New32a()
-	_, _ = fmt.Fprintf(h, "%v", dump.ForHash(*t)) // a hash does not fail
+	_, _ = fmt.Fprintf(h, "%v", dump.ForHash(*t)) // Write of a hash never fails
 	if collisions != nil {
 		var b [8]byte
 		binary.LittleEndian.PutUint32(b[:], uint32(*collisions))
@@ -28,7 +28,7 @@ func templateHash(t *corev1.PodTemplateSpec, collisions *int32) string {
 	return rand.SafeEncodeString(fmt.Sprint(h.Sum32()))
 }
 
-// sameTemplate compares two templates but for the hash label.
+// sameTemplate compares two templates without the hash label.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(withoutHash(a), withoutHash(b))
 }

@@ -14,21 +14,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// snapshot is all that a pass decides from. Nothing in it is modified.
+// snapshot is the input of a decision. Nothing in it is modified.
 type snapshot struct {
 	d    *appsv1.Deployment
-	sets []*appsv1.ReplicaSet // all that the Deployment controls and selects
+	sets []*appsv1.ReplicaSet // controlled and selected by the Deployment
 	now  time.Time
-	// oldPods reports whether sets other than except still have pods that have not ended; Recreate waits for that.
+	// oldPods reports whether sets other than except still have unfinished pods, for which Recreate waits.
 	oldPods func(except types.UID) bool
 }
 
-// plan is what a pass will do, and how it will report.
+// plan is the result of a pass.
 type plan struct {
-	// current is the set with the Deployment's pod template, nil while there is none; old are all others.
+	// current is the set with the Deployment's pod template, nil if there is none; old are all others.
 	current *appsv1.ReplicaSet
 	old     []*appsv1.ReplicaSet
-	// create is a set to make; it becomes current.
+	// create is a new set; it becomes current.
 	create *appsv1.ReplicaSet
 	// changes are sets to update.
 	changes []*change
@@ -42,14 +42,14 @@ type plan struct {
 	rollout bool
 }
 
-// change is one set's update: set is a copy with the new values, was is the replicas it had.
+// change is the update of one set: set is a copy with the new values, was its previous replicas.
 type change struct {
 	set *appsv1.ReplicaSet
 	was int32
 }
 
-// decide chooses the next step of s.d's rollout. Each step leads to a state from which the next pass takes another, until
-// nothing is left to do; running it twice from the same state decides the same.
+// decide chooses the next step of s.d's rollout. After each step the next pass takes another, until nothing is left to do. The same state
+// gives the same decision.
 func decide(s snapshot) plan {
 	p := plan{conditions: slices.Clone(s.d.Status.Conditions)}
 	p.current, p.old = split(s.d, s.sets)
@@ -63,7 +63,7 @@ func decide(s snapshot) plan {
 	case s.d.Spec.Paused:
 		p.resize(s.d)
 		p.cleanup(s.d)
-	case scaled(s) && (!recreate || len(active(s.sets)) <= 1): // several sets share a size in a rolling update only
+	case scaled(s) && (!recreate || len(active(s.sets)) <= 1): // several sets share the replicas only in a rolling update
 		p.resize(s.d)
 	case recreate:
 		p.rollout = true
@@ -75,7 +75,7 @@ func decide(s snapshot) plan {
 	return p
 }
 
-// split finds the set whose template is the Deployment's: the oldest, should there be several.
+// split finds the set with the Deployment's template: the oldest if there are several.
 func split(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) (current *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) {
 	for _, rs := range slices.SortedFunc(slices.Values(sets), byAge) {
 		if current == nil && sameTemplate(&rs.Spec.Template, &d.Spec.Template) {
@@ -87,12 +87,12 @@ func split(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) (current *appsv1.Rep
 	return current, old
 }
 
-// byAge orders sets from the oldest.
+// byAge sorts the oldest first.
 func byAge(a, b *appsv1.ReplicaSet) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
-// active returns the sets that want replicas.
+// active returns the sets with replicas > 0.
 func active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	return slices.DeleteFunc(slices.Clone(sets), func(rs *appsv1.ReplicaSet) bool { return rs == nil || replicas(rs) == 0 })
 }
@@ -104,7 +104,7 @@ func (p *plan) all() []*appsv1.ReplicaSet {
 	return append(slices.Clone(p.old), p.current)
 }
 
-// edit returns the copy of rs that the plan changes. Only its metadata, replicas and minReadySeconds may be set.
+// edit returns the copy of rs for changes. Only metadata, replicas and minReadySeconds may be set.
 func (p *plan) edit(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	for _, c := range p.changes {
 		if c.set.UID == rs.UID {
@@ -120,7 +120,7 @@ func (p *plan) edit(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	return &next
 }
 
-// scale plans rs to have n replicas and notes on it the size that the Deployment has now. It reports whether the number changes.
+// scale plans n replicas for rs and annotates it with the Deployment's size. It reports whether the number changes.
 func (p *plan) scale(d *appsv1.Deployment, rs *appsv1.ReplicaSet, n int32) bool {
 	if replicas(rs) == n && sizeNoted(d, rs) {
 		return false
@@ -131,7 +131,7 @@ func (p *plan) scale(d *appsv1.Deployment, rs *appsv1.ReplicaSet, n int32) bool 
 	return replicas(rs) != n
 }
 
-// roll is a step of a rolling update: first up as far as surge allows, else down as far as availability allows.
+// roll is a step of a rolling update: first scale up as maxSurge allows, else scale down as maxUnavailable allows.
 func (p *plan) roll(s snapshot) {
 	if p.current == nil {
 		p.createSet(s, func(rs *appsv1.ReplicaSet) int32 { return rolledUp(s.d, append(p.all(), rs), rs) })
@@ -155,7 +155,7 @@ func (p *plan) roll(s snapshot) {
 	}
 }
 
-// recreate is a step of a rollout that stops everything old before anything new.
+// recreate is a step of a rollout that deletes all old pods before it creates new ones.
 func (p *plan) recreate(s snapshot) {
 	down := false
 	for _, rs := range active(p.old) {
@@ -180,7 +180,7 @@ func (p *plan) recreate(s snapshot) {
 	}
 }
 
-// cleanup plans the removal of the oldest revisions beyond the history limit; sets with pods stay.
+// cleanup plans the deletion of the oldest sets beyond the revision history limit; sets with pods stay.
 func (p *plan) cleanup(d *appsv1.Deployment) {
 	if d.Spec.RevisionHistoryLimit == nil || *d.Spec.RevisionHistoryLimit == maxInt32 {
 		return
@@ -199,7 +199,7 @@ func (p *plan) cleanup(d *appsv1.Deployment) {
 	}
 }
 
-// createSet plans the set for the Deployment's template, of the size that size returns for it.
+// createSet plans the set for the Deployment's template, with the number of replicas that size returns.
 func (p *plan) createSet(s snapshot, size func(*appsv1.ReplicaSet) int32) {
 	rs := newSet(s.d)
 	setRevision(rs, maxRevision(p.old)+1)
@@ -212,7 +212,7 @@ func (p *plan) createSet(s snapshot, size func(*appsv1.ReplicaSet) int32) {
 	p.revision = rs.Annotations[revisionAnnotation]
 }
 
-// newSet is the ReplicaSet for d's template, with no replicas yet.
+// newSet is the ReplicaSet for d's template, with no replicas.
 func newSet(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	hash := templateHash(&d.Spec.Template, d.Status.CollisionCount)
 	rs := &appsv1.ReplicaSet{

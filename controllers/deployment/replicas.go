@@ -13,7 +13,7 @@ import (
 
 const maxInt32 = math.MaxInt32
 
-// replicas is how many pods the set shall have; nil means the default.
+// replicas is the set's spec.replicas; nil: the default.
 func replicas(rs *appsv1.ReplicaSet) int32 {
 	if rs.Spec.Replicas == nil {
 		return 1
@@ -21,7 +21,7 @@ func replicas(rs *appsv1.ReplicaSet) int32 {
 	return *rs.Spec.Replicas
 }
 
-// wanted is how many pods the Deployment shall have.
+// wanted is the Deployment's spec.replicas.
 func wanted(d *appsv1.Deployment) int32 {
 	if d.Spec.Replicas == nil {
 		return 1
@@ -47,8 +47,8 @@ func available(sets []*appsv1.ReplicaSet) int32 {
 	return sum(sets, func(rs *appsv1.ReplicaSet) int32 { return rs.Status.AvailableReplicas })
 }
 
-// limits resolves maxSurge (a percentage is rounded up) and maxUnavailable (rounded down). Both zero would allow no step, so
-// that one pod may then be unavailable. Both are 0 for Recreate.
+// limits resolves maxSurge (percentages rounded up) and maxUnavailable (rounded down). If both are zero, one pod may be unavailable, or no
+// step would be possible. Both are 0 for Recreate.
 func limits(d *appsv1.Deployment) (surge, unavailable int32) {
 	ru := d.Spec.Strategy.RollingUpdate
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType || ru == nil {
@@ -69,12 +69,12 @@ func resolve(v *intstr.IntOrString, total int, up bool) int32 {
 	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(v, total, up)
 	if err != nil {
-		return 0 // validation refuses what does not parse
+		return 0 // validation rejects other values
 	}
 	return int32(n)
 }
 
-// rolledUp is the size that rs, the current set among all, may grow to now.
+// rolledUp is the number of replicas to which the current set rs may grow now.
 func rolledUp(d *appsv1.Deployment, all []*appsv1.ReplicaSet, rs *appsv1.ReplicaSet) int32 {
 	surge, _ := limits(d)
 	room := wanted(d) + surge - specified(all)
@@ -84,13 +84,13 @@ func rolledUp(d *appsv1.Deployment, all []*appsv1.ReplicaSet, rs *appsv1.Replica
 	return replicas(rs) + min(room, wanted(d)-replicas(rs))
 }
 
-// staysAvailable is how many of the set's available pods it will keep: its status may be from before it was scaled down.
+// staysAvailable is how many of the set's available pods remain: its status may be older than its scale-down.
 func staysAvailable(rs *appsv1.ReplicaSet) int32 {
 	return min(rs.Status.AvailableReplicas, replicas(rs))
 }
 
-// rollDown scales old sets down as far as availability allows: first pods that are not available anyway, then the others,
-// oldest set first. It reports whether anything changes.
+// rollDown scales old sets down as availability allows: first unavailable pods, then the others, oldest set first. It reports whether
+// anything changes.
 func (p *plan) rollDown(d *appsv1.Deployment) bool {
 	old := active(p.old)
 	if len(old) == 0 {
@@ -127,7 +127,7 @@ func (p *plan) rollDown(d *appsv1.Deployment) bool {
 	return changed
 }
 
-// scaled reports whether the Deployment's size has changed since its sets were last sized.
+// scaled reports whether the Deployment's size has changed since the sets were sized.
 func scaled(s snapshot) bool {
 	for _, rs := range active(s.sets) {
 		if n, ok := number(rs, desiredAnnotation); ok && n != int64(wanted(s.d)) {
@@ -137,8 +137,8 @@ func scaled(s snapshot) bool {
 	return false
 }
 
-// resize brings the sets to the Deployment's size without moving on the rollout: one set takes all, a finished rollout drops
-// the old, and one under way shares the difference in proportion to the sets' sizes.
+// resize scales the sets to the Deployment's size without continuing the rollout: a single set gets all, a finished rollout scales down the
+// old sets, and one in progress distributes the difference in proportion to the sets' sizes.
 func (p *plan) resize(d *appsv1.Deployment) {
 	if only := p.only(); only != nil {
 		p.scale(d, only, wanted(d))
@@ -155,7 +155,7 @@ func (p *plan) resize(d *appsv1.Deployment) {
 	}
 }
 
-// only is the set that takes the whole size: the one active set, or, when none is active, the current or latest one.
+// only is the set that gets the whole size: the one active set or, if none is active, the current or latest one.
 func (p *plan) only() *appsv1.ReplicaSet {
 	switch act := active(p.all()); {
 	case len(act) == 1:
@@ -165,7 +165,7 @@ func (p *plan) only() *appsv1.ReplicaSet {
 	case p.current != nil:
 		return p.current
 	case len(p.old) > 0:
-		return p.old[len(p.old)-1] // split sorted them
+		return p.old[len(p.old)-1] // sorted by split
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func saturated(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
 	return ok && n == int64(wanted(d)) && replicas(rs) == wanted(d) && rs.Status.AvailableReplicas == wanted(d)
 }
 
-// share distributes the change of size over all active sets, largest first; what rounding leaves over goes to the largest.
+// share distributes the difference over all active sets, largest first; the rounding remainder goes to the largest.
 func (p *plan) share(d *appsv1.Deployment) {
 	sets := active(p.all())
 	if len(sets) == 0 {
@@ -190,7 +190,7 @@ func (p *plan) share(d *appsv1.Deployment) {
 	slices.SortStableFunc(sets, func(a, b *appsv1.ReplicaSet) int {
 		age := byAge(a, b)
 		if diff > 0 {
-			age = -age // growing prefers the newer, shrinking the older
+			age = -age // prefer newer sets when growing, older ones when shrinking
 		}
 		return cmp.Or(cmp.Compare(replicas(b), replicas(a)), age)
 	})
@@ -207,7 +207,7 @@ func (p *plan) share(d *appsv1.Deployment) {
 	}
 }
 
-// proportion is rs's share of diff, of which added is taken already.
+// proportion is rs's share of diff, of which added is already distributed.
 func proportion(d *appsv1.Deployment, rs *appsv1.ReplicaSet, diff, added, most int32) int32 {
 	if replicas(rs) == 0 || diff == 0 || diff == added {
 		return 0

@@ -14,18 +14,18 @@ import (
 	"keelson/controllers/framework"
 )
 
-// Annotations that kubectl rollout and other control planes read.
+// Annotations for kubectl rollout and other control planes.
 const (
 	revisionAnnotation = "deployment.kubernetes.io/revision"
-	historyAnnotation  = "deployment.kubernetes.io/revision-history" // earlier revisions of a set that was rolled back to
+	historyAnnotation  = "deployment.kubernetes.io/revision-history" // earlier revisions of a set after a rollback
 	desiredAnnotation  = "deployment.kubernetes.io/desired-replicas"
 	maxAnnotation      = "deployment.kubernetes.io/max-replicas"
 )
 
-// historyChars bounds the history annotation; the oldest revisions fall out.
+// historyChars limits the history annotation; the oldest revisions are dropped.
 const historyChars = 2000
 
-// notCopied are a Deployment's annotations that say nothing about its sets.
+// notCopied are annotations of a Deployment that are not copied to its sets.
 var notCopied = []string{
 	corev1.LastAppliedConfigAnnotation, revisionAnnotation, historyAnnotation, desiredAnnotation, maxAnnotation, appsv1.DeprecatedRollbackTo,
 }
@@ -35,7 +35,7 @@ func number(rs *appsv1.ReplicaSet, annotation string) (int64, bool) {
 	return n, err == nil
 }
 
-// revision is the set's, 0 when it has none.
+// revision is the set's revision, 0: none.
 func revision(rs *appsv1.ReplicaSet) int64 {
 	n, _ := number(rs, revisionAnnotation)
 	return n
@@ -49,7 +49,7 @@ func maxRevision(sets []*appsv1.ReplicaSet) int64 {
 	return most
 }
 
-// noteSize records the Deployment's size on a set, for proportional scaling later.
+// noteSize annotates a set with the Deployment's size, for later proportional scaling.
 func noteSize(d *appsv1.Deployment, annotations map[string]string) {
 	surge, _ := limits(d)
 	annotations[desiredAnnotation] = strconv.Itoa(int(wanted(d)))
@@ -63,7 +63,7 @@ func sizeNoted(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
 	return rs.Annotations[desiredAnnotation] == want[desiredAnnotation] && rs.Annotations[maxAnnotation] == want[maxAnnotation]
 }
 
-// copyAnnotations copies the Deployment's annotations to rs (which must have a map) and reports whether that changed any.
+// copyAnnotations copies the Deployment's annotations to rs (which must have a map) and reports whether that changed anything.
 func copyAnnotations(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
 	changed := false
 	for k, v := range d.Annotations {
@@ -76,7 +76,7 @@ func copyAnnotations(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
 	return changed
 }
 
-// setRevision raises the set's revision to n, keeping the one it had in its history.
+// setRevision raises the set's revision to n and adds the old one to its history.
 func setRevision(rs *appsv1.ReplicaSet, n int64) bool {
 	was, had := rs.Annotations[revisionAnnotation]
 	if revision(rs) >= n {
@@ -100,7 +100,7 @@ func setRevision(rs *appsv1.ReplicaSet, n int64) bool {
 	return true
 }
 
-// refreshCurrent plans the upkeep of the current set: annotations, revision, minReadySeconds.
+// refreshCurrent plans updates of the current set: annotations, revision, minReadySeconds.
 func (p *plan) refreshCurrent(s snapshot) {
 	if p.current == nil {
 		return

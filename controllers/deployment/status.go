@@ -28,7 +28,7 @@ const (
 	minimumUnavailable = "MinimumReplicasUnavailable"
 )
 
-// with sets a condition. Same status and reason: it stays as it is, as its times tell when the rollout came to this reason.
+// with sets a condition. If status and reason are equal, it stays unchanged, because its times show when the rollout reached this reason.
 func with(conds []appsv1.DeploymentCondition, c appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
 	if old := framework.ConditionOf(conds, c.Type); old != nil && old.Status == c.Status && old.Reason == c.Reason {
 		return conds
@@ -45,7 +45,7 @@ func (p *plan) setCondition(s snapshot, t appsv1.DeploymentConditionType, status
 	p.conditions = with(p.conditions, newCondition(s.now, t, status, reason, message))
 }
 
-// notePause keeps the clock of the progress deadline from running while a rollout is paused.
+// notePause stops the progress deadline while a rollout is paused.
 func (p *plan) notePause(s snapshot) {
 	c := framework.ConditionOf(p.conditions, appsv1.DeploymentProgressing)
 	if s.d.Spec.ProgressDeadlineSeconds == nil || c != nil && c.Reason == timedOut {
@@ -67,20 +67,20 @@ func deadline(d *appsv1.Deployment) time.Duration {
 	return time.Duration(*d.Spec.ProgressDeadlineSeconds) * time.Second
 }
 
-// complete: everything is new, nothing is missing, and the status speaks of the latest spec.
+// complete reports whether all pods are new and available, and the status is of the latest spec.
 func complete(d *appsv1.Deployment, st *appsv1.DeploymentStatus) bool {
 	n := wanted(d)
 	return st.UpdatedReplicas == n && st.Replicas == n && st.AvailableReplicas == n && st.ObservedGeneration >= d.Generation
 }
 
-// progressing: st is further on than the Deployment's own status.
+// progressing reports whether st shows progress compared with the Deployment's status.
 func progressing(d *appsv1.Deployment, st *appsv1.DeploymentStatus) bool {
 	was := &d.Status
 	return st.UpdatedReplicas > was.UpdatedReplicas || st.Replicas-st.UpdatedReplicas < was.Replicas-was.UpdatedReplicas ||
 		st.ReadyReplicas > was.ReadyReplicas || st.AvailableReplicas > was.AvailableReplicas
 }
 
-// overdue: there was no progress for longer than the deadline.
+// overdue reports whether there was no progress for longer than the deadline.
 func overdue(d *appsv1.Deployment, c *appsv1.DeploymentCondition, now time.Time) bool {
 	switch {
 	case c == nil || c.Reason == newSetAvailable:
@@ -91,8 +91,7 @@ func overdue(d *appsv1.Deployment, c *appsv1.DeploymentCondition, now time.Time)
 	return c.LastUpdateTime.Add(deadline(d)).Before(now)
 }
 
-// status is the Deployment's after the plan was carried out; current and sets are as stored now.
-// next is when to look again for lack of progress, 0: no need.
+// status is the Deployment's status after the plan; current and sets are as stored now. next is when to check the progress again, 0: never.
 func status(s snapshot, p plan, current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet) (st appsv1.DeploymentStatus, next time.Duration) {
 	st = appsv1.DeploymentStatus{
 		ObservedGeneration: s.d.Generation, Replicas: actual(sets), AvailableReplicas: available(sets),
@@ -125,7 +124,7 @@ func status(s snapshot, p plan, current *appsv1.ReplicaSet, sets []*appsv1.Repli
 	return st, nextCheck(s, &st)
 }
 
-// terminating sums the sets' counts; nil while one does not know its own.
+// terminating sums up the sets' counts; nil if one does not report it.
 func terminating(sets []*appsv1.ReplicaSet) *int32 {
 	n := int32(0)
 	for _, rs := range sets {
@@ -137,7 +136,7 @@ func terminating(sets []*appsv1.ReplicaSet) *int32 {
 	return &n
 }
 
-// estimate sets the condition Progressing of a rollout that is not known to be finished.
+// estimate sets the condition Progressing of an unfinished rollout.
 func estimate(s snapshot, st *appsv1.DeploymentStatus, current *appsv1.ReplicaSet) {
 	c := framework.ConditionOf(st.Conditions, appsv1.DeploymentProgressing)
 	if !hasDeadline(s.d) || st.Replicas == st.UpdatedReplicas && c != nil && c.Reason == newSetAvailable {
@@ -151,7 +150,7 @@ func estimate(s snapshot, st *appsv1.DeploymentStatus, current *appsv1.ReplicaSe
 	case complete(s.d, st):
 		st.Conditions = with(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetAvailable, who+" has successfully progressed."))
 	case progressing(s.d, st):
-		// Every step forward moves lastUpdateTime, from which the deadline counts, even if nothing else changes.
+		// Every progress updates lastUpdateTime, from which the deadline counts, even if nothing else changes.
 		st.Conditions = framework.WithCondition(st.Conditions,
 			newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, setUpdated, who+" is progressing."))
 	case overdue(s.d, c, s.now):
@@ -159,7 +158,7 @@ func estimate(s snapshot, st *appsv1.DeploymentStatus, current *appsv1.ReplicaSe
 	}
 }
 
-// setFailure is a set's failure to create pods, the current set's before others'.
+// setFailure is the ReplicaFailure condition of the current set, else of another.
 func setFailure(current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet) *appsv1.DeploymentCondition {
 	if current != nil {
 		sets = append([]*appsv1.ReplicaSet{current}, sets...)
@@ -177,12 +176,12 @@ func setFailure(current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet) *appsv1.D
 	return nil
 }
 
-// nextCheck is when the progress deadline will be over.
+// nextCheck is when the progress deadline ends.
 func nextCheck(s snapshot, st *appsv1.DeploymentStatus) time.Duration {
 	c := framework.ConditionOf(st.Conditions, appsv1.DeploymentProgressing)
 	if !hasDeadline(s.d) || c == nil || c.Reason == timedOut || c.Reason == newSetAvailable || complete(s.d, st) {
 		return 0
 	}
-	// Times are stored in whole seconds, rounded down.
+	// Stored times are rounded down to seconds.
 	return max(0, c.LastUpdateTime.Add(deadline(s.d)).Sub(s.now)) + time.Second
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devicetainteviction ends pods that use a device which its driver or a DeviceTaintRule has tainted with the effect NoExecute, at
-// once or when the time is over for which their claims tolerate it, and says in the status of rules how far that is. No decision is
-// remembered: a pod is looked at when it, its claims, their devices or the rules change. The table of controllers starts it.
+// Package devicetainteviction evicts pods that use a device with a NoExecute taint from its driver or a DeviceTaintRule, at once or when
+// the claims' toleration ends, and reports the progress in the status of rules. It keeps no decisions: a pod is checked when it, its
+// claims, their devices or the rules change. The table of controllers starts it. It never taints a device.
 package devicetainteviction
 
 import (
@@ -32,20 +32,20 @@ import (
 	"keelson/controllers/framework"
 )
 
-// byPool finds claims and slices by "driver/pool" of their devices.
+// byPool indexes claims and slices by "driver/pool" of their devices.
 const byPool = "keelson.devicepool"
 
 // Controller evicts pods.
 type Controller struct {
 	env           *framework.Env
-	loop          *framework.Loop[framework.Key] // of pods, and of rules, which have no namespace
+	loop          *framework.Loop[framework.Key] // keys of pods, and of rules, which have no namespace
 	pods          corelisters.PodLister
 	claims        resourcelisters.ResourceClaimLister
 	rules         resourcelisters.DeviceTaintRuleLister
 	users, slices cache.Indexer // claims and slices by pool
 
 	mu      sync.Mutex
-	evicted map[types.UID]int // pods, by rule, since the start
+	evicted map[types.UID]int // number of pods by rule, since the start
 }
 
 // New builds the controller.
@@ -85,7 +85,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) look(p *corev1.Pod) {
@@ -105,14 +105,14 @@ func (c *Controller) lookAtUsers(claim *resourcev1.ResourceClaim) {
 	}
 }
 
-// tainted looks at those who use devices of a slice that has some to leave. A taint that goes evicts nobody.
+// tainted requeues pods that use tainted devices of a slice. A removed taint evicts no pod.
 func (c *Controller) tainted(s *resourcev1.ResourceSlice) {
 	if !slices.ContainsFunc(s.Spec.Devices, func(d resourcev1.Device) bool { return slices.ContainsFunc(d.Taints, evicts) }) {
 		return
 	}
 	objs, err := c.users.ByIndex(byPool, s.Spec.Driver+"/"+s.Spec.Pool.Name)
 	if err != nil {
-		return // a cache with that index does not fail
+		return // an indexed cache returns no error
 	}
 	for _, o := range objs {
 		if claim, ok := o.(*resourcev1.ResourceClaim); ok {
@@ -165,7 +165,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.loop.AddAfter(framework.KeyOf(r), statusPeriod)
 	}
 	if now.Before(end.at) {
-		c.loop.AddAfter(key, end.at.Sub(now)) // and then it is looked at again
+		c.loop.AddAfter(key, end.at.Sub(now)) // then it is checked again
 		return nil
 	}
 	c.env.Events.Event(p, corev1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
@@ -181,14 +181,14 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// ending is when a pod has to go; at is zero: it may stay.
+// ending is when a pod must be evicted; at is zero: never.
 type ending struct {
 	at    time.Time
 	why   string                        // the device
-	rules []*resourcev1.DeviceTaintRule // those that will make it go, or would if others did not earlier
+	rules []*resourcev1.DeviceTaintRule // the rules that evict it, or would if another did not earlier
 }
 
-// end is when a pod has to go, and because of which device and rules.
+// end is when a pod must be evicted, and because of which device and rules.
 func (c *Controller) end(p *corev1.Pod, now time.Time) (e ending, err error) {
 	if p.Spec.NodeName == "" {
 		return e, nil
@@ -211,7 +211,7 @@ func (c *Controller) end(p *corev1.Pod, now time.Time) (e ending, err error) {
 	return e, nil
 }
 
-// leave notes that a device has to be left at one time; zero: never.
+// leave adds a time at which a device must be left; zero: never.
 func (e *ending) leave(at time.Time, r *resourcev1.DeviceRequestAllocationResult, rule *resourcev1.DeviceTaintRule) {
 	if at.IsZero() {
 		return
@@ -224,7 +224,7 @@ func (e *ending) leave(at time.Time, r *resourcev1.DeviceRequestAllocationResult
 	}
 }
 
-// devices are those that a pod's claims have for it.
+// devices are the allocated devices of a pod's claims.
 func (c *Controller) devices(p *corev1.Pod) iter.Seq[*resourcev1.DeviceRequestAllocationResult] {
 	return func(yield func(*resourcev1.DeviceRequestAllocationResult) bool) {
 		for name := range resourceclaim.PodClaims(p) {
@@ -241,7 +241,7 @@ func (c *Controller) devices(p *corev1.Pod) iter.Seq[*resourcev1.DeviceRequestAl
 	}
 }
 
-// taints are those of a device that make pods leave, as the pool's newest generation says.
+// taints are the NoExecute taints of a device, from the pool's newest generation.
 func (c *Controller) taints(r *resourcev1.DeviceRequestAllocationResult) (out []resourcev1.DeviceTaint) {
 	for _, d := range c.published(r.Driver, r.Pool) {
 		if d.Name == r.Device {
@@ -255,7 +255,7 @@ func (c *Controller) taints(r *resourcev1.DeviceRequestAllocationResult) (out []
 func (c *Controller) published(driver, pool string) (out []*resourcev1.Device) {
 	objs, err := c.slices.ByIndex(byPool, driver+"/"+pool)
 	if err != nil {
-		return nil // a cache with that index does not fail
+		return nil // an indexed cache returns no error
 	}
 	newest := int64(-1)
 	for _, o := range objs {
@@ -273,10 +273,10 @@ func (c *Controller) published(driver, pool string) (out []*resourcev1.Device) {
 	return out
 }
 
-// longest are a hundred years: more seconds than a Duration holds must not become none.
+// longest is a hundred years: a larger number of seconds would overflow a Duration.
 const longest = 100 * 365 * 24 * 60 * 60
 
-// until is when a device has to be left because of a taint; zero: never. Of several tolerations with a limit the shortest counts.
+// until is when a device must be left because of a taint; zero: never. The shortest matching toleration counts.
 func until(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration, now time.Time) time.Time {
 	since, limit := now, int64(-1)
 	if t.TimeAdded != nil {

@@ -21,10 +21,10 @@ import (
 	"keelson/controllers/framework"
 )
 
-// statusPeriod is how often a rule's status is written at most, unless the rule has changed.
+// statusPeriod is the minimum time between two status writes of an unchanged rule.
 const statusPeriod = 10 * time.Second
 
-// ruled looks at a rule that is new or another now, and at those whom it makes leave. A rule that stops evicting evicts nobody.
+// ruled requeues a new or changed rule, and the pods that it evicts. A rule that stops evicting requeues no pods.
 func (c *Controller) ruled(r *resourcev1.DeviceTaintRule) {
 	c.loop.Add(framework.KeyOf(r))
 	if !evicts(r.Spec.Taint) {
@@ -35,7 +35,7 @@ func (c *Controller) ruled(r *resourcev1.DeviceTaintRule) {
 	}
 }
 
-// selected are the claims with devices that a rule selects, and how many they have.
+// selected maps the claims with devices that a rule selects to the number of these devices.
 func (c *Controller) selected(r *resourcev1.DeviceTaintRule) map[*resourcev1.ResourceClaim]int {
 	out := map[*resourcev1.ResourceClaim]int{}
 	for _, o := range c.users.List() {
@@ -52,7 +52,7 @@ func (c *Controller) selected(r *resourcev1.DeviceTaintRule) map[*resourcev1.Res
 	return out
 }
 
-// count counts a pod that was evicted.
+// count counts an evicted pod.
 func (c *Controller) count(rules []*resourcev1.DeviceTaintRule) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +93,7 @@ func (c *Controller) syncRule(ctx context.Context, key framework.Key) error {
 			return nil
 		}
 	}
-	next.LastTransitionTime = metav1.NewTime(now) // of any change: it says when the condition was written
+	next.LastTransitionTime = metav1.NewTime(now) // changed at every write of the condition
 	cond := metaac.Condition().WithType(next.Type).WithStatus(next.Status).WithReason(next.Reason).WithMessage(next.Message).
 		WithObservedGeneration(next.ObservedGeneration).WithLastTransitionTime(next.LastTransitionTime)
 	apply := resourceac.DeviceTaintRule(r.Name).WithUID(r.UID).WithStatus(resourceac.DeviceTaintRuleStatus().WithConditions(cond))
@@ -104,7 +104,7 @@ func (c *Controller) syncRule(ctx context.Context, key framework.Key) error {
 	return err
 }
 
-// progress is what a rule has done so far; with the effect None, what it would do.
+// progress is the rule's condition; with the effect None it describes what would happen.
 func (c *Controller) progress(r *resourcev1.DeviceTaintRule, now time.Time) metav1.Condition {
 	out := metav1.Condition{Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: r.Generation}
 	c.mu.Lock()
@@ -149,7 +149,7 @@ func counted(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// waiting counts the pods that a rule with the effect NoExecute will make leave, or would if it had that effect, and their namespaces.
+// waiting counts the pods, and their namespaces, that a rule will evict, or would with the effect NoExecute.
 func (c *Controller) waiting(r *resourcev1.DeviceTaintRule, now time.Time) (pods, namespaces int) {
 	t := r.Spec.Taint
 	t.Effect = resourcev1.DeviceTaintEffectNoExecute
@@ -174,7 +174,7 @@ func (c *Controller) waiting(r *resourcev1.DeviceTaintRule, now time.Time) (pods
 	return len(found), len(in)
 }
 
-// reach counts the devices that a rule selects, as far as they are published and as far as claims have them.
+// reach counts the published and the allocated devices that a rule selects.
 func (c *Controller) reach(r *resourcev1.DeviceTaintRule) (offered, allocated int) {
 	for _, pool := range c.slices.ListIndexFuncValues(byPool) {
 		driver, name, _ := strings.Cut(pool, "/")

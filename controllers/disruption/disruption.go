@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package disruption keeps the status of PodDisruptionBudgets: how many of their
-// pods are healthy, how many must be, and how many may be evicted now. The table
-// of controllers starts it. The API server's eviction subresource spends what
-// the status allows; this controller never evicts. What a budget's status should
-// be is decided purely (plan.go); scale.go finds how many pods are expected. It
-// also withdraws conditions DisruptionTarget that no deletion followed.
+// Package disruption maintains the status of PodDisruptionBudgets: how many pods are healthy, how many must be, and how many may be evicted
+// now. It also removes stale DisruptionTarget conditions. The table of controllers starts it. The status is a pure function (plan.go);
+// scale.go finds how many pods are expected. The API server's eviction subresource uses the status; this controller never evicts.
 package disruption
 
 import (
@@ -38,13 +35,13 @@ import (
 	"keelson/controllers/framework"
 )
 
-// item is what a pass is about: a budget or, if pod is set, a pod whose DisruptionTarget may be stale.
+// item is the key of a pass: a budget or, if pod is set, a pod whose DisruptionTarget may be stale.
 type item struct {
 	framework.Key
 	pod bool
 }
 
-// Controller keeps all budgets.
+// Controller handles all budgets.
 type Controller struct {
 	env     *framework.Env
 	loop    *framework.Loop[item]
@@ -57,11 +54,11 @@ type Controller struct {
 	controllers  corelisters.ReplicationControllerLister
 
 	mu sync.Mutex
-	// scalable remembers what discovery said of kinds that are none of the above.
+	// scalable caches discovery results of kinds other than the above.
 	scalable map[metav1.TypeMeta]resource
 }
 
-// New builds the controller; it registers with env's informers.
+// New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	core, apps, budgets := coreinformers.New(env.Shared.Scoped()), appsinformers.New(env.Shared.Scoped()), policyinformers.New(env.Shared.Scoped()).PodDisruptionBudgets()
 	c := &Controller{
@@ -91,14 +88,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) budgetChanged(b *policyv1.PodDisruptionBudget) {
 	c.loop.Add(item{Key: framework.KeyOf(b)})
 }
 
-// scaled wakes the namespace's budgets when an owner of pods is scaled, or is seen later than its pods.
+// scaled requeues the namespace's budgets when an owner of pods is scaled, or observed later than its pods.
 func scaled[T metav1.Object](c *Controller, replicas func(T) *int32) framework.Handlers[T] {
 	wake := func(o T) {
 		for _, b := range c.of(o.GetNamespace()) {
@@ -122,7 +119,7 @@ func (c *Controller) of(namespace string) []*policyv1.PodDisruptionBudget {
 	return all
 }
 
-// podChanged wakes the budgets that old or p counts for; either may be nil.
+// podChanged requeues the budgets that match old or p; either may be nil.
 func (c *Controller) podChanged(old, p *corev1.Pod) {
 	if p != nil {
 		if left, stale := staleTarget(p, time.Now()); stale {
@@ -156,13 +153,13 @@ func cmpOr(p, other *corev1.Pod) *corev1.Pod {
 	return other
 }
 
-// countsSame reports whether two states of a pod are the same to every budget.
+// countsSame reports whether two states of a pod are equal for every budget.
 func countsSame(a, b *corev1.Pod) bool {
 	return a.UID == b.UID && podkind.Ready(a) == podkind.Ready(b) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b))
 }
 
-// matches reports whether b's selector selects p; a budget without selector selects nothing, with an empty one everything.
+// matches reports whether b's selector matches p; no selector matches nothing, an empty one everything.
 func matches(b *policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
 	if p == nil {
 		return false
@@ -205,7 +202,7 @@ func (c *Controller) sync(ctx context.Context, it item) error {
 	return err
 }
 
-// decide finds out what b's status should be, and tells users what is odd about b.
+// decide computes b's status, and records events about problems of b.
 func (c *Controller) decide(ctx context.Context, b *policyv1.PodDisruptionBudget, now time.Time) (*policyv1.PodDisruptionBudgetStatus, time.Duration, error) {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	var pods []*corev1.Pod
@@ -244,7 +241,7 @@ func (c *Controller) decide(ctx context.Context, b *policyv1.PodDisruptionBudget
 	return st, recheck, nil
 }
 
-// withdraw takes DisruptionTarget back from a pod that was not deleted after all.
+// withdraw removes DisruptionTarget from a pod that was not deleted.
 func (c *Controller) withdraw(ctx context.Context, it item) error {
 	p, err := c.pods.Pods(it.Namespace).Get(it.Name)
 	if apierrors.IsNotFound(err) {
@@ -263,7 +260,7 @@ func (c *Controller) withdraw(ctx context.Context, it item) error {
 		return nil
 	}
 	b, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion}, // it may be evicted in earnest by now
+		"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion}, // it may be evicted again by now
 		"status": map[string]any{"conditions": []map[string]any{{
 			"type": corev1.DisruptionTarget, "status": corev1.ConditionFalse, "reason": nil, "message": nil, "lastTransitionTime": metav1.NewTime(now),
 		}}},

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// deletionTimeout is how long an eviction may take to show as a deletion before it counts as not done.
+	// deletionTimeout is how long an eviction may take to show as a deletion before it no longer counts.
 	deletionTimeout = 2 * time.Minute
 	// staleAfter is how long a pod may have the condition DisruptionTarget without being deleted.
 	staleAfter = 2 * time.Minute
 )
 
-// byScale reports whether b counts against how many pods their owners want, not against those that exist.
+// byScale reports whether b counts against the replicas that the owners want, not against the existing pods.
 func byScale(b *policyv1.PodDisruptionBudget) bool {
 	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type == intstr.String
 }
 
-// desired is how many of expected pods must be healthy. Percentages are rounded up, of what may be missing too.
+// desired is how many of the expected pods must be healthy. Percentages are rounded up, those of maxUnavailable too.
 func desired(b *policyv1.PodDisruptionBudget, expected int32) (int32, error) {
 	switch {
 	case b.Spec.MaxUnavailable != nil:
@@ -38,13 +38,13 @@ func desired(b *policyv1.PodDisruptionBudget, expected int32) (int32, error) {
 		return int32(max(0, int(expected)-missing)), nil //nolint:gosec // at most expected
 	case b.Spec.MinAvailable != nil:
 		n, err := intstr.GetScaledValueFromIntOrPercent(b.Spec.MinAvailable, int(expected), true)
-		return int32(n), err //nolint:gosec // it came from an int32 or is a share of one
+		return int32(n), err //nolint:gosec // an int32, or a share of one
 	}
 	return 0, nil
 }
 
-// status is what b's status should be, given its pods, how many are expected and how many of them must be healthy. recheck is
-// when to look again at evictions that show no deletion yet, 0: there are none; overdue are the pods where none will come.
+// status is b's status, given its pods, how many are expected and how many must be healthy. recheck is when to check pending evictions
+// again, 0: there are none; overdue are pods whose eviction did not happen.
 func status(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, expected, healthy int32, now time.Time) (
 	st *policyv1.PodDisruptionBudgetStatus, recheck time.Duration, overdue []*corev1.Pod,
 ) {
@@ -75,13 +75,13 @@ func status(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, expected, healt
 	st.ExpectedPods, st.DesiredHealthy, st.ObservedGeneration = expected, healthy, b.Generation
 	st.DisruptionsAllowed = max(0, st.CurrentHealthy-healthy)
 	if expected <= 0 {
-		st.DisruptionsAllowed = 0 // the first pods of a budget are not evicted before they have been counted
+		st.DisruptionsAllowed = 0 // no eviction before the budget was counted the first time
 	}
 	budgets.UpdateDisruptionAllowedCondition(next)
 	return st, recheck, overdue
 }
 
-// failed is b's status when it cannot be told: then nothing may be evicted.
+// failed is b's status after an error: nothing may be evicted.
 func failed(b *policyv1.PodDisruptionBudget, err error) *policyv1.PodDisruptionBudgetStatus {
 	st := b.Status.DeepCopy()
 	st.DisruptionsAllowed = 0
@@ -92,8 +92,8 @@ func failed(b *policyv1.PodDisruptionBudget, err error) *policyv1.PodDisruptionB
 	return st
 }
 
-// staleTarget reports whether p says it is about to be disrupted though nobody deletes it, and how long it may still say so. A
-// kubelet that ends a pod takes its time, and what a finished pod says stays.
+// staleTarget reports whether p has DisruptionTarget without being deleted, and how long it may still have it. A kubelet needs time to end
+// a pod, and finished pods keep the condition.
 func staleTarget(p *corev1.Pod, now time.Time) (left time.Duration, stale bool) {
 	if p.DeletionTimestamp != nil || podkind.Terminal(p) {
 		return 0, false

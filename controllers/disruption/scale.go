@@ -15,22 +15,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// owner is what controls pods, and how many it wants.
+// owner is a controller of pods with its replicas.
 type owner struct {
 	uid      types.UID
 	replicas int32
 }
 
-// resource is where objects of a kind are, and whether they can be scaled.
+// resource is the resource of a kind, and whether it has a scale subresource.
 type resource struct {
 	schema.GroupVersionResource
 	scale bool
 }
 
-// mostKinds bounds what is remembered of kinds: owner references say what they like.
+// mostKinds limits the cache of kinds, because owner references may name any kind.
 const mostKinds = 256
 
-// expected is how many pods the owners of pods want together. unmanaged: some pods have no owner and are not in it.
+// expected is the total replicas of the owners of pods. unmanaged: some pods have no owner and are not counted.
 func (c *Controller) expected(ctx context.Context, pods []*corev1.Pod) (sum int32, unmanaged bool, err error) {
 	seen, counted := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, p := range pods {
@@ -50,7 +50,7 @@ func (c *Controller) expected(ctx context.Context, pods []*corev1.Pod) (sum int3
 		if o == nil {
 			return 0, unmanaged, fmt.Errorf("found no controllers for pod %q", p.Name)
 		}
-		if !counted[o.uid] { // several ReplicaSets have one Deployment
+		if !counted[o.uid] { // several ReplicaSets may have one Deployment
 			counted[o.uid] = true
 			sum += o.replicas
 		}
@@ -58,7 +58,7 @@ func (c *Controller) expected(ctx context.Context, pods []*corev1.Pod) (sum int3
 	return sum, unmanaged, nil
 }
 
-// owner resolves a reference to what is scaled; nil: it does not exist.
+// owner resolves a reference to the object that is scaled; nil: it does not exist.
 func (c *Controller) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Controller) owner(ctx context.Context, namespace string, ref *metav1.Ow
 	return c.scaled(ctx, namespace, ref)
 }
 
-// replicaSet resolves a ReplicaSet, or the owner that scales it.
+// replicaSet resolves a ReplicaSet, or the Deployment that owns it.
 func (c *Controller) replicaSet(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
 	rs, err := c.sets.ReplicaSets(namespace).Get(ref.Name)
 	o, err := own(rs, err, ref, func() *int32 { return rs.Spec.Replicas })
@@ -98,15 +98,15 @@ func (c *Controller) replicaSet(ctx context.Context, namespace string, ref *meta
 	return o, nil
 }
 
-// own is the owner that a lister found for ref, nil when that is gone or another of the same name.
+// own is the owner found by a lister for ref; nil if it was deleted or recreated.
 func own[T metav1.Object](o T, err error, ref *metav1.OwnerReference, replicas func() *int32) (*owner, error) {
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // as owner says
+		return nil, nil //nolint:nilnil // nil: it does not exist
 	case err != nil:
 		return nil, err
 	case o.GetUID() != ref.UID:
-		return nil, nil //nolint:nilnil // as owner says
+		return nil, nil //nolint:nilnil // nil: it does not exist
 	}
 	n := int32(1)
 	if r := replicas(); r != nil {
@@ -115,7 +115,7 @@ func own[T metav1.Object](o T, err error, ref *metav1.OwnerReference, replicas f
 	return &owner{o.GetUID(), n}, nil
 }
 
-// scaled asks the scale subresource of a kind that has no lister here.
+// scaled reads the scale subresource of a kind without a lister here.
 func (c *Controller) scaled(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
 	r, err := c.resourceOf(ref)
 	if err != nil {
@@ -127,12 +127,12 @@ func (c *Controller) scaled(ctx context.Context, namespace string, ref *metav1.O
 	scale, err := c.env.Client.Dynamic.Resource(r.GroupVersionResource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{}, "scale")
 	switch {
 	case apierrors.IsNotFound(err):
-		c.forget(ref)   // the kind may be served otherwise by now
-		return nil, nil //nolint:nilnil // as owner says
+		c.forget(ref)   // the kind may be served by another resource now
+		return nil, nil //nolint:nilnil // nil: it does not exist
 	case err != nil:
 		return nil, err
 	case scale.GetUID() != ref.UID:
-		return nil, nil //nolint:nilnil // as owner says
+		return nil, nil //nolint:nilnil // nil: it does not exist
 	}
 	n, _, err := unstructured.NestedInt64(scale.Object, "spec", "replicas")
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *Controller) scaled(ctx context.Context, namespace string, ref *metav1.O
 	return &owner{ref.UID, int32(max(0, min(n, 1<<30)))}, nil
 }
 
-// resourceOf finds where objects of the reference's kind are served.
+// resourceOf finds the resource of the reference's kind by discovery.
 func (c *Controller) resourceOf(ref *metav1.OwnerReference) (resource, error) {
 	of := metav1.TypeMeta{APIVersion: ref.APIVersion, Kind: ref.Kind}
 	c.mu.Lock()
@@ -171,7 +171,7 @@ func (c *Controller) resourceOf(ref *metav1.OwnerReference) (resource, error) {
 	r.GroupVersionResource = gv.WithResource(list.APIResources[i].Name)
 	r.scale = slices.ContainsFunc(list.APIResources, is(r.Resource+"/scale"))
 	if !r.scale {
-		return r, nil // it may get one
+		return r, nil // it may get a scale subresource later, so it is not cached
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

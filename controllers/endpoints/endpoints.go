@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoints keeps the Endpoints of services that select pods: the form
-// that clients read before there were EndpointSlices, and that older ones still
-// do. The table of controllers starts it. plan.go decides, this file acts. Those
-// of services without a selector are their users', and the mirroring controller's.
+// Package endpoints maintains the Endpoints of Services with a selector: the API before EndpointSlices, which older clients still read. The
+// table of controllers starts it. plan.go decides, this file acts. It never touches Endpoints of Services without a selector, which belong
+// to users.
 package endpoints
 
 import (
@@ -25,7 +24,7 @@ import (
 	"keelson/controllers/internal/servicepods"
 )
 
-// Controller keeps Endpoints.
+// Controller handles Endpoints.
 type Controller struct {
 	env       *framework.Env
 	loop      *framework.Loop[framework.Key]
@@ -36,7 +35,7 @@ type Controller struct {
 	pace      servicepods.Pace
 
 	mu sync.Mutex
-	// replaced has, of each Endpoints that was updated, the resourceVersion before: while the cache shows that, it is behind.
+	// replaced has, for each updated Endpoints, the previous resourceVersion: while the cache shows it, the cache is behind.
 	replaced map[framework.Key]string
 }
 
@@ -46,7 +45,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{
 		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(),
 		triggers: endpointutil.NewTriggerTimeTracker(), replaced: map[framework.Key]string{},
-		pace: servicepods.Pace{Rest: 9}, // all addresses are one object, and few clients still read it
+		pace: servicepods.Pace{Rest: 9}, // all addresses are one object with few readers
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err error
@@ -57,7 +56,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) { c.loop.Add(framework.KeyOf(s)) })),
 		framework.On(c.loop, core.Pods().Informer(), c.members.Watch(c.loop.Add)),
 		framework.On(c.loop, core.Endpoints().Informer(), framework.Handlers[*corev1.Endpoints]{
-			// What is ours is put right again, or deleted if its service went while nobody watched.
+			// Our Endpoints are repaired, or deleted if their Service was deleted while the controller did not run.
 			Add: c.ours, Delete: c.ours, Update: func(_, cur *corev1.Endpoints) { c.ours(cur) },
 		}),
 	)
@@ -67,7 +66,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) ours(e *corev1.Endpoints) {
@@ -145,7 +144,7 @@ func (c *Controller) update(ctx context.Context, current, want *corev1.Endpoints
 	return fmt.Errorf("update endpoints: %w", err)
 }
 
-// behind reports whether the cache shows what an update has replaced; once it does not, that is forgotten.
+// behind reports whether the cache shows a replaced version. If not, the entry is removed.
 func (c *Controller) behind(key framework.Key, version string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +155,7 @@ func (c *Controller) behind(key framework.Key, version string) bool {
 	return false
 }
 
-// drop deletes the Endpoints of a service that is gone.
+// drop deletes the Endpoints of a deleted Service.
 func (c *Controller) drop(ctx context.Context, key framework.Key) error {
 	c.triggers.DeleteService(key.Namespace, key.Name)
 	c.mu.Lock()

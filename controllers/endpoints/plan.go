@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	// managedBy marks the Endpoints that the controller made, which go with their service.
+	// managedBy is the label of Endpoints that this controller created; they are deleted with their Service.
 	managedBy = "endpoints.kubernetes.io/managed-by"
 	manager   = "endpoint-controller"
-	// capacity is how many addresses an Endpoints has at most; the annotation EndpointsOverCapacity says that there were more.
+	// capacity is the maximum number of addresses; the annotation EndpointsOverCapacity marks truncated Endpoints.
 	capacity  = 1000
 	truncated = "truncated"
 )
 
-// plan returns what the Endpoints of the service shall be, nil when current (nil: there is none) is that already. since is when the
-// change that led here was made, zero when nothing is known of it.
+// plan returns the Service's wanted Endpoints, nil if current (nil: there is none) is equal. since is the time of the change that led to
+// it, zero: unknown.
 func plan(current *corev1.Endpoints, service *corev1.Service, pods []*corev1.Pod, since time.Time) *corev1.Endpoints {
 	subsets, over := fit(subsetsOf(service, pods))
 	want := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}
@@ -57,7 +57,7 @@ func plan(current *corev1.Endpoints, service *corev1.Service, pods []*corev1.Pod
 	return want
 }
 
-// labelsOf are the service's, with those that tell what kind of Endpoints these are.
+// labelsOf are the Service's labels with those of generated Endpoints.
 func labelsOf(service *corev1.Service) map[string]string {
 	l := maps.Clone(service.Labels)
 	if l == nil {
@@ -71,14 +71,14 @@ func labelsOf(service *corev1.Service) map[string]string {
 	return l
 }
 
-// member is a pod as an address of the service.
+// member is a pod as an address of the Service.
 type member struct {
 	address corev1.EndpointAddress
 	ready   bool
 	pod     *corev1.Pod
 }
 
-// members are the pods that have an address of the service's first family, by address.
+// members are the pods with an address of the Service's first family, by address.
 func members(service *corev1.Service, pods []*corev1.Pod) []member {
 	var all []member
 	for _, p := range pods {
@@ -107,7 +107,7 @@ func members(service *corev1.Service, pods []*corev1.Pod) []member {
 	return all
 }
 
-// addressOf is the pod's address of the service's first family, "" if it has none.
+// addressOf is the pod's address of the Service's first family, "" if there is none.
 func addressOf(service *corev1.Service, p *corev1.Pod) string {
 	v6 := utilnet.IsIPv6String(service.Spec.ClusterIP)
 	if len(service.Spec.IPFamilies) > 0 {
@@ -121,7 +121,7 @@ func addressOf(service *corev1.Service, p *corev1.Pod) string {
 	return ""
 }
 
-// port is an EndpointPort that can be compared.
+// port is a comparable EndpointPort.
 type port struct {
 	name        string
 	port        int32
@@ -130,8 +130,7 @@ type port struct {
 	hasApp      bool
 }
 
-// subsetsOf packs the service's pods: each port with the pods that serve it, and ports that the same pods serve together. The order
-// is that of ports and addresses.
+// subsetsOf groups the Service's pods: ports served by the same pods share a subset. It is sorted by ports and addresses.
 func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSubset {
 	all := members(service, pods)
 	if len(service.Spec.Ports) == 0 {
@@ -140,13 +139,13 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 		}
 		return []corev1.EndpointSubset{subset(all, nil, nil)}
 	}
-	serving := map[port][]byte{} // the numbers of the members, four bytes each: a list that can be a key
+	serving := map[port][]byte{} // the indexes of the members, four bytes each, usable as a map key
 	for i, m := range all {
 		for j := range service.Spec.Ports {
 			sp := &service.Spec.Ports[j]
 			number, err := endpointslice.FindPort(m.pod, sp)
 			if err != nil {
-				continue // this pod has no port of that name
+				continue // the pod has no port of that name
 			}
 			k := port{name: sp.Name, port: int32(number), protocol: sp.Protocol} //nolint:gosec // the API admits ports only
 			if sp.AppProtocol != nil {
@@ -170,7 +169,7 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 	return subsets
 }
 
-// subset has the members of the list, or all where there are no ports.
+// subset has the members of the list, or all if there are no ports.
 func subset(all []member, list []byte, ports []port) corev1.EndpointSubset {
 	var s corev1.EndpointSubset
 	add := func(m member) {
@@ -210,7 +209,7 @@ func comparePorts(a, b corev1.EndpointPort) int {
 		strings.Compare(app(a), app(b)))
 }
 
-// fit leaves at most capacity addresses, ready ones first, each subset its share, and tells whether any had to go.
+// fit keeps at most capacity addresses, ready ones first, in proportion for each subset, and reports whether it removed any.
 func fit(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubset, bool) {
 	ready, notReady := 0, 0
 	for i := range subsets {
@@ -235,12 +234,12 @@ func fit(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubset, bool) {
 		*l = (*l)[:share]
 		left -= share
 	}
-	// A subset without addresses is not valid.
+	// A subset without addresses is invalid.
 	return slices.DeleteFunc(subsets, func(s corev1.EndpointSubset) bool { return len(s.Addresses)+len(s.NotReadyAddresses) == 0 }), true
 }
 
-// sameSubsets compares by hand what reflection takes twenty times as long for: there may be a thousand addresses, and each pod that
-// becomes ready compares all of them.
+// sameSubsets replaces a reflective comparison, which is twenty times slower: there may be a thousand addresses, compared each time a pod
+// becomes ready.
 func sameSubsets(a, b []corev1.EndpointSubset) bool {
 	return slices.EqualFunc(a, b, func(a, b corev1.EndpointSubset) bool {
 		return slices.EqualFunc(a.Addresses, b.Addresses, sameAddress) && slices.EqualFunc(a.NotReadyAddresses, b.NotReadyAddresses, sameAddress) &&

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslice keeps the EndpointSlices of services that select pods:
-// slices per address family and set of ports, at most 100 endpoints in each. The
-// table of controllers starts it. What a service's slices shall be is worked out
-// by the library k8s.io/endpointslice, as in Kubernetes; this package decides when.
+// Package endpointslice maintains the EndpointSlices of Services with a selector: slices per address family and set of ports, with at most
+// 100 endpoints each. The table of controllers starts it. The library k8s.io/endpointslice computes the slices, as in Kubernetes; this
+// package decides when. It never touches other controllers' slices.
 package endpointslice
 
 import (
@@ -33,13 +32,13 @@ import (
 const (
 	// manager is the value of the label endpointslice.kubernetes.io/managed-by.
 	manager = "endpointslice-controller.k8s.io"
-	// mostEndpoints is how many endpoints a slice has, as in Kubernetes by default (--max-endpoints-per-slice).
+	// mostEndpoints is the maximum number of endpoints per slice, Kubernetes' default (--max-endpoints-per-slice).
 	mostEndpoints = 100
-	// settle is how long a change of a slice waits for the answer to the write that may have made it, and for more of its kind.
+	// settle is how long a slice event waits for the response to our own write that may have caused it, and for further events.
 	settle = 100 * time.Millisecond
 )
 
-// job is one thing to look at: a service, the slices of one (has anybody else changed them?), or how the nodes are spread over zones.
+// job is a work item: a Service, a check of a Service's slices for foreign changes, or the distribution of nodes over zones.
 type job struct {
 	service framework.Key
 	what    what
@@ -53,7 +52,7 @@ const (
 	allNodes
 )
 
-// Controller keeps the slices.
+// Controller handles the slices.
 type Controller struct {
 	env      *framework.Env
 	loop     *framework.Loop[job]
@@ -64,7 +63,7 @@ type Controller struct {
 	pods     cache.Indexer
 
 	reconciler *endpointslice.Reconciler
-	// tracker knows the generations of slices that were written, and so when the cache is behind.
+	// tracker has the generations of written slices, which show when the cache is behind.
 	tracker  *endpointutil.EndpointSliceTracker
 	triggers *endpointutil.TriggerTimeTracker
 	zones    *topologycache.TopologyCache
@@ -111,17 +110,17 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) add(service framework.Key) { c.loop.Add(job{service: service}) }
 
-// nodeChanged looks again at the spread over zones, and at the services of the node's pods: their endpoints say the zone.
+// nodeChanged requeues the distribution over zones, and the Services of the node's pods, whose endpoints have the zone.
 func (c *Controller) nodeChanged(n *corev1.Node) {
 	c.loop.Add(job{what: allNodes})
 	pods, err := framework.PodsOn(c.pods, n.Name)
 	if err != nil {
-		return // the index exists: New made it
+		return // New created the index
 	}
 	for _, p := range pods {
 		c.members.Each(p, c.add)
@@ -139,7 +138,7 @@ func ready(n *corev1.Node) bool {
 	return false
 }
 
-// sliceChanged makes the slices of a service pending, which most often turn out to be as they were written.
+// sliceChanged requeues a Service's slices; most often they are unchanged since our write.
 func (c *Controller) sliceChanged(s *discoveryv1.EndpointSlice) {
 	if c.slices.Managed(s) && s.Labels[discoveryv1.LabelServiceName] != "" {
 		c.loop.AddAfter(job{servicepods.KeyOf(s), itsSlices}, settle)
@@ -199,10 +198,10 @@ func (c *Controller) sync(ctx context.Context, j job) error {
 	return err
 }
 
-// quiet is the library's log: what it has to say of each node without a zone and each pod without a node is nothing for everybody.
+// quiet is the library's logger: its lines about each node without a zone and each pod without a node are only for debugging.
 func quiet() klog.Logger { return klog.Background().V(4) }
 
-// spread tells the zones what nodes they have, and wakes the services whose hints no longer suit them.
+// spread updates the zones' nodes, and requeues the Services whose hints do not match any more.
 func (c *Controller) spread() error {
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {

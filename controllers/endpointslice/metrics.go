@@ -7,9 +7,9 @@ import (
 	"k8s.io/endpointslice/metrics"
 )
 
-// Collectors are the metrics that k8s.io/endpointslice keeps for the process.
+// Collectors are the metrics of k8s.io/endpointslice in the process.
 func Collectors() []prometheus.Collector {
-	metrics.RegisterMetrics() // which makes them
+	metrics.RegisterMetrics() // this creates them
 	return []prometheus.Collector{
 		metrics.EndpointsAddedPerSync.HistogramVec, metrics.EndpointsRemovedPerSync.HistogramVec, metrics.EndpointsDesired.GaugeVec,
 		metrics.NumEndpointSlices.GaugeVec, metrics.DesiredEndpointSlices.GaugeVec, metrics.EndpointSliceChanges.CounterVec,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslicemirroring copies the Endpoints that users made for services
-// without a selector to EndpointSlices, which is what proxies and DNS read. The
-// table of controllers starts it. plan.go decides, this file acts.
+// Package endpointslicemirroring copies the Endpoints that users create for Services without a selector to EndpointSlices, which proxies
+// and DNS servers read. The table of controllers starts it. plan.go decides, this file acts. It never writes Endpoints.
 package endpointslicemirroring
 
 import (
@@ -27,11 +26,11 @@ import (
 const (
 	// manager is the value of the label endpointslice.kubernetes.io/managed-by.
 	manager = "endpointslicemirroring-controller.k8s.io"
-	// settle is how long a change of a slice waits for the answer to the write that may have made it.
+	// settle is how long a slice event waits for the response to our own write that may have caused it.
 	settle = 100 * time.Millisecond
 )
 
-// Controller mirrors.
+// Controller mirrors Endpoints.
 type Controller struct {
 	env       *framework.Env
 	loop      *framework.Loop[framework.Key]
@@ -102,7 +101,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) sliceChanged(s *discoveryv1.EndpointSlice) {
@@ -136,7 +135,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return c.apply(ctx, e, p)
 }
 
-// source returns what is to be mirrored, nil when nothing is: there is no such Endpoints or service, or it is not for mirroring.
+// source returns the Endpoints to mirror, nil if there is nothing to mirror: no Endpoints, no Service, or not meant for mirroring.
 func (c *Controller) source(key framework.Key) (*corev1.Endpoints, *corev1.Service, error) {
 	e, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && !mirrored(e) {
@@ -152,7 +151,7 @@ func (c *Controller) source(key framework.Key) (*corev1.Endpoints, *corev1.Servi
 	return e, s, err
 }
 
-// recordSkipped records what of e is not mirrored.
+// recordSkipped records an event about addresses of e that are not mirrored.
 func (c *Controller) recordSkipped(e *corev1.Endpoints, p *changes) {
 	if p.invalid > 0 {
 		c.env.Events.Eventf(e, corev1.EventTypeWarning, "InvalidIPAddress",

@@ -10,7 +10,7 @@ import (
 	"keelson/controllers/framework"
 )
 
-// metrics are those of Kubernetes' controller, by its names. One set is for the process.
+// metrics are the metrics of Kubernetes' controller. There is one set for the process.
 type metrics struct {
 	added, updated, removed, skipped, took prometheus.Histogram
 	desired, slices, ideal                 prometheus.Gauge
@@ -20,7 +20,7 @@ type metrics struct {
 	all map[framework.Key]counts
 }
 
-// counts are how many endpoints an Endpoints has, in how many slices, and in how many it would have them at best.
+// counts are the wanted endpoints of an Endpoints, its number of slices, and the minimum possible number.
 type counts struct{ desired, slices, ideal int }
 
 var theMetrics = sync.OnceValue(func() *metrics {
@@ -48,7 +48,7 @@ var theMetrics = sync.OnceValue(func() *metrics {
 	}
 })
 
-// Collectors are the metrics of the mirroring of this process.
+// Collectors are the mirroring metrics of this process.
 func Collectors() []prometheus.Collector {
 	m := theMetrics()
 	return []prometheus.Collector{m.added, m.updated, m.removed, m.skipped, m.took, m.desired, m.slices, m.ideal, m.changes}
@@ -62,7 +62,7 @@ func (m *metrics) observe(key framework.Key, p *changes) {
 	m.count(key, p.desired, p.slices, p.slices)
 }
 
-// count replaces what is counted for key.
+// count replaces the counts of key.
 func (m *metrics) count(key framework.Key, desired, slices, ideal int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,26 +18,26 @@ import (
 	utilnet "k8s.io/utils/net"
 )
 
-// mostAddresses is how many addresses of a subset are mirrored (--mirroring-max-endpoints-per-subset).
+// mostAddresses is the maximum number of mirrored addresses per subset (--mirroring-max-endpoints-per-subset).
 const mostAddresses = 1000
 
-// mirrored reports whether the Endpoints is for mirroring at all: not if it says so, nor if it is the lock of an election.
+// mirrored reports whether the Endpoints is mirrored: not with the label that disables it, and not if it is a leader election lock.
 func mirrored(e *corev1.Endpoints) bool {
 	_, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
 	return !lock && e.Labels[discoveryv1.LabelSkipMirror] != "true"
 }
 
-// changes are what has to be done, and what metrics and events say of it.
+// changes are the writes to make, with numbers for metrics and events.
 type changes struct {
 	create, update, remove []*discoveryv1.EndpointSlice
-	// desired and slices are how many endpoints there shall be in how many slices.
+	// desired and slices are the wanted numbers of endpoints and of slices.
 	desired, slices int
-	// invalid addresses are no IP addresses; skipped ones are those and the ones beyond mostAddresses.
+	// invalid addresses are no IP addresses; skipped ones are these and those beyond mostAddresses.
 	invalid, skipped               int
 	added, updated, removedAddress int
 }
 
-// group is what one slice shall have.
+// group is the wanted content of one slice.
 type group struct {
 	family    discoveryv1.AddressType
 	ports     []discoveryv1.EndpointPort
@@ -53,7 +53,7 @@ func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) gro
 	return groupKey{family, endpointutil.NewPortMapKey(slices.Clone(ports))}
 }
 
-// plan compares the mirrored slices of an Endpoints with what they shall be: one for each set of ports and address family.
+// plan compares the mirrored slices of an Endpoints with the wanted ones: one per set of ports and address family.
 func plan(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) *changes {
 	c := &changes{}
 	groups := c.groupsOf(e)
@@ -90,7 +90,7 @@ func plan(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) *changes {
 	return c
 }
 
-// compare makes s pending if it is not what g says.
+// compare plans an update of s if it differs from g.
 func (c *changes) compare(e *corev1.Endpoints, s *discoveryv1.EndpointSlice, g *group) {
 	want := sliceOf(e, s, g)
 	if apiequality.Semantic.DeepEqual(s.Endpoints, want.Endpoints) && maps.Equal(s.Labels, want.Labels) && maps.Equal(s.Annotations, want.Annotations) {
@@ -114,7 +114,7 @@ func (c *changes) compare(e *corev1.Endpoints, s *discoveryv1.EndpointSlice, g *
 	c.removedAddress += len(was)
 }
 
-// groupsOf sorts the addresses of an Endpoints by family and ports.
+// groupsOf groups the addresses of an Endpoints by family and ports.
 func (c *changes) groupsOf(e *corev1.Endpoints) map[groupKey]*group {
 	groups := map[groupKey]*group{}
 	at := map[groupKey]map[string]int{}
@@ -141,7 +141,7 @@ func (c *changes) groupsOf(e *corev1.Endpoints) map[groupKey]*group {
 				groups[k], at[k] = g, map[string]int{}
 			}
 			id := identity(&endpoint)
-			if j, ok := at[k][id]; ok { // the same address again: what is said last is so
+			if j, ok := at[k][id]; ok { // a duplicate address: the last one counts
 				g.endpoints[j] = endpoint
 			} else if len(g.endpoints) < mostAddresses {
 				at[k][id] = len(g.endpoints)
@@ -158,7 +158,7 @@ func (c *changes) groupsOf(e *corev1.Endpoints) map[groupKey]*group {
 	return groups
 }
 
-// identity is what makes an endpoint the same as another one.
+// identity is the comparable identity of an endpoint.
 func identity(e *discoveryv1.Endpoint) string {
 	id := strings.Join(e.Addresses, ",")
 	if e.Hostname != nil {
@@ -201,7 +201,7 @@ func ownedBy(s *discoveryv1.EndpointSlice, e *corev1.Endpoints) bool {
 	return slices.ContainsFunc(s.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == e.UID })
 }
 
-// sliceOf is the slice for g; was, which may be nil, is the one that it replaces.
+// sliceOf is the slice for g; was, which may be nil, is the current one.
 func sliceOf(e *corev1.Endpoints, was *discoveryv1.EndpointSlice, g *group) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{

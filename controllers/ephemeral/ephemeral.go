@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ephemeral makes the claims of pods' generic ephemeral volumes. Each belongs to its pod: the garbage collector deletes
-// it with the pod. The table of controllers starts it.
+// Package ephemeral creates the claims of pods' generic ephemeral volumes. Each is owned by its pod, and the garbage collector deletes it
+// with the pod. The table of controllers starts it. It never deletes a claim.
 package ephemeral
 
 import (
@@ -23,10 +23,10 @@ import (
 	"keelson/lib/mark"
 )
 
-// Controller makes claims.
+// Controller creates claims.
 type Controller struct {
 	env    *framework.Env
-	loop   *framework.Loop[framework.Key] // of pods
+	loop   *framework.Loop[framework.Key] // keys of pods
 	pods   corelisters.PodLister
 	byName cache.Indexer
 	claims corelisters.PersistentVolumeClaimLister
@@ -40,9 +40,9 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods.Informer(), claims.ByClaim, claims.IndexByClaim),
-		// A pod's volumes never change: a new pod is all there is to hear of.
+		// A pod's volumes are immutable, so only new pods matter.
 		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{Add: c.look}),
-		// A claim that is deleted while its pod is there is made again; one that was in the way may be gone.
+		// A claim deleted while its pod exists is created again; a deleted foreign claim may have blocked one.
 		framework.On(c.loop, all.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Delete: c.claimGone}),
 	)
 	if err != nil {
@@ -51,7 +51,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) look(p *corev1.Pod) {
@@ -69,7 +69,7 @@ func (c *Controller) look(p *corev1.Pod) {
 func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
 	pods, err := claims.Pods(c.byName, claim.Namespace, claim.Name)
 	if err != nil {
-		return // a cache does not fail
+		return // an indexed cache returns no error
 	}
 	for _, p := range pods {
 		c.look(p)
@@ -97,7 +97,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// make makes the claim of a volume, unless it is there. Another's claim of that name is an error.
+// make creates the claim of a volume, unless it exists. A claim of that name with another owner is an error.
 func (c *Controller) make(ctx context.Context, key framework.Key, p *corev1.Pod, v *corev1.Volume) error {
 	have, err := c.claims.PersistentVolumeClaims(p.Namespace).Get(ephemeral.VolumeClaimName(p, v))
 	if err == nil {
@@ -110,7 +110,7 @@ func (c *Controller) make(ctx context.Context, key framework.Key, p *corev1.Pod,
 	_, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 	c.env.Reconciled(mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}, begin,
 		&mark.Reconcile{EventSeen: c.loop.Seen(key), Creates: []string{claim.Name}}, err)
-	if apierrors.IsAlreadyExists(err) { // the cache did not have it
+	if apierrors.IsAlreadyExists(err) { // the cache did not show it
 		var made *corev1.PersistentVolumeClaim
 		if made, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Get(ctx, claim.Name, metav1.GetOptions{}); err == nil {
 			return ephemeral.VolumeIsForPod(p, made)
@@ -122,7 +122,7 @@ func (c *Controller) make(ctx context.Context, key framework.Key, p *corev1.Pod,
 	return nil
 }
 
-// claimFor is the claim of a volume, as its template says.
+// claimFor is the claim of a volume from its template.
 func claimFor(p *corev1.Pod, v *corev1.Volume) *corev1.PersistentVolumeClaim {
 	yes, t := true, v.Ephemeral.VolumeClaimTemplate.DeepCopy()
 	return &corev1.PersistentVolumeClaim{

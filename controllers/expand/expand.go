@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expand says of claims that ask for more than they have who makes their volumes grow: a resizer outside, always. The
-// table of controllers starts it. It writes events only.
+// Package expand records an event for claims that request more storage than they have: an external resizer must expand the volume. The
+// table of controllers starts it. It writes only events.
 package expand
 
 import (
@@ -19,14 +19,14 @@ import (
 	"keelson/controllers/framework"
 )
 
-// Controller watches over claims.
+// Controller watches claims.
 type Controller struct {
 	env    *framework.Env
 	loop   *framework.Loop[framework.Key]
 	claims corelisters.PersistentVolumeClaimLister
 
 	mu sync.Mutex
-	// lastEvent is the size that a claim was last told to wait for.
+	// lastEvent is the size in the last event of a claim.
 	lastEvent map[types.UID]resource.Quantity
 }
 
@@ -54,10 +54,10 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// grows tells whether a bound claim asks for more than it has.
+// grows reports whether a bound claim requests more than it has.
 func grows(claim *corev1.PersistentVolumeClaim) bool {
 	want, have := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
 	return claim.Status.Phase == corev1.ClaimBound && want.Cmp(have) > 0

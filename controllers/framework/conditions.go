@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AnyCondition is a condition of any kind of object. A new one needs a line here and one in factsOf.
+// AnyCondition is a condition type of any kind. A new one needs a line here and one in factsOf.
 type AnyCondition interface {
 	appsv1.DaemonSetCondition | appsv1.DeploymentCondition | appsv1.ReplicaSetCondition | appsv1.StatefulSetCondition |
 		autoscalingv2.HorizontalPodAutoscalerCondition | batchv1.JobCondition |
@@ -21,13 +21,13 @@ type AnyCondition interface {
 		corev1.ReplicationControllerCondition | metav1.Condition
 }
 
-// conditionFacts are what all conditions have; since is the condition's own lastTransitionTime.
+// conditionFacts are the fields that all conditions have; since is the condition's lastTransitionTime.
 type conditionFacts struct {
 	kind, status string
 	since        *metav1.Time
 }
 
-// factsOf reads a pointer to an AnyCondition.
+// factsOf reads the fields through a pointer to an AnyCondition.
 func factsOf(c any) conditionFacts {
 	switch c := c.(type) {
 	case *appsv1.DaemonSetCondition:
@@ -58,7 +58,7 @@ func factsOf(c any) conditionFacts {
 	panic("framework: a condition that factsOf does not know") // the type constraint lets none through
 }
 
-// ConditionOf returns the condition of a type, nil when there is none. It is part of conds: do not modify it.
+// ConditionOf returns the condition of a type, nil if there is none. It is part of conds: do not modify it.
 func ConditionOf[C AnyCondition, T ~string](conds []C, t T) *C {
 	for i := range conds {
 		if factsOf(&conds[i]).kind == string(t) {
@@ -68,8 +68,8 @@ func ConditionOf[C AnyCondition, T ~string](conds []C, t T) *C {
 	return nil
 }
 
-// WithCondition returns conds with c in the place of the condition of c's type, or at the end. While the status stays what it
-// was, so does the time of the last transition. conds is not modified; it is returned as it is where c says nothing new.
+// WithCondition returns conds with c in place of the condition of that type, or at the end. If the status is unchanged, lastTransitionTime
+// is too. conds is not modified; if c changes nothing, conds itself is returned.
 func WithCondition[C AnyCondition](conds []C, c C) []C {
 	facts := factsOf(&c)
 	i := slices.IndexFunc(conds, func(o C) bool { return factsOf(&o).kind == facts.kind })

@@ -16,14 +16,14 @@ import (
 	podkind "keelson/api/core/pod"
 )
 
-// Disruption says why a pod is about to be ended, as its condition DisruptionTarget.
+// Disruption is the content of a pod's condition DisruptionTarget.
 type Disruption struct {
 	Reason, Message string
-	// Fail also makes the pod Failed, where nobody is left to run it to an end.
+	// Fail also sets the phase Failed, for pods that no kubelet will finish.
 	Fail bool
 }
 
-// Disrupt notes d on the pod, unless the pod has ended or says so already. A pod that is gone is no error.
+// Disrupt sets the condition on the pod, unless the pod is finished or has it already. A deleted pod is no error.
 func Disrupt(ctx context.Context, env *Env, p *corev1.Pod, d Disruption) error {
 	if podkind.Terminal(p) {
 		return nil
@@ -45,7 +45,7 @@ func Disrupt(ctx context.Context, env *Env, p *corev1.Pod, d Disruption) error {
 	return PatchPodStatus(ctx, env, p, status)
 }
 
-// PatchPodStatus merges status (as JSON names its fields) into the status of this very pod. A pod that is gone is no error.
+// PatchPodStatus merges status (with JSON field names) into the status of the pod with this UID. A deleted pod is no error.
 func PatchPodStatus(ctx context.Context, env *Env, p *corev1.Pod, status map[string]any) error {
 	b, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
 	if err != nil {
@@ -58,8 +58,8 @@ func PatchPodStatus(ctx context.Context, env *Env, p *corev1.Pod, status map[str
 	return fmt.Errorf("patch status of pod %s/%s: %w", p.Namespace, p.Name, err)
 }
 
-// Superseded reports whether err, which a write to p by its UID has met, is only that p is gone or another pod has its name. A server
-// says Invalid to a patch of another pod's UID; Conflict may also mean that too many wrote at once, and such a write has to be repeated.
+// Superseded reports whether err, the result of a write to p by UID, only means that p was deleted or recreated. The server returns Invalid
+// for a patch with another UID; Conflict may also mean concurrent writes, and then the write must be repeated.
 func Superseded(ctx context.Context, env *Env, p *corev1.Pod, err error) bool {
 	if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
 		return apierrors.IsNotFound(err)
@@ -68,7 +68,7 @@ func Superseded(ctx context.Context, env *Env, p *corev1.Pod, err error) bool {
 	return apierrors.IsNotFound(err) || err == nil && live.UID != p.UID
 }
 
-// DeletePod deletes this very pod; grace nil leaves it the time it asks for. A pod that is gone is no error.
+// DeletePod deletes the pod with this UID; grace nil keeps the pod's grace period. A deleted pod is no error.
 func DeletePod(ctx context.Context, env *Env, p *corev1.Pod, grace *int64) error {
 	uid := p.UID
 	err := env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{

@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// expectationsLast bounds how long a controller waits for an event that never comes: a pod that was made may be gone again before the
-// informer, whose watch was broken, has seen it.
+// expectationsLast limits how long a controller waits for an event that never comes: a pod may be created and deleted while the informer's
+// watch is interrupted.
 const expectationsLast = 5 * time.Minute
 
-// Expectations remember, per owner, the creations and deletions a controller has asked for and not yet heard of through its
-// informer. Until they are met the cache is known to be stale and nothing more may be created or deleted. Owners are told apart by
-// their UIDs: what was expected of one never holds up another that has taken its name.
+// Expectations store, per owner, the creations and deletions that a controller has requested and not yet observed through its informer.
+// Until they are met the cache is stale, and nothing more may be created or deleted. Owners are identified by UID, so that a new owner with
+// the same name does not wait for an old one's expectations.
 type Expectations struct {
 	mu  sync.Mutex
 	all map[types.UID]*expectation
@@ -30,8 +30,8 @@ type expectation struct {
 // NewExpectations returns an empty set.
 func NewExpectations() *Expectations { return &Expectations{all: map[types.UID]*expectation{}} }
 
-// Expect replaces what is expected for owner: n creations and the deletion of the objects with these UIDs. Who calls it sees to it
-// that Forget is called when the owner is gone, also if that is while a pass runs.
+// Expect replaces the expectations of owner: n creations and the deletions of these UIDs. The caller must ensure that Forget is called when
+// the owner is deleted, even during a pass.
 func (e *Expectations) Expect(owner types.UID, n int, deletes ...types.UID) {
 	x := &expectation{creates: n, deletes: make(map[types.UID]struct{}, len(deletes)), since: time.Now()}
 	for _, uid := range deletes {
@@ -42,7 +42,7 @@ func (e *Expectations) Expect(owner types.UID, n int, deletes ...types.UID) {
 	e.all[owner] = x
 }
 
-// Created counts n creations as heard of (or as never going to happen). It reports whether nothing is expected any more.
+// Created counts n creations as observed, or as never going to happen. It reports whether nothing is expected any more.
 func (e *Expectations) Created(owner types.UID, n int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -54,7 +54,8 @@ func (e *Expectations) Created(owner types.UID, n int) bool {
 	return e.metLocked(owner, x)
 }
 
-// Deleted counts a deletion as heard of. A UID counts once: a pod's deletion shows first as a deletionTimestamp, then as its end.
+// Deleted counts a deletion as observed. Each UID counts once, because a deletion shows first as a deletionTimestamp and then as the
+// removal.
 func (e *Expectations) Deleted(owner, uid types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -66,7 +67,7 @@ func (e *Expectations) Deleted(owner, uid types.UID) bool {
 	return e.metLocked(owner, x)
 }
 
-// Met reports whether nothing is expected for owner, or it has been for too long.
+// Met reports whether nothing is expected for owner, or the expectations are too old.
 func (e *Expectations) Met(owner types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -74,7 +75,7 @@ func (e *Expectations) Met(owner types.UID) bool {
 	return x == nil || e.metLocked(owner, x) || time.Since(x.since) > expectationsLast
 }
 
-// Left is how long what is expected of owner may hold it up at most; 0: nothing is.
+// Left is how long the expectations may still delay owner; 0: there are none.
 func (e *Expectations) Left(owner types.UID) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,7 +93,7 @@ func (e *Expectations) Forget(owner types.UID) {
 	delete(e.all, owner)
 }
 
-// Len is of how many owners something is expected.
+// Len is the number of owners with expectations.
 func (e *Expectations) Len() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package framework is the little that all controllers share: what a controller
-// is given (Env), the loop that works off its keys (Loop), the expectations that
-// keep it from creating twice, slow-start batches, ownership, conditions, the
-// writing of a status, and lookups of pods by owner.
-// Each controllers/<name> uses it; it decides nothing about any kind of object.
+// Package framework is what all controllers share: their dependencies (Env), the work queue with its workers (Loop), expectations that
+// prevent duplicate creations, slow-start batches, ownership, conditions, status writes, and lookups of pods by owner. Each package
+// controllers/<name> uses it. It makes no decisions about any kind of object.
 //
 // Invariants:
-//  1. A key is worked on by one worker at a time.
-//  2. Everything that comes out of an informer is shared and never modified (P4).
+//  1. A key is processed by one worker at a time.
+//  2. Objects from informers are shared and never modified (P4).
 //  3. An idle loop does nothing: no resync, no polling (P7).
 package framework
 
@@ -26,35 +24,35 @@ import (
 	"keelson/lib/mark"
 )
 
-// Key names the object a pass is about; Namespace is empty for cluster-scoped kinds.
+// Key names the object of a pass; Namespace is empty for cluster-scoped kinds.
 type Key = types.NamespacedName
 
-// Env is what a controller is built from.
+// Env holds the dependencies of a controller.
 type Env struct {
-	// Name is the controller's, as in its service account: "replicaset-controller".
+	// Name is the name of its service account, such as "replicaset-controller".
 	Name string
 	// Queue is its name in the workqueue_* metrics: "replicaset".
 	Queue string
-	// Workers is how many objects the controller works on at once.
+	// Workers is the number of objects processed concurrently.
 	Workers int
-	// Client acts as the controller; all its writes go through it.
+	// Client works as the controller's service account; all writes use it.
 	Client *client.Client
-	// Lists, nil: Client, reads what the shared informers do not: it may list and watch everything, as controllers by their own accounts
-	// may not.
+	// Lists reads what the shared informers do not; nil: Client. It has the right to list and watch everything, which controllers' service
+	// accounts do not have.
 	Lists *client.Client
-	// Shared holds the informers of all controllers. The manager starts it once all are built.
+	// Shared holds the informers of all controllers. The manager starts it when all controllers are built.
 	Shared *client.Informers
 	Events record.EventRecorder
-	Marks  *mark.Recorder // nil ok
+	Marks  *mark.Recorder // may be nil
 	Log    *slog.Logger
 }
 
-// Controller is one running loop: Run is a run.Func.
+// Controller is a running controller: Run is a run.Func.
 type Controller interface {
 	Run(ctx context.Context, ready func()) error
 }
 
-// Reconciled leaves a mark for a pass over subject that began at begin and changed something.
+// Reconciled sends a mark for a pass over subject that started at begin and changed something.
 func (e *Env) Reconciled(subject mark.Subject, begin time.Time, d *mark.Reconcile, err error) {
 	if e.Marks == nil {
 		return
@@ -82,8 +80,7 @@ func subjectController(name string) string {
 	return name
 }
 
-// Handlers are what a controller wants to hear of objects of type T. Any may be nil.
-// Tombstones are resolved: Delete always receives an object.
+// Handlers are a controller's event handlers for objects of type T. Any may be nil. Tombstones are resolved: Delete always gets an object.
 type Handlers[T any] struct {
 	Add    func(T)
 	Update func(old, cur T)
@@ -95,7 +92,7 @@ func Each[T any](f func(T)) Handlers[T] {
 	return Handlers[T]{Add: f, Update: func(_, cur T) { f(cur) }, Delete: f}
 }
 
-// Watch registers h with the informer. What it returns is done when h has heard of all that was there at first.
+// Watch registers h with the informer. The result is done when h has received the initial objects.
 func Watch[T any](inf cache.SharedInformer, h Handlers[T]) (cache.DoneChecker, error) {
 	reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {

@@ -22,10 +22,11 @@ const (
 	lastRetry  = 2 * time.Minute
 )
 
-// ErrStale ends a pass whose cache is behind what the controller itself has written: it is tried again in a moment.
+// ErrStale ends a pass whose cache is older than the controller's own writes: it is retried soon.
 var ErrStale = errors.New("the cache is behind")
 
-// Loop works off keys (Key for most): informer handlers add them, workers pass each to sync. A sync that fails is retried with backoff.
+// Loop is a work queue of keys (Key for most controllers): informer handlers add them, workers call sync for each. A failed sync is retried
+// with back-off.
 type Loop[K comparable] struct {
 	name    string
 	workers int
@@ -35,19 +36,19 @@ type Loop[K comparable] struct {
 	synced  []cache.DoneChecker
 
 	mu   sync.Mutex
-	seen map[K]time.Time // when the change that made the key pending was delivered
-	busy map[K]time.Time // the same, for keys being worked on
-	// began is when the work on each of them did.
+	seen map[K]time.Time // when the change that queued the key was delivered
+	busy map[K]time.Time // the same, for keys being processed
+	// began is when the processing of each key started.
 	began map[K]time.Time
 }
 
-// NewLoop returns a loop that Run starts. Fewer than one worker is one.
+// NewLoop returns a loop that Run starts. There is at least one worker.
 func NewLoop[K comparable](name string, workers int, log *slog.Logger, sync func(ctx context.Context, key K) error) *Loop[K] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry)
-	// The queues are made one around the other, as each has the name and the metrics: with one configuration all would count the same.
+	// The queues wrap each other, and each gets its own name and metrics; with a shared configuration all would count the same.
 	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, MetricsProvider: queues(), Clock: quietClock{}})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
-		Name: name, MetricsProvider: queues(), Queue: plain, Clock: quietClock{}, // it has a timer for what waits, and would tick every 10 s beside that
+		Name: name, MetricsProvider: queues(), Queue: plain, Clock: quietClock{}, // it has its own timer for waiting keys and would otherwise also tick every 10 s
 	})
 	return &Loop[K]{
 		name: name, workers: max(workers, 1), sync: sync, log: log,
@@ -56,7 +57,7 @@ func NewLoop[K comparable](name string, workers int, log *slog.Logger, sync func
 	}
 }
 
-// On registers h with the informer; Run waits until h has heard of everything.
+// On registers h with the informer; Run waits until h has received the initial objects.
 func On[T any, K comparable](l *Loop[K], inf cache.SharedInformer, h Handlers[T]) error {
 	s, err := Watch(inf, h)
 	if err != nil {
@@ -72,7 +73,7 @@ func (l *Loop[K]) WaitFor(s ...cache.DoneChecker) { l.synced = append(l.synced, 
 // KeyOf returns an object's key.
 func KeyOf(o metav1.Object) Key { return Key{Namespace: o.GetNamespace(), Name: o.GetName()} }
 
-// Add makes key pending now.
+// Add queues key now.
 func (l *Loop[K]) Add(key K) {
 	l.mu.Lock()
 	if _, ok := l.seen[key]; !ok {
@@ -82,7 +83,7 @@ func (l *Loop[K]) Add(key K) {
 	l.queue.Add(key)
 }
 
-// AddAfter makes key pending after d; the earliest of several wins.
+// AddAfter queues key after d; the earliest of several calls counts.
 func (l *Loop[K]) AddAfter(key K, d time.Duration) {
 	if d <= 0 {
 		l.Add(key)
@@ -91,7 +92,7 @@ func (l *Loop[K]) AddAfter(key K, d time.Duration) {
 	l.queue.AddAfter(key, d)
 }
 
-// Seen tells a running sync when the first of the changes that led to it was delivered; now when it was a timer.
+// Seen returns, in a running sync, when the first of the changes that led to it was delivered; now, if it was a timer.
 func (l *Loop[K]) Seen(key K) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +102,7 @@ func (l *Loop[K]) Seen(key K) time.Time {
 	return time.Now()
 }
 
-// Run waits for the caches, calls ready, and works until ctx is done.
+// Run waits for the caches, calls ready, and processes keys until ctx is done.
 func (l *Loop[K]) Run(ctx context.Context, ready func()) error {
 	defer l.queue.ShutDown()
 	defer queues().during(l)()
@@ -122,7 +123,7 @@ func (l *Loop[K]) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// unfinished is how long what it works on has taken so far.
+// unfinished is the time so far of the keys being processed, total and longest.
 func (l *Loop[K]) unfinished(now time.Time) (name string, all, longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +160,7 @@ func (l *Loop[K]) step(ctx context.Context) bool {
 	default:
 		level := slog.LevelWarn
 		if apierrors.IsConflict(err) || errors.Is(err, ErrStale) {
-			level = slog.LevelDebug // somebody else wrote first, or we did: the retry reads what was written
+			level = slog.LevelDebug // a conflict or a stale cache: the retry reads the newer state
 		}
 		l.log.Log(ctx, level, "pass will be retried", "controller", l.name, "key", key, "tries", l.queue.NumRequeues(key)+1, "err", err)
 		l.queue.AddRateLimited(key)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// queueMetrics are those of all loops of the process, by Kubernetes' names and the loops' own.
+// queueMetrics are Kubernetes' workqueue_* metrics of all loops in the process.
 type queueMetrics struct {
 	depth          *prometheus.GaugeVec
 	adds, retries  *prometheus.CounterVec
@@ -22,12 +22,12 @@ type queueMetrics struct {
 	running        map[working]struct{}
 }
 
-// working is a loop that runs: how long what it works on has taken so far, all together and the longest.
+// working is a running loop: the time so far of the keys being processed, total and longest.
 type working interface {
 	unfinished(now time.Time) (name string, all, longest time.Duration)
 }
 
-// queues is one for the process, as Kubernetes' is.
+// queues is one for the process, as in Kubernetes.
 var queues = sync.OnceValue(func() *queueMetrics {
 	name := []string{"name"}
 	buckets := prometheus.ExponentialBuckets(10e-9, 10, 10)
@@ -55,13 +55,13 @@ func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{q.depth, q.adds, q.retries, q.waited, q.worked, q}
 }
 
-// Describe names what is worked out when somebody asks.
+// Describe implements prometheus.Collector.
 func (q *queueMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- q.unfinishedDesc
 	ch <- q.longestDesc
 }
 
-// Collect asks the loops that run. Loops of one name, as several clusters in one process have, count as one.
+// Collect asks the running loops. Loops with the same name, of several clusters in one process, count as one.
 func (q *queueMetrics) Collect(ch chan<- prometheus.Metric) {
 	type sum struct{ all, longest time.Duration }
 	sums := map[string]sum{}
@@ -79,7 +79,7 @@ func (q *queueMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// during counts l among those that run until the function it returns is called.
+// during includes l in the metrics until the returned function is called.
 func (q *queueMetrics) during(l working) (end func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -91,7 +91,7 @@ func (q *queueMetrics) during(l working) (end func()) {
 	}
 }
 
-// The provider of the queues' metrics.
+// The workqueue metrics provider.
 
 func (q *queueMetrics) NewDepthMetric(name string) workqueue.GaugeMetric {
 	return q.depth.WithLabelValues(name)
@@ -121,17 +121,17 @@ func (q *queueMetrics) NewRetriesMetric(name string) workqueue.CounterMetric {
 	return q.retries.WithLabelValues(name)
 }
 
-// nowhere is a gauge that nobody reads: Collect works out the same when it is asked.
+// nowhere is an unused gauge: Collect computes its value instead.
 type nowhere struct{}
 
 func (nowhere) Set(float64) {}
 
-// quietClock has no tickers: a queue with metrics would wake twice a second, for ever, to set the gauges that Collect works out.
+// quietClock has no tickers: otherwise a queue with metrics would wake up twice a second to set the gauges that Collect computes.
 type quietClock struct{ clock.RealClock }
 
 func (quietClock) NewTicker(time.Duration) clock.Ticker { return stopped{} }
 
-// stopped is a ticker that does not tick.
+// stopped is a ticker that never ticks.
 type stopped struct{}
 
 func (stopped) C() <-chan time.Time { return nil }

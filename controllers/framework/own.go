@@ -15,15 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claims sorts objects by what an owner should do with them.
+// Claims groups objects by what their owner should do with them.
 type Claims[T metav1.Object] struct {
 	Mine    []T // controlled by the owner, and its selector matches
 	Adopt   []T // matching, with no controller
 	Release []T // controlled by the owner but no longer matching
 }
 
-// Claim decides which of objs belong to owner. An owner that is being deleted adopts and releases nothing.
-// Objects that are being deleted are not adopted.
+// Claim decides which of objs belong to owner. An owner in deletion adopts and releases nothing, and objects in deletion are not adopted.
 func Claim[T metav1.Object](owner metav1.Object, selector labels.Selector, objs []T) Claims[T] {
 	var c Claims[T]
 	going := owner.GetDeletionTimestamp() != nil
@@ -45,15 +44,16 @@ func Claim[T metav1.Object](owner metav1.Object, selector labels.Selector, objs 
 	return c
 }
 
-// Ownership makes owners of one kind the controllers of objects of type T, and lets them go again.
+// Ownership adopts and releases objects of type T for owners of one kind.
 type Ownership[T metav1.Object] struct {
-	// Owner is the kind of the owners.
+	// Owner is the owners' kind.
 	Owner schema.GroupVersionKind
-	// Live reads an owner past all caches: one that is gone or going adopts nothing, as that would get the object deleted.
+	// Live reads an owner from the API server, not from a cache: a deleted owner must not adopt an object, because the garbage collector
+	// would delete it.
 	Live func(ctx context.Context, namespace, name string) (metav1.Object, error)
 	// Patch sends a strategic merge patch to an object.
 	Patch func(ctx context.Context, o T, patch []byte) error
-	// Finalizer is put on what is adopted and taken from what is released; "": none.
+	// Finalizer is added at adoption and removed at release; "": none.
 	Finalizer string
 }
 
@@ -65,8 +65,8 @@ func PodOwnership(env *Env, owner schema.GroupVersionKind, live func(ctx context
 	}}
 }
 
-// Settle carries out what Claim decides about objs. It returns the objects that owner had already, and those that it has
-// adopted now: the cache does not show these as owned yet.
+// Settle executes what Claim decides about objs. It returns the objects that owner controlled before, and the newly adopted ones, which the
+// cache does not show as owned yet.
 func (o Ownership[T]) Settle(ctx context.Context, owner metav1.Object, selector labels.Selector, objs []T) (mine, adopted []T, err error) {
 	claims := Claim(owner, selector, objs)
 	for _, obj := range claims.Release {
@@ -97,17 +97,17 @@ func (o Ownership[T]) Settle(ctx context.Context, owner metav1.Object, selector 
 	return claims.Mine, adopted, nil
 }
 
-// Release takes the owner with this UID from obj. An object that is gone, or that has another owner by now, is no error.
+// Release removes the owner with this UID from obj. A deleted object, or one with another owner, is no error.
 func (o Ownership[T]) Release(ctx context.Context, owner types.UID, obj T) error {
 	err := o.patch(ctx, obj, map[string]any{"$patch": "delete", "uid": owner}, "$deleteFromPrimitiveList/finalizers")
-	// Invalid: the object's owner changed meanwhile, or another has its name; either way it is not ours any more.
+	// Invalid: the object has another owner or was recreated; in both cases it is not ours any more.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
 		return fmt.Errorf("release %s: %w", obj.GetName(), err)
 	}
 	return nil
 }
 
-// patch changes one owner reference, and the finalizer in a field of metadata. The UID guards against a successor of the same name.
+// patch changes one owner reference, and the finalizer. The UID in the patch protects a new object of the same name.
 func (o Ownership[T]) patch(ctx context.Context, obj T, ref any, finalizers string) error {
 	meta := map[string]any{"uid": obj.GetUID(), "ownerReferences": []any{ref}}
 	if o.Finalizer != "" {

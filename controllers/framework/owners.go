@@ -12,30 +12,30 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Owners makes owners of type O pending when something happens to them or to the objects of type T that they control. It keeps their
-// expectations true to what its informers tell.
+// Owners queues owners of type O when they, or the objects of type T that they control, change. It updates their expectations from the
+// informers' events.
 type Owners[O, T metav1.Object] struct {
-	// Kind of the owners, as references name it.
+	// Kind of the owners in owner references.
 	Kind string
-	// Get finds an owner in the cache.
+	// Get reads an owner from the cache.
 	Get func(namespace, name string) (O, bool)
-	// All are the owners of a namespace in the cache.
+	// All lists the owners of a namespace in the cache.
 	All func(namespace string) []O
-	// Selector is what an owner may adopt; nil: nothing.
+	// Selector is the owner's selector for adoption; nil: no adoption.
 	Selector func(O) *metav1.LabelSelector
-	// Expect holds what is expected; nil: nothing ever is.
+	// Expect holds the expectations; may be nil.
 	Expect *Expectations
-	// Later is how long a pass that would only count may wait for more to happen; nil: not at all.
+	// Later is the delay of a pass that only updates counts, to combine events; nil: none.
 	Later func(O) time.Duration
-	// Ended reports whether an object does no work any more: an owner hears of that at once. nil: no object ever does.
+	// Ended reports whether an object is finished; its owner is then queued without delay. nil: never.
 	Ended func(T) bool
-	// Stranger hears of an object that goes or is gone and has no owner in the cache; nil: nobody does.
+	// Stranger is called for an object in deletion, or deleted, without an owner in the cache; may be nil.
 	Stranger func(T)
 
 	loop *Loop[Key]
 }
 
-// WatchOwners registers w with the informers of the owners and of what they own. The loop's keys are those of owners.
+// WatchOwners registers w with the informers of the owners and of the owned objects. The loop's keys are owners.
 func WatchOwners[O, T metav1.Object](l *Loop[Key], owners, owned cache.SharedInformer, w Owners[O, T]) (*Owners[O, T], error) {
 	w.loop = l
 	if w.Expect == nil {
@@ -61,8 +61,8 @@ func (w *Owners[O, T]) ownerGone(owner metav1.Object) {
 	w.changed(owner)
 }
 
-// Done is called at the end of a pass over owner: if it has gone meanwhile, what the pass came to expect of it is forgotten; else there is
-// another pass when that has been expected for too long, whatever happens or does not.
+// Done is called at the end of a pass over owner: if it was deleted meanwhile, its expectations are removed; else another pass is scheduled
+// for when the expectations expire.
 func (w *Owners[O, T]) Done(owner O) {
 	if cur, ok := w.Get(owner.GetNamespace(), owner.GetName()); !ok || cur.GetUID() != owner.GetUID() {
 		w.Expect.Forget(owner.GetUID())
@@ -73,7 +73,7 @@ func (w *Owners[O, T]) Done(owner O) {
 	}
 }
 
-// Of resolves o's controller reference. ok is false when that is none of these owners, or not in the cache.
+// Of resolves o's controller reference. ok is false if it is none of these owners or not in the cache.
 func (w *Owners[O, T]) Of(o metav1.Object) (owner O, ok bool) {
 	ref := metav1.GetControllerOfNoCopy(o)
 	if ref == nil || ref.Kind != w.Kind {
@@ -85,7 +85,7 @@ func (w *Owners[O, T]) Of(o metav1.Object) (owner O, ok bool) {
 	return owner, true
 }
 
-// Soon makes owner pending, after its Later.
+// Soon queues owner after its Later.
 func (w *Owners[O, T]) Soon(owner O) {
 	var wait time.Duration
 	if w.Later != nil {
@@ -104,7 +104,7 @@ func (w *Owners[O, T]) soonOrNow(owner O, now bool) {
 
 func (w *Owners[O, T]) added(o T) {
 	if o.GetDeletionTimestamp() != nil {
-		w.gone(o) // seen for the first time while going: after a restart
+		w.gone(o) // first seen in deletion, after a restart
 		return
 	}
 	ref := metav1.GetControllerOfNoCopy(o)
@@ -137,7 +137,7 @@ func (w *Owners[O, T]) updated(old, cur T) {
 	}
 	switch {
 	case cur.GetDeletionTimestamp() != nil:
-		w.gone(cur) // what is going is replaced now, not when it is gone
+		w.gone(cur) // an object in deletion is replaced at once
 	case after != nil:
 		if owner, ok := w.Of(cur); ok {
 			w.soonOrNow(owner, moved || relabelled || w.Ended != nil && w.Ended(old) != w.Ended(cur))
@@ -147,7 +147,7 @@ func (w *Owners[O, T]) updated(old, cur T) {
 	}
 }
 
-// gone hears of the end of o, or that it has begun.
+// gone handles the deletion of o, or its start.
 func (w *Owners[O, T]) gone(o T) {
 	met := true
 	if ref := metav1.GetControllerOfNoCopy(o); ref != nil {
@@ -162,7 +162,7 @@ func (w *Owners[O, T]) gone(o T) {
 	}
 }
 
-// Orphan makes pending who may want to adopt o, which has no controller.
+// Orphan queues the owners that may adopt o, which has no controller.
 func (w *Owners[O, T]) Orphan(o metav1.Object) {
 	if len(o.GetLabels()) == 0 || metav1.GetControllerOfNoCopy(o) != nil {
 		return

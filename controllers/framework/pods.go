@@ -11,18 +11,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Names of the indices that EnsureIndex adds to the shared pod informer.
+// Names of the indexes that EnsureIndex adds to the shared pod informer.
 const (
-	// ByController finds pods by their controller's UID, and those without one under OrphanKey.
+	// ByController indexes pods by their controller's UID, and those without one under OrphanKey.
 	ByController = "keelson.controller"
-	// ByNode finds pods by spec.nodeName.
+	// ByNode indexes pods by spec.nodeName.
 	ByNode = "keelson.node"
 )
 
-// OrphanKey is where ByController files the pods of a namespace that have no controller.
+// OrphanKey is the index key of pods without a controller in a namespace.
 func OrphanKey(namespace string) string { return "orphan/" + namespace }
 
-// EnsureIndex adds an index to an informer unless another controller has done so already.
+// EnsureIndex adds an index to an informer unless it exists.
 func EnsureIndex(inf cache.SharedIndexInformer, name string, f cache.IndexFunc) error {
 	if _, ok := inf.GetIndexer().GetIndexers()[name]; ok {
 		return nil

@@ -8,16 +8,15 @@ import (
 	"sync/atomic"
 )
 
-// atOnce bounds the calls of a batch that run at the same time: enough to share the store's group commits.
+// atOnce limits concurrent calls of a batch: enough to benefit from the store's group commits.
 const atOnce = 128
 
-// ErrTerminating ends a burst, and is no failure: nothing can be created in the namespace any more, and nothing needs to be.
+// ErrTerminating ends a batch without counting as a failure: nothing can be created in a terminating namespace.
 var ErrTerminating = errors.New("namespace is being terminated")
 
-// SlowStart calls f count times in parallel batches: the first of size first, each next one twice as large as the one
-// before. A batch with a failure is the last, so that what cannot work (a quota, a broken template) costs few requests.
-// It returns how many calls succeeded, the size of the last full batch, and the first error
-// but ErrTerminating.
+// SlowStart calls f count times in parallel batches; each batch is twice as large as the one before, starting with first. It stops after a
+// batch with a failure, so that a permanent error (a quota, an invalid template) costs few requests. It returns the number of successful
+// calls, the size of the last complete batch, and the first error except ErrTerminating.
 func SlowStart(count, first int, f func() error) (done, last int, err error) {
 	for batch := min(count, max(1, first)); batch > 0; batch = min(2*batch, count-done) {
 		var (
@@ -55,7 +54,7 @@ func SlowStart(count, first int, f func() error) (done, last int, err error) {
 	return done, last, nil
 }
 
-// Parallel calls f for every item, at most limit at once, and returns the first error.
+// Parallel calls f for every item with at most limit concurrent calls, and returns the first error.
 func Parallel[T any](items []T, limit int, f func(T) error) error {
 	var (
 		wg    sync.WaitGroup

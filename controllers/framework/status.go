@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// StatusClient is the part of a typed client that WriteStatus needs, such as env.Client.AppsV1().ReplicaSets(namespace).
+// StatusClient is the part of a typed client for WriteStatus, such as env.Client.AppsV1().ReplicaSets(namespace).
 type StatusClient[T any] interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
 	UpdateStatus(ctx context.Context, obj T, o metav1.UpdateOptions) (T, error)
@@ -23,11 +23,10 @@ type StatusObject[T any] interface {
 	DeepCopy() T
 }
 
-// WriteStatus stores want as the status of obj, which is not modified; status tells where in an object it is. It writes
-// nothing where obj has that status. On a conflict it tries once more from the server's version of this very object: what others
-// have changed of the status meanwhile is overwritten, so it is for kinds whose status has one writer. want.observedGeneration
-// must be that of the obj which the pass has seen. An object that is gone, or replaced by another of its name, is no error.
-// The result is the object as stored, or obj where nothing was.
+// WriteStatus writes want as the status of obj, which is not modified; status returns the status field of an object. If obj has that status
+// already, nothing is written. After a conflict it retries once with the server's version of the same object. That overwrites concurrent
+// changes, so it is only for kinds whose status has one writer. want.observedGeneration must be that of the obj seen by the pass. A deleted
+// or recreated object is no error. The result is the stored object, or obj if nothing was written.
 func WriteStatus[T StatusObject[T], S any](ctx context.Context, client StatusClient[T], obj T, status func(T) *S, want S) (T, error) {
 	if equality.Semantic.DeepEqual(*status(obj), want) {
 		return obj, nil

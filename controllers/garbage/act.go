@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// attemptDelete decides about a node and does what follows.
+// attemptDelete decides about a node and executes the action.
 func (c *Controller) attemptDelete(ctx context.Context, uid types.UID) error {
 	v := c.graph.look(uid)
 	if v == nil {
@@ -48,7 +48,7 @@ func (c *Controller) attemptDelete(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// gone forgives that the object is not there any more.
+// gone ignores the error that the object does not exist any more.
 func gone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -67,7 +67,7 @@ func (c *Controller) remove(ctx context.Context, n *node, d action) error {
 		for i := range refs {
 			refs[i].BlockOwnerDeletion = &no
 		}
-		// The change comes back as an event, and with it the deletion.
+		// The update event triggers the deletion.
 		return gone(c.patchOwners(ctx, n, refs))
 	}
 	uid, rv := n.uid, n.rv
@@ -78,15 +78,15 @@ func (c *Controller) remove(ctx context.Context, n *node, d action) error {
 		return fmt.Errorf("delete %s %s: %w", n.res.GVR.Resource, n.name, err)
 	}
 	if err == nil {
-		c.env.Log.Info("deleted what nobody owns", "controller", c.env.Name, "object", n.res.GVR.Resource+"/"+n.namespace+"/"+n.name)
+		c.env.Log.Info("deleted object without owners", "controller", c.env.Name, "object", n.res.GVR.Resource+"/"+n.namespace+"/"+n.name)
 	}
 	return nil
 }
 
-// patchOwners makes refs the owner references of n, provided that n has not changed since.
+// patchOwners sets the owner references of n to refs, unless n has changed.
 func (c *Controller) patchOwners(ctx context.Context, n *node, refs []metav1.OwnerReference) error {
 	if len(refs) == 0 {
-		refs = nil // a merge patch removes the field by null
+		refs = nil // null removes the field in a merge patch
 	}
 	return c.patch(ctx, n, n.rv, "ownerReferences", refs)
 }
@@ -102,7 +102,7 @@ func (c *Controller) patch(ctx context.Context, n *node, rv, field string, value
 	return nil
 }
 
-// removeFinalizer lets n go.
+// removeFinalizer removes a finalizer of n.
 func (c *Controller) removeFinalizer(ctx context.Context, n *node, finalizer string) error {
 	live, err := c.client(n).Get(ctx, n.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && live.UID != n.uid {
@@ -121,7 +121,7 @@ func (c *Controller) removeFinalizer(ctx context.Context, n *node, finalizer str
 	return gone(c.patch(ctx, n, live.ResourceVersion, "finalizers", left))
 }
 
-// attemptOrphan strips the owner from all its dependents and then lets it go.
+// attemptOrphan removes the owner from all its dependents, then the owner's finalizer.
 func (c *Controller) attemptOrphan(ctx context.Context, uid types.UID) error {
 	v := c.graph.look(uid)
 	if v == nil || !v.deleting || !v.orphan {
@@ -138,10 +138,10 @@ func (c *Controller) attemptOrphan(ctx context.Context, uid types.UID) error {
 	return c.removeFinalizer(ctx, v.node, metav1.FinalizerOrphanDependents)
 }
 
-// reportForeign tells of references that cross namespaces: they are treated as absent.
+// reportForeign records events about owner references across namespaces, which count as absent owners.
 func (c *Controller) reportForeign(v *view, absent []metav1.OwnerReference) {
 	for _, r := range v.foreign {
-		// A cluster-scoped object cannot have a namespaced owner at all: the reference holds, and is as wrong.
+		// A cluster-scoped object cannot have a namespaced owner: the reference is invalid but kept.
 		if v.namespace != "" && !slices.ContainsFunc(absent, func(a metav1.OwnerReference) bool { return sameRef(a, r) }) {
 			continue
 		}

@@ -8,16 +8,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// action is what to do with a node.
+// action is the decision about a node.
 type action struct {
 	what actionKind
-	// keep are the owner references that stay, for strip.
+	// keep are the remaining owner references, for strip.
 	keep []metav1.OwnerReference
-	// policy is how to delete.
+	// policy is the propagation policy of the delete.
 	policy metav1.DeletionPropagation
-	// unblock says to clear blockOwnerDeletion first: the node and its dependents wait for each other.
+	// unblock: first clear blockOwnerDeletion, because the node and its dependents wait for each other.
 	unblock bool
-	// next are nodes to look at, for wait.
+	// next are nodes to process, for wait.
 	next []*node
 }
 
@@ -25,13 +25,13 @@ type actionKind int
 
 const (
 	leave  actionKind = iota // nothing to do
-	wait                     // its dependents must go first
-	finish                   // they are gone: remove the finalizer foregroundDeletion
-	strip                    // remove the references to owners that are gone or going
+	wait                     // its dependents must be deleted first
+	finish                   // they are deleted: remove the finalizer foregroundDeletion
+	strip                    // remove the references to owners that are deleted or being deleted
 	remove                   // no owner is left: delete it
 )
 
-// decide says what to do with a node. absent are those of v.unknown that were found not to exist; the others count as there.
+// decide decides about a node. absent are those of v.unknown that do not exist; the others count as existing.
 //
 //	owners            action
 //	some solid        strip the absent and the waiting ones, if any
@@ -68,7 +68,7 @@ func decide(v *view, absent []metav1.OwnerReference) action {
 	return action{what: remove, policy: metav1.DeletePropagationBackground}
 }
 
-// blocksOwners reports whether n holds up the foreground deletion of any owner.
+// blocksOwners reports whether n blocks the foreground deletion of any owner.
 func (n *node) blocksOwners() bool {
 	return slices.ContainsFunc(n.owners, func(r metav1.OwnerReference) bool { return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion })
 }

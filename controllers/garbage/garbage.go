@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package garbage deletes objects whose owners are gone: in the background, in
-// the foreground (owners wait for dependents that block them) or not at all
-// (orphaned). The table of controllers starts it. It holds a graph of all
-// objects' metadata (graph.go), fed by the informers that other controllers use
-// and by watches of its own for every other deletable resource (monitor.go);
-// what to do with a node is decided purely (decide.go).
+// Package garbage is the garbage collector: it deletes objects without existing owners, in the background, in the foreground (owners wait
+// for dependents that block them) or not at all (orphaned). The table of controllers starts it. It has a graph of all objects' metadata
+// (graph.go), from the informers of other controllers and from its own watches of every other deletable resource (monitor.go); decisions
+// about a node are a pure function (decide.go). It never reads more than metadata.
 //
 // Invariants:
-//  1. An owner counts as absent only if the server said so for that very UID.
-//  2. Deletions and patches carry the UID and resourceVersion that were decided on: who changed the object meanwhile wins.
-//  3. Nothing is decided before every watch has delivered its first state (or failed to for half a minute).
+//  1. An owner counts as absent only if the API server confirmed it for that UID.
+//  2. Deletes and patches have the UID and resourceVersion of the decision as preconditions: a concurrent change wins.
+//  3. Nothing is decided before every watch has delivered its initial state (or failed for half a minute).
 package garbage
 
 import (
@@ -32,17 +30,17 @@ import (
 )
 
 const (
-	// patience is how long to wait for the events of owners before asking the server for them.
+	// patience is how long to wait for events of owners before asking the server.
 	patience = 500 * time.Millisecond
-	// startPatience bounds invariant 3.
+	// startPatience is the time-out of invariant 3.
 	startPatience = 30 * time.Second
-	// gather is how long changes of the API itself are collected before looking at it again.
+	// gather is how long changes of the API are collected before a new discovery.
 	gather = time.Second
-	// mostAbsent bounds the memory of absent owners.
+	// mostAbsent limits the cache of absent owners.
 	mostAbsent = 10000
 )
 
-// Controller collects garbage.
+// Controller is the garbage collector.
 type Controller struct {
 	env     *framework.Env
 	graph   *graph
@@ -57,13 +55,13 @@ type Controller struct {
 	absent   map[absentKey]struct{}
 }
 
-// absentKey is an owner reference from a namespace, found to mean nothing.
+// absentKey is an owner reference from a namespace that refers to no object.
 type absentKey struct {
 	namespace, apiVersion, kind, name string
 	uid                               types.UID
 }
 
-// New builds the controller. Resources that other controllers watch anyway are taken from env's informers.
+// New builds the controller. It uses env's informers for resources that other controllers watch.
 func New(env *framework.Env) (framework.Controller, error) {
 	core, apps := coreinformers.New(env.Shared.Scoped()), appsinformers.New(env.Shared.Scoped())
 	return build(env, map[schema.GroupVersionResource]cache.SharedIndexInformer{
@@ -88,7 +86,7 @@ func build(env *framework.Env, shared map[schema.GroupVersionResource]cache.Shar
 	return c
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -105,14 +103,14 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	return c.deletes.Run(ctx, ready)
 }
 
-// firstLook starts the watches and waits for their first state.
+// firstLook starts the watches and waits for their initial state.
 func (c *Controller) firstLook(ctx context.Context, wg *sync.WaitGroup) error {
 	for delay := 100 * time.Millisecond; ; delay = min(2*delay, 10*time.Second) {
 		err := c.look(ctx, wg)
 		if err == nil || ctx.Err() != nil {
 			break
 		}
-		c.env.Log.Warn("resources cannot be discovered yet", "controller", c.env.Name, "err", err)
+		c.env.Log.Warn("discover resources, will retry", "controller", c.env.Name, "err", err)
 		sleep(ctx, delay)
 	}
 	bounded, cancel := context.WithTimeout(ctx, startPatience)
@@ -122,14 +120,14 @@ func (c *Controller) firstLook(ctx context.Context, wg *sync.WaitGroup) error {
 		case <-m.synced:
 		case <-bounded.Done():
 			if ctx.Err() == nil {
-				c.env.Log.Warn("starting without the first state of a resource", "controller", c.env.Name, "resource", m.res.GVR)
+				c.env.Log.Warn("start without the initial state of a resource", "controller", c.env.Name, "resource", m.res.GVR)
 			}
 		}
 	}
 	return ctx.Err()
 }
 
-// keepLooking discovers anew whenever the API's own description changes; after a failure it tries again.
+// keepLooking repeats discovery after changes of the API, and after failures.
 func (c *Controller) keepLooking(ctx context.Context, wg *sync.WaitGroup) {
 	for {
 		select {
@@ -143,7 +141,7 @@ func (c *Controller) keepLooking(ctx context.Context, wg *sync.WaitGroup) {
 			if err == nil || ctx.Err() != nil {
 				break
 			}
-			c.env.Log.Warn("resources cannot be discovered", "controller", c.env.Name, "err", err)
+			c.env.Log.Warn("discover resources", "controller", c.env.Name, "err", err)
 		}
 	}
 }
@@ -167,7 +165,7 @@ func (c *Controller) vanished(res *catalog.Resource, uid types.UID) {
 	c.noteAPI(res)
 }
 
-// noteAPI asks for a new discovery when objects changed that define resources.
+// noteAPI requests a discovery after a change of objects that define resources.
 func (c *Controller) noteAPI(res *catalog.Resource) {
 	switch res.GVR.GroupResource() {
 	case schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
@@ -191,7 +189,7 @@ func (c *Controller) enqueue(changed types.UID, w wake) {
 	}
 }
 
-// lookup finds out which of v's unknown owners do not exist.
+// lookup returns those of v's unknown owners that do not exist.
 func (c *Controller) lookup(ctx context.Context, v *view) ([]metav1.OwnerReference, error) {
 	var absent []metav1.OwnerReference
 	for _, r := range v.unknown {
@@ -220,10 +218,10 @@ func (c *Controller) isAbsent(ctx context.Context, n *node, r metav1.OwnerRefere
 	case known:
 		return true, nil
 	case res == nil:
-		// It may be a kind that is not served at the moment. Never delete for that.
+		// The kind may be temporarily unavailable: never delete because of that.
 		return false, fmt.Errorf("owner %s %s of %s: the server has no such kind", r.APIVersion, r.Kind, n.name)
 	case res.Namespaced && n.namespace == "":
-		// A reference that cannot be followed: nobody could tell in which namespace. It holds.
+		// A cluster-scoped object with a namespaced owner: the namespace is unknown, so the reference counts as existing.
 		return false, nil
 	}
 	ns := n.namespace

@@ -13,13 +13,13 @@ import (
 	"keelson/controllers/internal/catalog"
 )
 
-// node is what the graph keeps of an object. It is immutable: a change of the object makes a new one.
+// node is the graph's data about an object. It is immutable: a change creates a new one.
 type node struct {
 	uid             types.UID
 	res             *catalog.Resource
 	namespace, name string
 	rv              string
-	owners          []metav1.OwnerReference // shared with the cache the object came from
+	owners          []metav1.OwnerReference // shared with the cache of the object
 	deleting        bool
 	foreground      bool // has the finalizer foregroundDeletion
 	orphan          bool // has the finalizer orphan
@@ -34,10 +34,10 @@ func newNode(res *catalog.Resource, o metav1.Object) *node {
 	}
 }
 
-// waits: the node goes once its dependents are gone.
+// waits: the node is deleted when its dependents are.
 func (n *node) waits() bool { return n.deleting && n.foreground }
 
-// graph is all objects by UID with their dependents, known owners or not.
+// graph has all objects by UID with their dependents, whether the owner is known or not.
 type graph struct {
 	mu       sync.Mutex
 	nodes    map[types.UID]*node
@@ -48,11 +48,10 @@ func newGraph() *graph {
 	return &graph{nodes: map[types.UID]*node{}, children: map[types.UID]map[types.UID]struct{}{}}
 }
 
-// wake says which nodes to look at after a change: now, and those to look at a little later, when what they refer to may
-// have been heard of.
+// wake are the nodes to process after a change: now, or later, when the objects that they refer to may have been observed.
 type wake struct {
 	now, later []types.UID
-	orphan     bool // the changed node is to orphan its dependents
+	orphan     bool // the changed node must orphan its dependents
 }
 
 // put adds or replaces a node.
@@ -64,7 +63,7 @@ func (g *graph) put(n *node) wake {
 	g.relinkLocked(n.uid, ownersOf(old), n.owners)
 	var w wake
 	if old != nil {
-		// An owner that waited for this dependent may go once it is no longer blocked by it.
+		// An owner that waited for this dependent may no longer be blocked.
 		for _, r := range old.owners {
 			if o := g.nodes[r.UID]; o != nil && o.waits() && !blocks(n, r.UID) {
 				w.now = append(w.now, r.UID)
@@ -146,7 +145,7 @@ func sameRef(a, b metav1.OwnerReference) bool {
 		(a.BlockOwnerDeletion != nil && *a.BlockOwnerDeletion) == (b.BlockOwnerDeletion != nil && *b.BlockOwnerDeletion)
 }
 
-// blocks reports whether n still holds up the foreground deletion of owner.
+// blocks reports whether n blocks the foreground deletion of owner.
 func blocks(n *node, owner types.UID) bool {
 	for _, r := range n.owners {
 		if r.UID == owner && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion {
@@ -159,9 +158,9 @@ func blocks(n *node, owner types.UID) bool {
 type ownerState int
 
 const (
-	ownersSolid   ownerState = iota // all are there and stay
-	ownersWait                      // at least one waits for its dependents to go
-	ownersUnknown                   // at least one is not in the graph as referred to
+	ownersSolid   ownerState = iota // all exist and stay
+	ownersWait                      // at least one waits for its dependents
+	ownersUnknown                   // at least one is not in the graph with these attributes
 )
 
 func (g *graph) ownersLocked(n *node) ownerState {
@@ -177,7 +176,7 @@ func (g *graph) ownersLocked(n *node) ownerState {
 	return state
 }
 
-// resolveLocked is the node that r, a reference of n's, means; nil when none matches it in every part.
+// resolveLocked is the node of r, a reference of n; nil if no node matches all its fields.
 func (g *graph) resolveLocked(n *node, r metav1.OwnerReference) *node {
 	o := g.nodes[r.UID]
 	if o == nil || o.name != r.Name || o.namespace != "" && o.namespace != n.namespace {
@@ -190,20 +189,20 @@ func (g *graph) resolveLocked(n *node, r metav1.OwnerReference) *node {
 	return o
 }
 
-// view is a node with its surroundings at one moment.
+// view is a node with its owners and dependents at one time.
 type view struct {
 	*node
 	solid, waiting, unknown []metav1.OwnerReference
-	// foreign are the unknown references whose UID is that of an object in another namespace.
+	// foreign are unknown references whose UID is that of an object in another namespace.
 	foreign []metav1.OwnerReference
-	// blocking are the dependents that hold up the node's foreground deletion.
+	// blocking are the dependents that block the node's foreground deletion.
 	blocking []*node
-	// dependents counts all; waitingDependents says that one of them itself waits for its own.
+	// dependents counts all; waitingDependents: one of them waits for its own dependents.
 	dependents        int
 	waitingDependents bool
 }
 
-// look returns a view of the node; nil when it is gone.
+// look returns a view of the node; nil if it does not exist.
 func (g *graph) look(uid types.UID) *view {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -264,7 +263,7 @@ func (g *graph) of(res *catalog.Resource) []types.UID {
 	return all
 }
 
-// unresolved returns the nodes with an owner that the graph does not hold.
+// unresolved returns the nodes with an owner that is not in the graph.
 func (g *graph) unresolved() []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()

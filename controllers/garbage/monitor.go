@@ -18,14 +18,14 @@ import (
 	"keelson/controllers/internal/catalog"
 )
 
-// ignored resources own nothing and are owned by nothing that matters; there are very many of them.
+// ignored resources are numerous and have no relevant owners or dependents.
 var ignored = []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
 
-// monitor feeds one resource's objects into the graph.
+// monitor adds one resource's objects to the graph.
 type monitor struct {
 	res    *catalog.Resource
 	cancel context.CancelFunc
-	// synced is closed once the first state has been delivered.
+	// synced is closed when the initial state has been delivered.
 	synced chan struct{}
 }
 
@@ -35,7 +35,7 @@ func (c *Controller) running() []*monitor {
 	return slices.Collect(maps.Values(c.monitors))
 }
 
-// look discovers the resources, starts monitors for new ones and stops those of resources that are gone.
+// look discovers the resources, starts monitors for new ones and stops those of removed ones.
 func (c *Controller) look(ctx context.Context, wg *sync.WaitGroup) error {
 	all, err := catalog.Load(ctx, c.env.Client.Discovery())
 	var partial *catalog.Partial
@@ -64,7 +64,7 @@ func (c *Controller) look(ctx context.Context, wg *sync.WaitGroup) error {
 		}
 		m.cancel()
 		delete(c.monitors, gvr)
-		// The resource is no more, so its objects are not either.
+		// The resource was removed, and its objects with it.
 		for _, uid := range c.graph.of(m.res) {
 			c.enqueue(uid, c.graph.drop(uid))
 		}
@@ -90,7 +90,7 @@ func (c *Controller) monitor(ctx context.Context, wg *sync.WaitGroup, res *catal
 	return m
 }
 
-// follow feeds from an informer that others use, too.
+// follow reads from a shared informer.
 func (c *Controller) follow(ctx context.Context, m *monitor, inf cache.SharedIndexInformer) {
 	synced, err := framework.Watch(inf, framework.Handlers[metav1.Object]{
 		Add: func(o metav1.Object) { c.observe(m.res, o) },
@@ -130,7 +130,7 @@ func (f *feed) Delete(obj any) error {
 	return nil
 }
 
-// Replace makes the graph hold exactly these objects of the resource.
+// Replace sets the graph's objects of the resource.
 func (f *feed) Replace(objs []any, _ string) error {
 	there := make(map[types.UID]bool, len(objs))
 	for _, obj := range objs {
@@ -148,5 +148,5 @@ func (f *feed) Replace(objs []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing: the graph needs no repetition.
+// Resync does nothing.
 func (f *feed) Resync() error { return nil }

@@ -13,37 +13,37 @@ import (
 	"keelson/api/core/pod"
 )
 
-// outcome is what acting on a plan has achieved.
+// outcome is the result of executing a plan.
 type outcome struct {
 	created int
 	// gone are the pods whose deletion the server has accepted.
 	gone []*corev1.Pod
 }
 
-// account is how a pass counts the pods that have ended, so that each is counted once whatever crashes in between:
+// account counts finished pods in a pass so that each is counted exactly once, even after a crash at any time:
 //
 //  1. The status lists the pod as uncounted (indexed jobs: its index as completed): account.status is written.
-//  2. The pod loses its finalizer; only now can it vanish.
-//  3. The status counts it and lists it no more: settle.
+//  2. The pod's finalizer is removed; only now can the pod disappear.
+//  3. The status counts the pod and no longer lists it: settle.
 type account struct {
 	status batchv1.JobStatus
-	// free are the pods to take the finalizer from, once status is written.
+	// free are the pods whose finalizer is removed after status is written.
 	free []*corev1.Pod
-	// open are the pods that have the finalizer.
+	// open are the pods with the finalizer.
 	open map[types.UID]struct{}
-	// verdict is how the job ends; nil: it goes on.
+	// verdict is how the job ends; nil: it continues.
 	verdict *verdict
-	// full is set when there are more pods to count than one pass may.
+	// full: there are more pods to count than one pass may count.
 	full bool
-	// failures are what the next passes remember.
+	// failures are kept for the next passes.
 	failures failures
-	// suspended or resumed is what the pass has found and noted.
+	// suspended or resumed: the pass has recorded the change.
 	suspended, resumed bool
-	// ruled counts the failed pods by the action of the podFailurePolicy.
+	// ruled counts the failed pods by action of the podFailurePolicy.
 	ruled map[batchv1.PodFailurePolicyAction]int
 }
 
-// record says what the status is after a pass, and which pods may go.
+// record computes the status after a pass, and which pods may be released.
 func record(s snapshot, p plan, o outcome) account {
 	a := account{open: map[types.UID]struct{}{}, ruled: map[batchv1.PodFailurePolicyAction]int{}, verdict: p.verdict}
 	st := &a.status
@@ -63,7 +63,7 @@ func record(s snapshot, p plan, o outcome) account {
 	st.Active = int32(len(p.active) + o.created - len(o.gone))
 	st.Ready, st.Terminating = &ready, &terminating
 	if p.verdict != nil && len(o.gone) != len(p.end) {
-		a.verdict = nil // not now: some pods still run
+		a.verdict = nil // not yet: some pods still run
 	} else if a.verdict == nil && s.settled && p.reached(s.job, st.Active) {
 		a.verdict = &verdict{batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods"}
 	}
@@ -77,7 +77,7 @@ func record(s snapshot, p plan, o outcome) account {
 	return a
 }
 
-// reached reports whether the job has all the successes that it needs and nothing runs any more.
+// reached reports whether the job has all required successes and no pod runs any more.
 func (t *tally) reached(j *batchv1.Job, active int32) bool {
 	need := int32(1)
 	if c := j.Spec.Completions; c != nil {
@@ -86,7 +86,7 @@ func (t *tally) reached(j *batchv1.Job, active int32) bool {
 	return active == 0 && t.succeeded >= need
 }
 
-// suspend notes whether the job is suspended. The time that activeDeadlineSeconds counts from starts anew with each resumption.
+// suspend records whether the job is suspended. activeDeadlineSeconds counts from the last resumption.
 func (a *account) suspend(s snapshot) {
 	st := &a.status
 	if suspended(s.job) {
@@ -100,7 +100,7 @@ func (a *account) suspend(s snapshot) {
 	}
 }
 
-// track lists the pods that have ended.
+// track lists the finished pods.
 func (a *account) track(s snapshot, p plan) {
 	for _, q := range s.pods {
 		if s.tracked(q) {
@@ -153,8 +153,8 @@ func (a *account) track(s snapshot, p plan) {
 	}
 }
 
-// mayGo reports whether the pod's finalizer has served: the job is over or going, or the pod has ended, unless the one that
-// replaces it still has to learn from it how often its index has failed.
+// mayGo reports whether the pod's finalizer can be removed: the job is finished or deleted, or the pod is finished, unless its replacement
+// still needs its number of index failures.
 func (a *account) mayGo(s snapshot, p plan, q *corev1.Pod) bool {
 	if s.job.DeletionTimestamp != nil || a.verdict != nil || q.Status.Phase == corev1.PodSucceeded {
 		return true
@@ -166,7 +166,7 @@ func (a *account) mayGo(s snapshot, p plan, q *corev1.Pod) bool {
 	return !ok || p.replaced[n] != q
 }
 
-// clean counts the pods that the status lists and that have lost their finalizer.
+// clean counts the listed pods without a finalizer.
 func (a *account) clean() {
 	u := a.status.UncountedTerminatedPods
 	gone := func(uid types.UID) bool {
@@ -185,10 +185,10 @@ func (a *account) clean() {
 	a.status.Failed += int32(failed - len(u.Failed))
 }
 
-// settle counts the pods that have lost their finalizer, which are those of freed, and ends the job when all are counted. It
-// reports whether the job has ended.
+// settle counts the pods without a finalizer, which are those of freed, and finishes the job when all are counted. It reports whether the
+// job is finished.
 func (a *account) settle(s snapshot, freed []*corev1.Pod) bool {
-	// What is in a.status has been written and is the client's now.
+	// a.status was written and is shared with the client now.
 	a.status = *a.status.DeepCopy()
 	st := &a.status
 	if st.UncountedTerminatedPods == nil {
@@ -203,7 +203,7 @@ func (a *account) settle(s snapshot, freed []*corev1.Pod) bool {
 		return false
 	}
 	if st.StartTime == nil && (!suspended(s.job) || s.job.Spec.Completions == nil || *s.job.Spec.Completions != 0) {
-		st.StartTime = &metav1.Time{Time: s.now} // it ended while it was suspended
+		st.StartTime = &metav1.Time{Time: s.now} // it ended while suspended
 	}
 	setCondition(&st.Conditions, a.verdict.final(), corev1.ConditionTrue, a.verdict.reason, a.verdict.message, s.now)
 	if !a.verdict.failed() {

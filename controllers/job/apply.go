@@ -20,10 +20,10 @@ import (
 	"keelson/lib/mark"
 )
 
-// atOnce bounds parallel deletions and patches of one job's pods.
+// atOnce limits parallel deletions and patches of one job's pods.
 const atOnce = 100
 
-// act creates and deletes pods as planned and says what it achieved, with the first failure.
+// act creates and deletes pods as planned and returns the result with the first error.
 func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time, s snapshot, p plan) (o outcome, err error) {
 	if p.create == 0 && len(p.remove) == 0 && len(p.end) == 0 {
 		return o, nil
@@ -45,7 +45,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time
 	return o, err
 }
 
-// create makes pods and returns the names of those that exist now.
+// create creates pods and returns the names of those that exist now.
 func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]string, error) {
 	var (
 		mu      sync.Mutex
@@ -55,7 +55,7 @@ func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]stri
 	template, pods := podFor(j), c.env.Client.CoreV1().Pods(j.Namespace)
 	c.expect.Expect(j.UID, p.create)
 	done, pace, err := framework.SlowStart(p.create, c.memory.recall(j).pace, func() error {
-		one := *template // what pods share is only read
+		one := *template // the shared parts are only read
 		if indexed(j) {
 			mu.Lock()
 			n := indexes[0]
@@ -79,15 +79,15 @@ func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]stri
 	})
 	c.memory.with(j.UID, func(r *recollection) { r.pace = min(2*pace, burst) })
 	failed := p.create - done
-	c.expect.Created(j.UID, failed) // they will not be heard of
+	c.expect.Created(j.UID, failed) // these will not be observed
 	if err == nil {
-		failed = 0 // the namespace ends
+		failed = 0 // the namespace is terminating
 	}
 	metrics().created(j, p.tally, len(names), failed)
 	return names, err
 }
 
-// remove deletes pods and returns those that are going. With forsake they lose the finalizer first: they are not counted.
+// remove deletes pods and returns those in deletion. With forsake their finalizer is removed first, so that they are not counted.
 func (c *Controller) remove(ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, forsake bool) ([]*corev1.Pod, error) {
 	uids := make([]types.UID, len(pods))
 	for i, p := range pods {
@@ -111,7 +111,7 @@ func (c *Controller) remove(ctx context.Context, j *batchv1.Job, pods []*corev1.
 		case err == nil:
 			c.env.Events.Eventf(j, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			c.expect.Deleted(j.UID, p.UID) // gone, or replaced by another of its name: its event will come
+			c.expect.Deleted(j.UID, p.UID) // the pod was deleted or recreated: its deletion event will come
 		default:
 			c.expect.Deleted(j.UID, p.UID)
 			c.env.Events.Eventf(j, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
@@ -125,7 +125,7 @@ func (c *Controller) remove(ctx context.Context, j *batchv1.Job, pods []*corev1.
 	return gone, err
 }
 
-// free takes the finalizer from a pod, which the cache will show a little later. A pod that is gone is no error.
+// free removes a pod's finalizer, which the cache shows a little later. A deleted pod is no error.
 func (c *Controller) free(ctx context.Context, j *batchv1.Job, p *corev1.Pod) error {
 	if !tracked(p) {
 		return nil
@@ -138,7 +138,7 @@ func (c *Controller) free(ctx context.Context, j *batchv1.Job, p *corev1.Pod) er
 	return err
 }
 
-// unfinalize takes the finalizer from this very pod, and only from that version of it unless version is "".
+// unfinalize removes the finalizer of the pod with this UID, and only at that version unless version is "".
 func (c *Controller) unfinalize(ctx context.Context, p *corev1.Pod, version string) error {
 	meta := map[string]any{"uid": p.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}
 	if version != "" {
@@ -155,13 +155,13 @@ func (c *Controller) unfinalize(ctx context.Context, p *corev1.Pod, version stri
 	return nil
 }
 
-// settle writes what a says, in the order that account describes.
+// settle writes a's status in the order described at account.
 func (c *Controller) settle(ctx context.Context, s snapshot, a *account) error {
 	j, err := c.writeStatus(ctx, s.job, &a.status)
 	if err != nil {
 		return err
 	}
-	j.Status.DeepCopyInto(&a.status) // as the server has it: of whole seconds
+	j.Status.DeepCopyInto(&a.status) // as the server stores it, in whole seconds
 	c.memory.with(j.UID, func(r *recollection) { r.failures = a.failures })
 	if a.suspended {
 		c.env.Events.Event(j, corev1.EventTypeNormal, "Suspended", "Job suspended")
@@ -193,7 +193,7 @@ func (c *Controller) settle(ctx context.Context, s snapshot, a *account) error {
 	return failure
 }
 
-// writeStatus stores st unless it is what j has, and returns the job that the server has now.
+// writeStatus writes st if it differs from j's status, and returns the server's job.
 func (c *Controller) writeStatus(ctx context.Context, j *batchv1.Job, st *batchv1.JobStatus) (*batchv1.Job, error) {
 	if equality.Semantic.DeepEqual(&j.Status, st) {
 		return j, nil
@@ -209,7 +209,7 @@ func (c *Controller) writeStatus(ctx context.Context, j *batchv1.Job, st *batchv
 	return written, nil
 }
 
-// conclude tells of the end of a job.
+// conclude records the event about the end of a job.
 func (c *Controller) conclude(j *batchv1.Job, v *verdict) {
 	metrics().ended(j, v)
 	if v.failed() {

@@ -11,19 +11,19 @@ import (
 	"keelson/api/core/pod"
 )
 
-// How long after a failure the next pod is created: doubled from the first to the last.
+// The back-off after a failure before the next pod: doubled from the first to the last.
 const (
 	firstBackoff = 10 * time.Second
 	lastBackoff  = 10 * time.Minute
 )
 
-// failures are those of a job's pods since one of them last succeeded.
+// failures are the failures of a job's pods since the last success.
 type failures struct {
 	count int32
 	last  time.Time
 }
 
-// and is f after these pods have ended as well.
+// and returns f after these further finished pods.
 func (f failures) and(succeeded, failed []*corev1.Pod) failures {
 	var success time.Time
 	for _, p := range succeeded {
@@ -47,7 +47,7 @@ func (f failures) and(succeeded, failed []*corev1.Pod) failures {
 	return f
 }
 
-// wait is how long no pod may be created yet.
+// wait is how long no pod may be created.
 func (f failures) wait(now time.Time) time.Duration {
 	if f.count == 0 {
 		return 0
@@ -59,7 +59,7 @@ func (f failures) wait(now time.Time) time.Duration {
 	return max(0, min(d, lastBackoff)-now.Sub(f.last))
 }
 
-// finished is when the pod ended: when its last container did; else since when it is not ready; else when it was deleted.
+// finished is when the pod ended: its last container; else since it is not ready; else its deletion.
 func finished(p *corev1.Pod) time.Time {
 	if t := lastContainer(p); !t.IsZero() {
 		return t
@@ -77,7 +77,7 @@ func finished(p *corev1.Pod) time.Time {
 	return p.CreationTimestamp.Time
 }
 
-// lastContainer is when the last of the containers and sidecars ended; zero while one of them has not.
+// lastContainer is when the last of the containers and sidecars ended; zero if one of them has not.
 func lastContainer(p *corev1.Pod) time.Time {
 	var last time.Time
 	all := p.Status.ContainerStatuses

@@ -13,15 +13,15 @@ import (
 	"keelson/api/batch"
 )
 
-// indexed reports whether each pod of the job has an index of its own.
+// indexed reports whether the job has completion mode Indexed.
 func indexed(j *batchv1.Job) bool {
 	return j.Spec.CompletionMode != nil && *j.Spec.CompletionMode == batchv1.IndexedCompletion
 }
 
-// perIndex reports whether the job bounds the failures of each index.
+// perIndex reports whether the job has a back-off limit per index.
 func perIndex(j *batchv1.Job) bool { return indexed(j) && j.Spec.BackoffLimitPerIndex != nil }
 
-// indexOf is the pod's index, if it has one that the job still has.
+// indexOf is the pod's index, if the job has this index.
 func indexOf(j *batchv1.Job, p *corev1.Pod) (int32, bool) {
 	n, ok := number(p.Annotations[batchv1.JobCompletionIndexAnnotation])
 	return n, ok && j.Spec.Completions != nil && n < *j.Spec.Completions
@@ -32,14 +32,14 @@ func number(text string) (int32, bool) {
 	return int32(n), err == nil && n >= 0
 }
 
-// past are the failures of an index before this pod; ignored ones are those that the podFailurePolicy does not count.
+// past are the failures of an index before this pod; the podFailurePolicy excludes the ignored ones from the limit.
 func past(p *corev1.Pod) (counted, ignored int32) {
 	counted, _ = number(p.Annotations[batchv1.JobIndexFailureCountAnnotation])
 	ignored, _ = number(p.Annotations[batchv1.JobIndexIgnoredFailureCountAnnotation])
 	return counted, ignored
 }
 
-// carried are the failures of an index that the pod that replaces p, which may be nil, has behind it.
+// carried are the failures of an index before the replacement of p, which may be nil.
 func carried(j *batchv1.Job, p *corev1.Pod) (counted, ignored int32) {
 	if p == nil {
 		return 0, 0
@@ -51,7 +51,7 @@ func carried(j *batchv1.Job, p *corev1.Pod) (counted, ignored int32) {
 	return counted, ignored + 1
 }
 
-// indexes counts what has become of the indexes of an indexed job.
+// indexes counts the results of the indexes.
 func (t *tally) indexes(s snapshot) {
 	j := s.job
 	completions := *j.Spec.Completions
@@ -83,15 +83,15 @@ func (t *tally) indexes(s snapshot) {
 	t.replaced = t.lastFailures(s)
 }
 
-// indexFailed reports whether the failure of p is one too many for its index.
+// indexFailed reports whether the failure of p exceeds the limit of its index.
 func indexFailed(j *batchv1.Job, p *corev1.Pod) bool {
 	r := rule(j.Spec.PodFailurePolicy, p)
 	counted, _ := past(p)
 	return r.action == batchv1.PodFailurePolicyActionFailIndex || r.counts() && counted >= *j.Spec.BackoffLimitPerIndex
 }
 
-// lastFailures are, per index that still needs a pod, the failed pod that the next one carries on from. It keeps its finalizer
-// until then, as it alone knows how often the index has failed.
+// lastFailures maps each index that needs a pod to the failed pod that is replaced. That pod keeps its finalizer, because only it has the
+// number of failures of the index.
 func (t *tally) lastFailures(s snapshot) map[int32]*corev1.Pod {
 	has := map[int32]bool{}
 	for _, p := range t.active {
@@ -112,14 +112,14 @@ func (t *tally) lastFailures(s snapshot) map[int32]*corev1.Pod {
 	return last
 }
 
-// later reports whether q is the later failure of their index.
+// later reports whether q failed later than p, at the same index.
 func later(q, p *corev1.Pod) bool {
 	a, b := past(q)
 	c, d := past(p)
 	return a+b > c+d || finished(q).After(finished(p))
 }
 
-// pending are at most n indexes that need a pod now, and how long it takes until the next one may have one if there are none.
+// pending are at most n indexes that need a pod now; if there are none, wait is the time until one may get a pod.
 func (t *tally) pending(s snapshot, n int32) (indexes []int32, wait time.Duration) {
 	busy := make([]int32, 0, len(t.active))
 	for _, p := range t.active {

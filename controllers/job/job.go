@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package job runs the pods of batch/v1 Jobs to completion. What to do is decided
-// by pure functions of a snapshot: plan.go says which pods to create and delete
-// and whether the job has ended, account.go counts pods that have ended, each
-// exactly once over crashes; this file and apply.go act. It never looks at jobs
-// that spec.managedBy gives to another controller.
+// Package job runs the pods of Jobs (batch/v1) to completion. The table of controllers starts it. Decisions are pure functions of a
+// snapshot: plan.go decides which pods to create and delete and whether the job has ended, account.go counts each finished pod exactly
+// once, even after crashes; this file and apply.go act. It never handles jobs with spec.managedBy of another controller.
 package job
 
 import (
@@ -27,13 +25,13 @@ import (
 
 var kind = batchv1.SchemeGroupVersion.WithKind("Job")
 
-// work is a job to look after, or a pod that may have been left with the finalizer of a job.
+// work is a job, or a pod that may still have the finalizer of a job.
 type work struct {
 	framework.Key
 	orphan bool
 }
 
-// Controller looks after all jobs.
+// Controller handles all jobs.
 type Controller struct {
 	env    *framework.Env
 	loop   *framework.Loop[work]
@@ -44,7 +42,7 @@ type Controller struct {
 	pods   cache.Indexer
 }
 
-// New registers with the shared informers; Run works.
+// New registers handlers with the shared informers; Run does the work.
 func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, expect: framework.NewExpectations(), memory: newMemory()}
 	c.own = framework.PodOwnership(env, kind, func(ctx context.Context, namespace, name string) (metav1.Object, error) {
@@ -64,10 +62,10 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, err
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// external is the name of the controller that the job is given to, or "".
+// external is the name of the other controller in spec.managedBy, or "".
 func external(j *batchv1.Job) string {
 	if m := j.Spec.ManagedBy; m != nil && *m != batchv1.JobControllerName {
 		return *m
@@ -75,7 +73,7 @@ func external(j *batchv1.Job) string {
 	return ""
 }
 
-// soon makes the job pending after a moment in which more of its pods may change: big jobs are not counted for every pod.
+// soon queues the job after a delay to combine pod events: large jobs are not counted for every pod.
 func (c *Controller) soon(j *batchv1.Job) {
 	n := int32(1)
 	if p := j.Spec.Parallelism; p != nil {
@@ -113,7 +111,7 @@ func (c *Controller) jobGone(j *batchv1.Job) {
 	c.leave(j)
 }
 
-// leave frees what pods the job leaves behind.
+// leave releases the pods of a deleted job.
 func (c *Controller) leave(j *batchv1.Job) {
 	pods, err := framework.PodsOf(c.pods, j.UID)
 	if err != nil {
@@ -124,14 +122,14 @@ func (c *Controller) leave(j *batchv1.Job) {
 	}
 }
 
-// orphaned makes p pending if it has the finalizer, which nobody else will take.
+// orphaned queues p if it still has the finalizer, which no job will remove.
 func (c *Controller) orphaned(p *corev1.Pod) {
 	if tracked(p) {
 		c.loop.Add(work{framework.KeyOf(p), true})
 	}
 }
 
-// owner resolves a controller reference to its job in the cache; nil: it is none, or gone.
+// owner resolves a controller reference to a job in the cache; nil: it is none, or deleted.
 func (c *Controller) owner(namespace string, ref *metav1.OwnerReference) *batchv1.Job {
 	if ref == nil || ref.Kind != kind.Kind {
 		return nil
@@ -150,7 +148,7 @@ func (c *Controller) owner(namespace string, ref *metav1.OwnerReference) *batchv
 func (c *Controller) podAdded(p *corev1.Pod) {
 	metrics().held(nil, p)
 	if p.DeletionTimestamp != nil {
-		c.podGoing(p) // seen for the first time while going: after a restart
+		c.podGoing(p) // first seen in deletion, after a restart
 		return
 	}
 	ref := metav1.GetControllerOfNoCopy(p)
@@ -201,7 +199,7 @@ func (c *Controller) podUpdated(old, cur *corev1.Pod) {
 			c.orphanChanged(cur)
 		}
 	case freed && !moved && !relabelled && old.Status.Phase == cur.Status.Phase:
-		// The pass that took the finalizer has counted the pod.
+		// The pass that removed the finalizer has counted the pod.
 	default:
 		if j := c.owner(cur.Namespace, ref); j != nil {
 			c.soon(j)
@@ -209,7 +207,7 @@ func (c *Controller) podUpdated(old, cur *corev1.Pod) {
 	}
 }
 
-// podGoing hears that p is being deleted.
+// podGoing handles the start of p's deletion.
 func (c *Controller) podGoing(p *corev1.Pod) {
 	j := c.owner(p.Namespace, metav1.GetControllerOfNoCopy(p))
 	if j == nil || ended(j) {
@@ -233,7 +231,7 @@ func (c *Controller) podGone(p *corev1.Pod) {
 	}
 }
 
-// orphanChanged looks after a pod that has no controller: it keeps no finalizer, and a job may want to adopt it.
+// orphanChanged handles a pod without a controller: its finalizer is removed, and a job may adopt it.
 func (c *Controller) orphanChanged(p *corev1.Pod) {
 	c.orphaned(p)
 	if len(p.Labels) == 0 {
@@ -254,7 +252,7 @@ func (c *Controller) orphanChanged(p *corev1.Pod) {
 	}
 }
 
-// sync is one pass over a job, or over a pod that a job has left.
+// sync is one pass over a job, or over a pod without a job.
 func (c *Controller) sync(ctx context.Context, w work) error {
 	if w.orphan {
 		return c.release(ctx, w.Key)
@@ -278,8 +276,8 @@ func (c *Controller) sync(ctx context.Context, w work) error {
 	return c.run(ctx, w.Key, j)
 }
 
-// settleExpectations sees to what a pass came to expect. It is for a job that went while a pass ran: what the pass noted after jobGone
-// would stay for good.
+// settleExpectations removes expectations of a job that was deleted during the pass, because expectations added after jobGone would stay
+// forever.
 func (c *Controller) settleExpectations(key framework.Key, j *batchv1.Job) {
 	obj, ok, err := c.jobs.GetByKey(key.String())
 	if cur, isJob := obj.(*batchv1.Job); err == nil && (!ok || isJob && cur.UID != j.UID) {
@@ -288,14 +286,14 @@ func (c *Controller) settleExpectations(key framework.Key, j *batchv1.Job) {
 		return
 	}
 	if left := c.expect.Left(j.UID); left > 0 {
-		c.loop.AddAfter(work{Key: key}, left) // for an event that never comes
+		c.loop.AddAfter(work{Key: key}, left) // in case the event never comes
 	}
 }
 
 func (c *Controller) run(ctx context.Context, key framework.Key, j *batchv1.Job) error {
 	known := c.memory.recall(j)
 	if known.ahead(j) {
-		return nil // the event that brings the cache up to date makes the job pending again
+		return nil // the update event will requeue it
 	}
 	s := snapshot{job: j, freed: known.freed, failures: known.failures, settled: c.expect.Met(j.UID), now: time.Now()}
 	if mode := j.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion && *mode != batchv1.IndexedCompletion {
@@ -304,8 +302,8 @@ func (c *Controller) run(ctx context.Context, key framework.Key, j *batchv1.Job)
 	}
 	sel, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
 	if err != nil {
-		c.env.Log.Warn("selector cannot be used", "controller", c.env.Name, "key", key.String(), "err", err)
-		return nil // only a change of the job can mend it
+		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
+		return nil // retrying does not help
 	}
 	if s.pods, err = c.claim(ctx, j, sel); err != nil {
 		return err
@@ -324,7 +322,7 @@ func (c *Controller) run(ctx context.Context, key framework.Key, j *batchv1.Job)
 	return err
 }
 
-// claim returns the job's pods after adopting and releasing.
+// claim returns the job's pods after adoption and release.
 func (c *Controller) claim(ctx context.Context, j *batchv1.Job, sel labels.Selector) ([]*corev1.Pod, error) {
 	mine, err := framework.PodsOf(c.pods, j.UID)
 	if err != nil {
@@ -345,8 +343,7 @@ func (c *Controller) claim(ctx context.Context, j *batchv1.Job, sel labels.Selec
 	return mine, err
 }
 
-// release takes the finalizer from a pod whose job does not look after it any more: it has ended or is gone, or the pod has
-// lost it.
+// release removes the finalizer of a pod that no job manages any more: the job is finished or deleted, or has released the pod.
 func (c *Controller) release(ctx context.Context, key framework.Key) error {
 	obj, ok, err := c.pods.GetByKey(key.String())
 	if err != nil || !ok {
@@ -364,6 +361,6 @@ func (c *Controller) release(ctx context.Context, key framework.Key) error {
 			return nil
 		}
 	}
-	// The version guards against a job that adopts the pod at this moment.
+	// The version protects against a concurrent adoption.
 	return c.unfinalize(ctx, p, p.ResourceVersion)
 }

@@ -12,26 +12,26 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// memory is what the controller knows of jobs beyond what the cache shows. All of it may be lost: a new process starts with
-// caches that are not behind its own writes, and with the shortest back-off.
+// memory is the controller's state about jobs in addition to the cache. It may be lost: a new process has caches that include its writes,
+// and starts with the shortest back-off.
 type memory struct {
 	mu  sync.Mutex
 	all map[types.UID]*recollection
 }
 
 type recollection struct {
-	// wrote is the resourceVersion of the last status written: an older job in the cache has counters that were true once.
+	// wrote is the resourceVersion of the last status write: an older job in the cache has outdated counters.
 	wrote string
-	// freed are the pods that have lost their finalizer and that the cache shows with it.
+	// freed are the pods whose finalizer was removed, while the cache still shows it.
 	freed    map[types.UID]struct{}
 	failures failures
-	// pace is the size of the batch of creations that last went well.
+	// pace is the size of the last successful batch of creations.
 	pace int
 }
 
 func newMemory() *memory { return &memory{all: map[types.UID]*recollection{}} }
 
-// with calls f with what is known about a job.
+// with calls f with the state of a job.
 func (m *memory) with(job types.UID, f func(r *recollection)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,7 +43,7 @@ func (m *memory) with(job types.UID, f func(r *recollection)) {
 	f(r)
 }
 
-// recall is a copy of what is known about j.
+// recall is a copy of the state of j.
 func (m *memory) recall(j *batchv1.Job) (r recollection) {
 	m.with(j.UID, func(known *recollection) {
 		r = *known
@@ -52,7 +52,7 @@ func (m *memory) recall(j *batchv1.Job) (r recollection) {
 	return r
 }
 
-// ahead reports whether j is older than what the controller has written itself.
+// ahead reports whether j is older than the controller's last write.
 func (r recollection) ahead(j *batchv1.Job) bool {
 	if r.wrote == "" {
 		return false
@@ -61,7 +61,7 @@ func (r recollection) ahead(j *batchv1.Job) bool {
 	return err == nil && order < 0
 }
 
-// seen notes that the cache shows p without the finalizer, and reports whether it was the controller that took it.
+// seen records that the cache shows p without the finalizer, and reports whether the controller had removed it.
 func (m *memory) seen(job types.UID, p *corev1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,13 +14,13 @@ import (
 	"keelson/api/core/pod"
 )
 
-// collection are the metrics of the controller, by Kubernetes' names.
+// collection are Kubernetes' metrics of the controller.
 type collection struct {
 	took                                                                                  *prometheus.HistogramVec
 	syncs, finishedJobs, external, finishedPods, ruled, finalizers, finishedIndexes, pods *prometheus.CounterVec
 }
 
-// metrics is one for the process.
+// metrics is one set for the process.
 var metrics = sync.OnceValue(func() *collection {
 	const system = "job_controller"
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -43,7 +43,7 @@ var metrics = sync.OnceValue(func() *collection {
 	}
 })
 
-// Collectors are the metrics of all job controllers of the process.
+// Collectors are the metrics of all job controllers in the process.
 func Collectors() []prometheus.Collector {
 	m := metrics()
 	return []prometheus.Collector{m.took, m.syncs, m.finishedJobs, m.external, m.finishedPods, m.ruled, m.finalizers, m.finishedIndexes, m.pods}
@@ -96,7 +96,7 @@ func (m *collection) countRules(ruled map[batchv1.PodFailurePolicyAction]int) {
 	}
 }
 
-// counted compares the status of j with the one before. Jobs of an indexed kind may shrink: that is not counted.
+// counted compares the status of j with the one before. Elastic indexed jobs may shrink, which is not counted.
 func (m *collection) counted(j *batchv1.Job, before *batchv1.JobStatus) {
 	add := func(c *prometheus.CounterVec, n int32, labels ...string) {
 		if n > 0 {
@@ -131,7 +131,7 @@ func (m *collection) ended(j *batchv1.Job, v *verdict) {
 	m.finishedJobs.WithLabelValues(mode(j), result, v.reason).Inc()
 }
 
-// held notes that a finished pod has got, or lost, the finalizer. Either may be nil.
+// held records that a finished pod got or lost the finalizer. Either may be nil.
 func (m *collection) held(old, cur *corev1.Pod) {
 	was, is := old != nil && pod.Terminal(old) && tracked(old), cur != nil && pod.Terminal(cur) && tracked(cur)
 	switch {

@@ -18,51 +18,50 @@ import (
 	"keelson/api/core/pod"
 )
 
-// burst is the most pods that one pass creates, deletes or counts. It also bounds the size of uncountedTerminatedPods.
+// burst is the maximum number of pods that one pass creates, deletes or counts. It also limits the size of uncountedTerminatedPods.
 const burst = 500
 
-// snapshot is all that a pass decides from. Nothing in it is modified.
+// snapshot is the input of a decision. Nothing in it is modified.
 type snapshot struct {
 	job *batchv1.Job
-	// pods are those that the job controls and selects, in any state.
+	// pods are the pods that the job controls and selects, in any state.
 	pods []*corev1.Pod
-	// freed are the pods that the controller has taken the finalizer from; the cache may not show it yet.
+	// freed are the pods whose finalizer the controller has removed; the cache may still show it.
 	freed map[types.UID]struct{}
-	// settled is false while creations or deletions are still expected: nothing may be created or deleted then, and the job
-	// cannot be declared finished.
+	// settled is false while creations or deletions are expected: then nothing may be created or deleted, and the job cannot finish.
 	settled bool
-	// failures are what earlier passes remember.
+	// failures are kept from earlier passes.
 	failures failures
 	now      time.Time
 }
 
-// tracked reports whether p still has to be counted.
+// tracked reports whether p must still be counted.
 func (s snapshot) tracked(p *corev1.Pod) bool {
 	_, freed := s.freed[p.UID]
 	return tracked(p) && !freed
 }
 
-// tracked reports whether p has the finalizer that keeps it until it is counted.
+// tracked reports whether p has the job tracking finalizer.
 func tracked(p *corev1.Pod) bool { return slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer) }
 
-// terminating pods are being deleted and have not ended.
+// terminating pods are being deleted and not finished.
 func terminating(p *corev1.Pod) bool { return p.DeletionTimestamp != nil && !pod.Terminal(p) }
 
-// suspended reports spec.suspend.
+// suspended is spec.suspend.
 func suspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Suspend }
 
-// onlyFailed reports whether a pod is replaced, and counted as failed, only when it has ended.
+// onlyFailed reports whether a pod is replaced, and counted as failed, only when it is finished.
 func onlyFailed(j *batchv1.Job) bool {
 	return j.Spec.PodFailurePolicy != nil || j.Spec.PodReplacementPolicy != nil && *j.Spec.PodReplacementPolicy == batchv1.Failed
 }
 
-// failedPod reports whether p counts as failed. A pod that is being deleted may never get to the phase Failed.
+// failedPod reports whether p counts as failed. A pod in deletion may never reach the phase Failed.
 func failedPod(j *batchv1.Job, p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || !onlyFailed(j) && terminating(p)
 }
 
-// verdict says how the job ends: a condition FailureTarget or SuccessCriteriaMet. The final condition follows when all pods
-// have ended and are counted.
+// verdict is how the job ends: by a condition FailureTarget or SuccessCriteriaMet. The final condition follows when all pods are finished
+// and counted.
 type verdict struct {
 	kind            batchv1.JobConditionType
 	reason, message string
@@ -74,7 +73,7 @@ func failure(reason, message string) *verdict {
 
 func (v *verdict) failed() bool { return v != nil && v.kind == batchv1.JobFailureTarget }
 
-// final is the condition that ends the job.
+// final is the final condition of the job.
 func (v *verdict) final() batchv1.JobConditionType {
 	if v.failed() {
 		return batchv1.JobFailed
@@ -82,33 +81,32 @@ func (v *verdict) final() batchv1.JobConditionType {
 	return batchv1.JobComplete
 }
 
-// tally is what the pods of a job amount to.
+// tally has the counts of a job's pods.
 type tally struct {
 	active             []*corev1.Pod
 	ready, terminating int32
-	// succeeded and failed are all so far, those included that the status does not count yet.
+	// succeeded and failed are all so far, including those that the status does not count yet.
 	succeeded, failed int32
 	failures          failures
-	// Of an indexed job: the indexes that the status lists as completed, and those that are; those that have failed; and the
-	// pods that wait to be replaced.
+	// For an indexed job: the completed indexes in the status, the actual ones, the failed ones, and the pods to be replaced.
 	before, completed, lost batch.Indexes
 	replaced                map[int32]*corev1.Pod
 }
 
-// plan is what a pass will do.
+// plan is the result of a pass.
 type plan struct {
 	tally
 	verdict *verdict
-	// managed is set when the number of pods could be decided on.
+	// managed: the number of pods could be decided.
 	managed bool
 	create  int
 	indexes []int32       // to create, for an indexed job
-	remove  []*corev1.Pod // are too many: they are deleted and never counted
-	end     []*corev1.Pod // still run although the job has ended: they are deleted, then counted
+	remove  []*corev1.Pod // surplus: they are deleted and not counted
+	end     []*corev1.Pod // still running although the job has ended: they are deleted, then counted
 	again   time.Duration // when time alone will change something; 0: never
 }
 
-// decide says what to do about the job's pods.
+// decide decides about the job's pods.
 func decide(s snapshot) plan {
 	p := plan{tally: count(s)}
 	p.verdict = p.conclude(s)
@@ -121,7 +119,7 @@ func decide(s snapshot) plan {
 	}
 	switch {
 	case p.verdict != nil && !s.settled:
-		p.verdict = nil // what was created is not all known: it could not all be ended and counted
+		p.verdict = nil // not all created pods are observed yet, so they could not all be deleted and counted
 	case p.verdict != nil:
 		p.end = p.active
 	case s.settled && s.job.DeletionTimestamp == nil:
@@ -170,7 +168,7 @@ func count(s snapshot) tally {
 	return t
 }
 
-// listed are the pods that the status lists as ended but not counted.
+// listed are the finished but uncounted pods in the status.
 func listed(st *batchv1.JobStatus) map[types.UID]struct{} {
 	out := map[types.UID]struct{}{}
 	if u := st.UncountedTerminatedPods; u != nil {
@@ -184,7 +182,7 @@ func listed(st *batchv1.JobStatus) map[types.UID]struct{} {
 	return out
 }
 
-// conclude says whether and how the job has ended; nil: it goes on.
+// conclude decides whether and how the job ends; nil: it continues.
 func (t *tally) conclude(s snapshot) *verdict {
 	j := s.job
 	for _, kind := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget} {
@@ -225,7 +223,7 @@ func (t *tally) conclude(s snapshot) *verdict {
 	return nil
 }
 
-// restartedTooOften: with restartPolicy OnFailure it is the containers that fail, not the pods.
+// restartedTooOften: with restartPolicy OnFailure the containers fail, not the pods.
 func restartedTooOften(s snapshot, limit int32) bool {
 	if s.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
 		return false
@@ -250,7 +248,7 @@ func pastDeadline(s snapshot) bool {
 	return d != nil && start != nil && !suspended(s.job) && s.now.Sub(start.Time) >= seconds(*d)
 }
 
-// seconds is n seconds, or the longest duration there is.
+// seconds converts n seconds, limited to the longest Duration.
 func seconds(n int64) time.Duration {
 	return time.Duration(min(n, int64(math.MaxInt64/time.Second))) * time.Second
 }
@@ -291,19 +289,19 @@ func (p *plan) manage(s snapshot) {
 	}
 }
 
-// wanted is how many pods should be active.
+// wanted is the number of active pods wanted.
 func (t *tally) wanted(j *batchv1.Job) int32 {
 	parallelism := *j.Spec.Parallelism
 	switch {
 	case j.Spec.Completions != nil:
 		return max(0, min(parallelism, *j.Spec.Completions-t.succeeded))
 	case t.succeeded > 0:
-		return int32(len(t.active)) // the first success ends the work: what runs may finish, nothing is added
+		return int32(len(t.active)) // after the first success running pods may finish, but none are added
 	}
 	return parallelism
 }
 
-// surplus are the active pods to delete: n at least, and those of an indexed job that have no index or another pod's.
+// surplus are the active pods to delete: at least n, and those of an indexed job with a missing, invalid or duplicate index.
 func (t *tally) surplus(j *batchv1.Job, n int) []*corev1.Pod {
 	rest := slices.SortedFunc(slices.Values(t.active), sooner)
 	var out []*corev1.Pod
@@ -316,7 +314,7 @@ func (t *tally) surplus(j *batchv1.Job, n int) []*corev1.Pod {
 	return out
 }
 
-// duplicates takes the pods out that are not the only one of an index of the job. Of several the last in order stays.
+// duplicates separates pods with an invalid or duplicate index. Of several with one index the last in order stays.
 func duplicates(j *batchv1.Job, pods []*corev1.Pod) (out, rest []*corev1.Pod) {
 	keep := map[int32]*corev1.Pod{}
 	for _, p := range pods {
@@ -333,7 +331,7 @@ func duplicates(j *batchv1.Job, pods []*corev1.Pod) (out, rest []*corev1.Pod) {
 	return out, slices.SortedFunc(maps.Values(keep), sooner)
 }
 
-// sooner orders pods: those that are less far on are deleted first.
+// sooner sorts pods with less progress first, which are deleted first.
 func sooner(a, b *corev1.Pod) int {
 	return cmp.Or(
 		cmp.Compare(bit(a.Spec.NodeName != ""), bit(b.Spec.NodeName != "")),
@@ -361,7 +359,7 @@ func progress(p corev1.PodPhase) int {
 	return 0
 }
 
-// condition finds a condition, which is part of list; nil: there is none.
+// condition returns a condition, which is part of list; nil: there is none.
 func condition(list []batchv1.JobCondition, t batchv1.JobConditionType) *batchv1.JobCondition {
 	for i := range list {
 		if list[i].Type == t {
@@ -371,8 +369,7 @@ func condition(list []batchv1.JobCondition, t batchv1.JobConditionType) *batchv1
 	return nil
 }
 
-// setCondition changes list, which is the caller's, and reports whether anything changed. A condition that was never True is
-// not made False.
+// setCondition modifies list, which the caller owns, and reports whether anything changed. A missing condition is not added as False.
 func setCondition(list *[]batchv1.JobCondition, t batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string, now time.Time) bool {
 	c := batchv1.JobCondition{
 		Type: t, Status: status, LastProbeTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now), Reason: reason, Message: message,

@@ -12,18 +12,18 @@ import (
 	"keelson/api/batch"
 )
 
-// ruling is what the podFailurePolicy says about a failed pod.
+// ruling is the result of the podFailurePolicy for a failed pod.
 type ruling struct {
-	// action of the rule that matches; "": none does.
+	// action of the matching rule; "": none matches.
 	action batchv1.PodFailurePolicyAction
-	// message says why, where the action is FailJob.
+	// message is the reason for the action FailJob.
 	message string
 }
 
 // counts reports whether the failure counts towards the back-off limits.
 func (r ruling) counts() bool { return r.action != batchv1.PodFailurePolicyActionIgnore }
 
-// rule finds the first rule that matches a failed pod. No policy and no match are the same.
+// rule returns the first rule that matches a failed pod. No policy is the same as no match.
 func rule(policy *batchv1.PodFailurePolicy, p *corev1.Pod) ruling {
 	if policy == nil {
 		return ruling{}
@@ -41,7 +41,7 @@ func rule(policy *batchv1.PodFailurePolicy, p *corev1.Pod) ruling {
 	return ruling{}
 }
 
-// exited finds a container that has ended with a code that the rule is about; 0 never is.
+// exited returns a container whose exit code matches the rule; 0 never matches.
 func exited(p *corev1.Pod, r *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
 	if r == nil {
 		return nil
@@ -61,7 +61,7 @@ func exited(p *corev1.Pod, r *batchv1.PodFailurePolicyOnExitCodesRequirement) *c
 	return nil
 }
 
-// conditioned is the type of a condition that one of the patterns is about, or "".
+// conditioned is the type of a condition that matches one of the patterns, or "".
 func conditioned(p *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodConditionsPattern) corev1.PodConditionType {
 	for _, c := range p.Status.Conditions {
 		for _, pattern := range patterns {
@@ -73,7 +73,7 @@ func conditioned(p *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodConditio
 	return ""
 }
 
-// succeeded tells which rule of the successPolicy the completed indexes meet.
+// succeeded returns the rule of the successPolicy that the completed indexes satisfy.
 func succeeded(policy *batchv1.SuccessPolicy, completed batch.Indexes, completions int32) (message string, met bool) {
 	if policy == nil || len(completed) == 0 {
 		return "", false

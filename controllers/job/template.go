@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// longestPrefix is how much of a generated name is not random.
+// longestPrefix is the maximum length of the non-random part of a generated name.
 const longestPrefix = 58
 
-// podFor is a pod as the job's template describes it. Every pod needs metadata of its own: see giveIndex.
+// podFor is a pod from the job's template. Every pod needs its own metadata: see giveIndex.
 func podFor(j *batchv1.Job) *corev1.Pod {
 	t := &j.Spec.Template
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -37,7 +37,7 @@ func podFor(j *batchv1.Job) *corev1.Pod {
 	return p
 }
 
-// addIndexEnv gives the container its pod's index in the environment.
+// addIndexEnv adds the pod's index to a container's environment.
 func addIndexEnv(c *corev1.Container) {
 	const name = "JOB_COMPLETION_INDEX"
 	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == name }) {
@@ -48,7 +48,7 @@ func addIndexEnv(c *corev1.Container) {
 	}})
 }
 
-// giveIndex makes p, which shares its maps with other pods, the one of index n; replaced is the failed pod before it, or nil.
+// giveIndex makes p, which shares its maps with other pods, the pod of index n; replaced is the failed pod before it, or nil.
 func giveIndex(j *batchv1.Job, p *corev1.Pod, n int32, replaced *corev1.Pod) {
 	index := strconv.Itoa(int(n))
 	set := func(m map[string]string, key, value string) map[string]string {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package legacytokens cleans up secrets with tokens that were made for every service account in older times, and that nobody has used
-// for a year: they are first marked as invalid, which the server obeys, and deleted when another year has passed. The table of
-// controllers starts it. It never touches secrets that users made, that a pod names, or whose service account does not list them.
+// Package legacytokens cleans up secrets with automatically created service-account tokens that were not used for a year: they are first
+// labelled as invalid, which the API server respects, and deleted a year later. The table of controllers starts it. It never touches
+// secrets created by users, used by a pod, or not listed in their service account.
 package legacytokens
 
 import (
@@ -28,11 +28,11 @@ import (
 const (
 	invalidSince = "kubernetes.io/legacy-token-invalid-since"
 	lastUsed     = "kubernetes.io/legacy-token-last-used"
-	// tracking is the ConfigMap that says since when the server notes the use of tokens.
+	// tracking is the ConfigMap with the date since when the server records the use of tokens.
 	tracking = "kube-apiserver-legacy-service-account-token-tracking"
 	// DefaultPeriod is how long a token must be unused, and then invalid.
 	DefaultPeriod = 365 * 24 * time.Hour
-	// daily is how often secrets are looked at; labels tell days.
+	// daily is the interval of checks; the labels contain dates.
 	daily = 24 * time.Hour
 )
 
@@ -46,8 +46,8 @@ type Controller struct {
 	accounts corelisters.ServiceAccountLister
 }
 
-// New builds the controller; reader may list secrets, which the controller's own account may not. Nothing is read before use has been
-// noted for the whole period. 0 is DefaultPeriod.
+// New builds the controller; reader has the right to list secrets, which the controller's own account does not have. Nothing is cleaned up
+// before the use has been recorded for the whole period. 0 is DefaultPeriod.
 func New(env *framework.Env, reader kubernetes.Interface, period time.Duration) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{env: env, reader: reader, period: period, pods: core.Pods().Lister(), accounts: core.ServiceAccounts().Lister()}
@@ -59,7 +59,7 @@ func New(env *framework.Env, reader kubernetes.Interface, period time.Duration) 
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	c.loop.Add(struct{}{})
 	return c.loop.Run(ctx, ready)
@@ -76,7 +76,7 @@ func (c *Controller) sync(ctx context.Context, _ struct{}) error {
 	}
 	since, err := time.Parse(time.DateOnly, m.Data["since"])
 	if err != nil {
-		return nil // who wrote something else there wants no cleaning
+		return nil // an invalid date disables the cleanup
 	}
 	now := time.Now().UTC()
 	if now.Before(since.Add(c.period)) {
@@ -93,7 +93,7 @@ func (c *Controller) sync(ctx context.Context, _ struct{}) error {
 	return errors.Join(errs...)
 }
 
-// verdict is what becomes of a secret.
+// verdict is the action on a secret.
 type verdict int
 
 const (
@@ -102,7 +102,7 @@ const (
 	remove
 )
 
-// decide tells what becomes of a secret that was made for an account and that no pod names.
+// decide decides about an automatically created secret that no pod uses.
 func decide(s *corev1.Secret, now time.Time, period time.Duration) verdict {
 	limit := now.Add(-period)
 	if s.DeletionTimestamp != nil || s.CreationTimestamp.After(limit) {
@@ -131,7 +131,7 @@ func (c *Controller) clean(ctx context.Context, s *corev1.Secret, now time.Time)
 	account, err := c.accounts.ServiceAccounts(s.Namespace).Get(s.Annotations[corev1.ServiceAccountNameKey])
 	if err != nil || string(account.UID) != s.Annotations[corev1.ServiceAccountUIDKey] ||
 		!slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == s.Name }) {
-		return nil //nolint:nilerr // a cache knows no other error than that there is none; the tokens controller deletes what is nobody's
+		return nil //nolint:nilerr // not found: the tokens controller deletes secrets without an account
 	}
 	pods, err := c.pods.Pods(s.Namespace).List(labels.Everything())
 	if err != nil {
@@ -154,16 +154,16 @@ func (c *Controller) clean(ctx context.Context, s *corev1.Secret, now time.Time)
 		}
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is looked at again tomorrow
+		return nil // it is checked again tomorrow
 	}
 	if err != nil {
 		return fmt.Errorf("clean up secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
-	c.env.Log.Info("unused token of a service account", "secret", s.Namespace+"/"+s.Name, "deleted", what == remove)
+	c.env.Log.Info("cleaned up unused service account token", "secret", s.Namespace+"/"+s.Name, "deleted", what == remove)
 	return nil
 }
 
-// mounts tells whether a pod has a secret as a volume or in its environment.
+// mounts reports whether a pod uses a secret as a volume or in its environment.
 func mounts(p *corev1.Pod, secret string) bool {
 	reads := func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {

@@ -145,8 +145,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	defer c.owners.Done(set)
 	sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		c.env.Log.Warn("selector cannot be used", "controller", c.env.Name, "key", key.String(), "err", err)
-		return nil // only a change of the set can mend it
+		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
+		return nil // retrying does not help
 	}
 	s := snapshot{
 		set: set, claim: func(name string) *corev1.PersistentVolumeClaim { return c.cachedClaim(set.Namespace, name) },

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalog lists what the API server serves, as the garbage and namespace
-// controllers need it: every resource whose objects can be listed, watched and
-// deleted. It asks the server once per Load and keeps nothing.
+// Package catalog lists the API server's resources for the garbage and namespace controllers: those whose objects can be listed, watched
+// and deleted. Each Load is one discovery; nothing is cached.
 package catalog
 
 import (
@@ -16,7 +15,7 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// Resource is one kind of object in the version that the server prefers.
+// Resource is a resource in the server's preferred version.
 type Resource struct {
 	GVR        schema.GroupVersionResource
 	Kind       string
@@ -24,7 +23,7 @@ type Resource struct {
 	Verbs      []string
 }
 
-// GroupKind names the resource's kind without a version.
+// GroupKind is the resource's kind without a version.
 func (r *Resource) GroupKind() schema.GroupKind {
 	return schema.GroupKind{Group: r.GVR.Group, Kind: r.Kind}
 }
@@ -39,10 +38,10 @@ func (r *Resource) Can(verbs ...string) bool {
 	return true
 }
 
-// Partial is Load's error when some API groups did not answer: what was returned is right but not all.
+// Partial is Load's error when some API groups did not respond: the result is correct but incomplete.
 type Partial struct{ Groups map[schema.GroupVersion]error }
 
-// Error names the groups.
+// Error lists the groups.
 func (p *Partial) Error() string {
 	return (&discovery.ErrGroupDiscoveryFailed{Groups: p.Groups}).Error()
 }

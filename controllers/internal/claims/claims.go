@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claims is the index of pods by the PersistentVolumeClaims of their volumes, which the controllers of claims share.
+// Package claims is the index of pods by the PersistentVolumeClaims of their volumes, shared by the controllers of claims. It writes
+// nothing.
 package claims
 
 import (
@@ -10,7 +11,7 @@ import (
 	"keelson/api/core/pod"
 )
 
-// ByClaim finds pods by "namespace/claim".
+// ByClaim indexes pods by "namespace/claim".
 const ByClaim = "keelson.claim"
 
 // IndexByClaim is ByClaim's function.
@@ -26,7 +27,7 @@ func IndexByClaim(obj any) ([]string, error) {
 	return names, nil
 }
 
-// Pods are the pods in the informer's cache that use a claim.
+// Pods returns the cached pods that use a claim.
 func Pods(ix cache.Indexer, namespace, claim string) ([]*corev1.Pod, error) {
 	objs, err := ix.ByIndex(ByClaim, namespace+"/"+claim)
 	if err != nil {

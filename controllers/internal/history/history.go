@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package history keeps the pod templates of StatefulSets and DaemonSets as
-// ControllerRevisions: it claims a workload's revisions, finds or creates the one
-// of its present template, numbers them so that a rollback moves the old revision
-// to the end, and deletes those beyond revisionHistoryLimit. The controllers of
-// both kinds call it; it never touches pods or the workload itself.
+// Package history stores the pod templates of StatefulSets and DaemonSets as ControllerRevisions: it claims a workload's revisions, finds
+// or creates the one of its current template, numbers them so that a rollback makes the old revision the newest, and deletes those beyond
+// revisionHistoryLimit. The controllers of both kinds use it. It never touches pods or the workload itself.
 package history
 
 import (
@@ -31,25 +29,26 @@ import (
 	"keelson/controllers/framework"
 )
 
-// Owner is a workload whose revisions are kept.
+// Owner is a workload with revisions.
 type Owner struct {
 	metav1.Object
 	Selector labels.Selector
 	Template *corev1.PodTemplateSpec
 	// Collisions is status.collisionCount.
 	Collisions *int32
-	// HashLabel is the label under which a revision shows its hash.
+	// HashLabel is the label with a revision's hash.
 	HashLabel string
 }
 
-// Keeper keeps the revisions of one kind of workload.
+// Keeper manages the revisions of one kind of workload.
 type Keeper struct {
 	env      *framework.Env
 	informer cache.SharedIndexInformer
 	own      framework.Ownership[*appsv1.ControllerRevision]
 }
 
-// New returns a keeper on the shared informer of ControllerRevisions. live reads a workload, of the kind owner, past all caches.
+// New returns a keeper on the shared informer of ControllerRevisions. live reads a workload of kind owner from the API server, not from a
+// cache.
 func New(env *framework.Env, owner schema.GroupVersionKind, live func(ctx context.Context, namespace, name string) (metav1.Object, error)) (*Keeper, error) {
 	inf := appsinformers.New(env.Shared.Scoped()).ControllerRevisions().Informer()
 	if err := framework.EnsureIndex(inf, framework.ByController, framework.IndexByController); err != nil {
@@ -64,20 +63,20 @@ func New(env *framework.Env, owner schema.GroupVersionKind, live func(ctx contex
 	}}, nil
 }
 
-// Informer is where the revisions come from.
+// Informer is the informer of the revisions.
 func (k *Keeper) Informer() cache.SharedIndexInformer { return k.informer }
 
 // State is a workload's history after Advance.
 type State struct {
-	// Update is the revision of the present template, the last of All.
+	// Update is the revision of the current template, the last of All.
 	Update *appsv1.ControllerRevision
 	// All are the workload's revisions, oldest first. They may be shared: do not modify them.
 	All []*appsv1.ControllerRevision
-	// Collisions belongs in status.collisionCount.
+	// Collisions is the new status.collisionCount.
 	Collisions int32
 }
 
-// Named returns the revision of this name, nil when there is none.
+// Named returns the revision with this name, nil if there is none.
 func (s *State) Named(name string) *appsv1.ControllerRevision {
 	for _, r := range s.All {
 		if r.Name == name {
@@ -87,7 +86,7 @@ func (s *State) Named(name string) *appsv1.ControllerRevision {
 	return nil
 }
 
-// Advance claims o's revisions and makes the one of its present template the newest, creating it when there is none.
+// Advance claims o's revisions and makes the one of its current template the newest, creating it if needed.
 func (k *Keeper) Advance(ctx context.Context, o Owner) (*State, error) {
 	s := &State{}
 	if o.Collisions != nil {
@@ -126,7 +125,7 @@ func (k *Keeper) Advance(ctx context.Context, o Owner) (*State, error) {
 	return s, nil
 }
 
-// sortByRevision puts the oldest first.
+// sortByRevision sorts the oldest first.
 func sortByRevision(all []*appsv1.ControllerRevision) {
 	slices.SortStableFunc(all, func(a, b *appsv1.ControllerRevision) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -142,7 +141,7 @@ func lastSame(all []*appsv1.ControllerRevision, patch []byte, t *corev1.PodTempl
 	return -1
 }
 
-// create stores the revision of o's template. Another revision of its name counts as a collision and the next name is tried.
+// create creates the revision of o's template. A different revision with its name is a collision: the next name is tried.
 func (k *Keeper) create(ctx context.Context, o Owner, patch []byte, number int64, collisions *int32) (*appsv1.ControllerRevision, error) {
 	api := k.env.Client.AppsV1().ControllerRevisions(o.GetNamespace())
 	for {
@@ -162,10 +161,10 @@ func (k *Keeper) create(ctx context.Context, o Owner, patch []byte, number int64
 		adoptable := r.DeletionTimestamp == nil && o.Selector.Matches(labels.Set(r.Labels))
 		switch {
 		case !same(r, patch, o.Template) || owner != nil && owner.UID != o.GetUID() || owner == nil && !adoptable:
-			*collisions++ // it will never be o's
+			*collisions++ // it belongs to another owner
 		case owner == nil:
 			return nil, fmt.Errorf("revision %s: waiting to adopt it", want.Name)
-		case r.Revision < number: // the cache had not seen it: it was created, and others since
+		case r.Revision < number: // not in the cache yet: it was created, and others after it
 			r.Revision = number
 			return api.Update(ctx, r, metav1.UpdateOptions{})
 		default:
@@ -174,13 +173,13 @@ func (k *Keeper) create(ctx context.Context, o Owner, patch []byte, number int64
 	}
 }
 
-// revision is the object that stores o's template.
+// revision is the object with o's template.
 func (k *Keeper) revision(o Owner, patch []byte, number int64, collisions int32) *appsv1.ControllerRevision {
 	h := fnv.New32()
-	_, _ = h.Write(patch) // a hash does not fail
+	_, _ = h.Write(patch) // Write of a hash never fails
 	_, _ = h.Write(strconv.AppendInt(nil, int64(collisions), 10))
 	hash := rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
-	const most = 223 // characters of the workload's name that leave room for the hash
+	const most = 223 // maximum length of the workload's name, to leave room for the hash
 	name := o.GetName()[:min(len(o.GetName()), most)] + "-" + hash
 	l := maps.Clone(o.Template.Labels)
 	if l == nil {
@@ -196,7 +195,7 @@ func (k *Keeper) revision(o Owner, patch []byte, number int64, collisions int32)
 	}
 }
 
-// Truncate deletes the oldest revisions that live does not name until limit of those are left. A negative limit keeps all.
+// Truncate deletes the oldest revisions that are not live until limit of those are left. A negative limit keeps all.
 func (k *Keeper) Truncate(ctx context.Context, s *State, limit int, live func(*appsv1.ControllerRevision) bool) error {
 	if limit < 0 || len(s.All) <= limit {
 		return nil
@@ -212,7 +211,7 @@ func (k *Keeper) Truncate(ctx context.Context, s *State, limit int, live func(*a
 	return nil
 }
 
-// claim returns o's revisions after adopting and releasing.
+// claim returns o's revisions after adoption and release.
 func (k *Keeper) claim(ctx context.Context, o Owner) ([]*appsv1.ControllerRevision, error) {
 	var all []*appsv1.ControllerRevision
 	for _, at := range []string{string(o.GetUID()), framework.OrphanKey(o.GetNamespace())} {

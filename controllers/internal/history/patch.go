@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Patch is what a revision stores of a pod template: the strategic merge patch that puts it back, as kubectl rollout undo sends it.
-// kubectl compares these bytes, so keys are sorted as it sorts them.
+// Patch is the stored form of a pod template: the strategic merge patch that restores it, as kubectl rollout undo sends it. kubectl
+// compares these bytes, so keys are sorted as kubectl does.
 func Patch(t *corev1.PodTemplateSpec) ([]byte, error) {
 	b, err := json.Marshal(t)
 	if err != nil {
@@ -27,7 +27,7 @@ func Patch(t *corev1.PodTemplateSpec) ([]byte, error) {
 	return json.Marshal(map[string]any{"spec": map[string]any{"template": template}})
 }
 
-// Template reads the pod template that a revision stores.
+// Template decodes the pod template of a revision.
 func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	return template(r.Data.Raw)
 }
@@ -47,8 +47,8 @@ func template(patch []byte) (*corev1.PodTemplateSpec, error) {
 	return stored.Spec.Template, nil
 }
 
-// same reports whether r stores the template of which patch is the patch. Other versions of Kubernetes write some empty fields
-// that ours leaves out, so different bytes may mean the same template.
+// same reports whether r has the template of patch. Other versions of Kubernetes write some empty fields that ours omits, so different
+// bytes may be the same template.
 func same(r *appsv1.ControllerRevision, patch []byte, t *corev1.PodTemplateSpec) bool {
 	if bytes.Equal(r.Data.Raw, patch) {
 		return true

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protect is what the controllers that keep storage objects from vanishing
-// while somebody uses them have in common: each watches over one finalizer, which
-// admission gives to new objects. It reads and writes no object by itself.
+// Package protect is shared by the controllers that prevent the removal of storage objects in use: each manages one finalizer, which
+// admission adds to new objects. It reads and writes no objects itself.
 package protect
 
 import (
@@ -11,29 +10,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Finalizers of storage objects, as Kubernetes names them.
+// The finalizers of storage objects in Kubernetes.
 const (
 	Claim  = "kubernetes.io/pvc-protection"
 	Volume = "kubernetes.io/pv-protection"
 	Class  = "kubernetes.io/vac-protection"
 )
 
-// Doomed tells whether o is being deleted and the finalizer is what holds it, or one of the things that do.
+// Doomed reports whether o is being deleted and has the finalizer.
 func Doomed(o metav1.Object, finalizer string) bool {
 	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), finalizer)
 }
 
-// Bare tells whether o stays and lacks the finalizer: it was made when admission did not add it.
+// Bare reports whether o is not being deleted and lacks the finalizer, because it was created without the admission plugin.
 func Bare(o metav1.Object, finalizer string) bool {
 	return o.GetDeletionTimestamp() == nil && !slices.Contains(o.GetFinalizers(), finalizer)
 }
 
-// Concerns tells whether a change of o is worth a pass.
+// Concerns reports whether o needs a pass.
 func Concerns(o metav1.Object, finalizer string) bool {
 	return Doomed(o, finalizer) || Bare(o, finalizer)
 }
 
-// Toggle gives o the finalizer if it lacks it, and else takes it away. o is the caller's own copy.
+// Toggle adds the finalizer to o if it is missing, else removes it. o must be the caller's copy.
 func Toggle(o metav1.Object, finalizer string) {
 	if had := o.GetFinalizers(); !slices.Contains(had, finalizer) {
 		o.SetFinalizers(append(slices.Clip(had), finalizer))

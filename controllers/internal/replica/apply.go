@@ -21,10 +21,10 @@ import (
 	"keelson/lib/mark"
 )
 
-// deletesAtOnce bounds parallel deletions of one set.
+// deletesAtOnce limits parallel deletions of one set.
 const deletesAtOnce = 100
 
-// act creates and deletes as planned and returns the first failure.
+// act creates and deletes as planned and returns the first error.
 func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time, s snapshot, p plan) error {
 	if p.create == 0 && len(p.remove) == 0 {
 		return nil
@@ -44,7 +44,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time
 
 var errNoLabels = errors.New("unable to create pods, no labels")
 
-// create makes n pods and returns the names of the first of them.
+// create creates n pods and returns some of their names.
 func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.ReplicaSet, n int) ([]string, error) {
 	if len(set.Spec.Template.Labels) == 0 {
 		return nil, errNoLabels
@@ -57,7 +57,7 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 	)
 	c.expect.Expect(set.UID, n)
 	done, pace, err := framework.SlowStart(n, c.getPace(key), func() error {
-		one := *template // encoding sets TypeMeta for a moment; the rest is only read
+		one := *template // encoding sets TypeMeta temporarily; the rest is only read
 		pod, err := pods.Create(ctx, &one, metav1.CreateOptions{})
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -76,17 +76,17 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 	})
 	c.setPace(key, 2*pace)
 	if skipped := n - done; skipped > 0 {
-		c.expect.Created(set.UID, skipped) // they will not be heard of; err makes the pass come again
+		c.expect.Created(set.UID, skipped) // these will not be observed; err causes a retry
 	}
 	return names, err
 }
 
-// podFor is the pod that the set's template describes.
+// podFor is a pod from the set's template.
 func podFor(set *appsv1.ReplicaSet, owner *metav1.OwnerReference) *corev1.Pod {
 	t := &set.Spec.Template
 	prefix := set.Name + "-"
 	if len(validation.NameIsDNSSubdomain(prefix, true)) != 0 {
-		prefix = set.Name // the set's name is too long or odd for a dash
+		prefix = set.Name // the name is too long or invalid with a dash
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: prefix, Namespace: set.Namespace,
@@ -112,7 +112,7 @@ func (c *Controller) remove(ctx context.Context, set *appsv1.ReplicaSet, victims
 			c.env.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
 			return nil
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			c.expect.Deleted(set.UID, p.UID) // gone, or replaced by another of its name: its event will come
+			c.expect.Deleted(set.UID, p.UID) // the pod was deleted or recreated: its deletion event will come
 			return nil
 		}
 		c.expect.Deleted(set.UID, p.UID)
@@ -128,7 +128,7 @@ func (c *Controller) getPace(key framework.Key) int {
 	return c.pace[key]
 }
 
-// setPace remembers the size of the next first batch; 0 forgets.
+// setPace stores the size of the next first batch; 0 removes it.
 func (c *Controller) setPace(key framework.Key, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,24 +14,24 @@ import (
 	"keelson/controllers/framework"
 )
 
-// burst is the most pods that one pass creates or deletes.
+// burst is the maximum number of pods created or deleted in one pass.
 const burst = 500
 
-// snapshot is all that a pass decides from. Nothing in it is modified.
+// snapshot is the input of a decision. Nothing in it is modified.
 type snapshot struct {
 	set *appsv1.ReplicaSet
 	// pods are the pods that the set controls and selects, in any state.
 	pods []*corev1.Pod
-	// related returns the active pods of all sets with the set's own controller; it is asked only when pods must go.
+	// related returns the active pods of all sets with the same controller; it is only called when pods must be deleted.
 	related func() []*corev1.Pod
-	// settled is false while creations or deletions are still expected: nothing may be created or deleted then.
+	// settled is false while creations or deletions are expected: then nothing may be created or deleted.
 	settled bool
-	// counts says that the kind's status has a number of terminating pods.
+	// counts: the kind's status has a number of terminating pods.
 	counts bool
 	now    time.Time
 }
 
-// plan is what a pass will do.
+// plan is the result of a pass.
 type plan struct {
 	active      []*corev1.Pod
 	terminating int
@@ -39,7 +39,7 @@ type plan struct {
 	remove      []*corev1.Pod
 }
 
-// decide counts the set's pods and says how many to create or which to delete.
+// decide counts the set's pods and returns how many to create or which to delete.
 func decide(s snapshot) plan {
 	var p plan
 	for _, pod := range s.pods {
@@ -67,7 +67,7 @@ func decide(s snapshot) plan {
 	return p
 }
 
-// wanted is spec.replicas; the API server has defaulted it.
+// wanted is spec.replicas, which the API server has defaulted.
 func wanted(set *appsv1.ReplicaSet) int {
 	if set.Spec.Replicas == nil {
 		return 1
@@ -75,8 +75,8 @@ func wanted(set *appsv1.ReplicaSet) int {
 	return int(*set.Spec.Replicas)
 }
 
-// status is the set's status as the plan's pods show it; failure is what went wrong in creating or deleting, or nil.
-// next is when it will change by time alone: a ready pod becoming available; 0 when it will not.
+// status is the set's status from the plan's pods; failure is the error of the creations or deletions, or nil. next is when a ready pod
+// becomes available; 0: none will.
 func status(s snapshot, p plan, failure error) (st appsv1.ReplicaSetStatus, next time.Duration) {
 	s.set.Status.DeepCopyInto(&st)
 	st.ObservedGeneration = s.set.Generation

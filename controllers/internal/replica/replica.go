@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replica keeps the number of pods of a set as wanted: the core shared by
-// the replicaset and replicationcontroller controllers, which only say how their
-// kind is read and written. A replication controller is handled as a ReplicaSet
-// whose TypeMeta names its real kind. Deciding is pure (plan.go, victims.go);
-// this file and apply.go act. It never looks at the kind of a pod's workload.
+// Package replica maintains the number of pods of a set: the core of the replicaset and replicationcontroller controllers, which only
+// define how to read and write their kind. A ReplicationController is handled as a ReplicaSet whose TypeMeta has its real kind. Decisions
+// are pure functions (plan.go, victims.go); this file and apply.go act. It never writes sets except their status.
 package replica
 
 import (
@@ -26,20 +24,20 @@ import (
 	"keelson/controllers/framework"
 )
 
-// Kind is how one kind of set is read and written. Sets handed out are shared and never modified; those of another kind
-// than ReplicaSet are conversions that carry TypeMeta.
+// Kind defines how to read and write one kind of set. Sets are shared and never modified; those of another kind than ReplicaSet are
+// conversions with TypeMeta.
 type Kind interface {
 	GVK() schema.GroupVersionKind
 	// Resource is the plural name, for marks.
 	Resource() string
-	// Informer delivers the real objects; Of turns one of them, or nil, into a set.
+	// Informer delivers the real objects; Of converts one of them, or nil, to a set.
 	Informer() cache.SharedIndexInformer
 	Of(obj any) *appsv1.ReplicaSet
-	// Sets reads and writes the sets of a namespace at the server.
+	// Sets reads and writes the sets of a namespace on the server.
 	Sets(namespace string) framework.StatusClient[*appsv1.ReplicaSet]
 }
 
-// Controller keeps all sets of one kind.
+// Controller handles all sets of one kind.
 type Controller struct {
 	env    *framework.Env
 	kind   Kind
@@ -51,11 +49,11 @@ type Controller struct {
 	own    framework.Ownership[*corev1.Pod]
 
 	mu sync.Mutex
-	// pace remembers how large a batch of creations last went well, so that a big set is not slow-started every burst.
+	// pace is the size of the last successful batch of creations, so that a large set does not slow-start in every burst.
 	pace map[framework.Key]int
 }
 
-// New registers with the shared informers; Run works.
+// New registers handlers with the shared informers; Run does the work.
 func New(env *framework.Env, kind Kind) (*Controller, error) {
 	c := &Controller{env: env, kind: kind, gvk: kind.GVK(), expect: framework.NewExpectations(), pace: map[framework.Key]int{}}
 	c.own = framework.PodOwnership(env, c.gvk, func(ctx context.Context, namespace, name string) (metav1.Object, error) {
@@ -78,7 +76,7 @@ func New(env *framework.Env, kind Kind) (*Controller, error) {
 	return c, err
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 // cached returns the set from the informer's cache.
@@ -103,7 +101,7 @@ func (c *Controller) all(namespace string) []*appsv1.ReplicaSet {
 	return sets
 }
 
-// later spreads the passes that only count pods: a set of thousands is counted a few times a second, a small one at once.
+// later delays passes that only count pods: a set of thousands is counted a few times per second, a small one at once.
 func later(set *appsv1.ReplicaSet) time.Duration {
 	return time.Duration(min(wanted(set)/50, 100)) * time.Millisecond
 }
@@ -119,8 +117,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	defer c.owners.Done(set)
 	sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		c.env.Log.Warn("selector cannot be used", "controller", c.env.Name, "key", key.String(), "err", err)
-		return nil // only a change of the set can mend it
+		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
+		return nil // retrying does not help
 	}
 	s := snapshot{
 		set: set, settled: c.expect.Met(set.UID), counts: c.gvk.Group == appsv1.GroupName, now: begin,
@@ -143,7 +141,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 
 func statusOf(set *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &set.Status }
 
-// claim returns the set's pods after adopting and releasing.
+// claim returns the set's pods after adoption and release.
 func (c *Controller) claim(ctx context.Context, set *appsv1.ReplicaSet, sel labels.Selector) ([]*corev1.Pod, error) {
 	mine, err := framework.PodsOf(c.pods, set.UID)
 	if err != nil {
@@ -158,7 +156,7 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.ReplicaSet, sel labe
 	return append(mine, adopted...), err
 }
 
-// related returns the pods of all sets that share set's controller (a Deployment), or else of set alone.
+// related returns the pods of all sets with the same controller (a Deployment), else of set alone.
 func (c *Controller) related(set *appsv1.ReplicaSet) []*corev1.Pod {
 	sets := []*appsv1.ReplicaSet{set}
 	if ref := metav1.GetControllerOfNoCopy(set); ref != nil {

@@ -15,7 +15,7 @@ import (
 	podkind "keelson/api/core/pod"
 )
 
-// victims returns the n pods of active to delete first. The order is Kubernetes': see the list in rank.
+// victims returns the n pods of active to delete first, in Kubernetes' order: see rank.
 func victims(active, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
 	onNode := map[string]int{}
 	for _, p := range related {
@@ -35,22 +35,21 @@ func victims(active, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod 
 	return out
 }
 
-// candidate is a pod with all that decides its place, read once.
+// candidate is a pod with the values that determine its rank.
 type candidate struct {
 	pod      *corev1.Pod
-	assigned int // 0: bound to no node
+	assigned int // 0: not bound to a node
 	phase    int
 	ready    int
 	cost     int32
-	crowd    int // active related pods on its node
+	crowd    int // number of active related pods on its node
 	since    time.Time
 	restarts int32
 	sidecars int32
 }
 
-// rank reads what orders pods for deletion, lower first: not assigned before assigned; pending before unknown before running;
-// not ready before ready; lower pod-deletion-cost; more related pods on the same node; ready for less long; more restarts;
-// younger.
+// rank reads the values that order pods for deletion, lower first: unassigned before assigned; Pending before Unknown before Running; not
+// ready before ready; lower pod-deletion-cost; more related pods on the same node; ready for a shorter time; more restarts; newer.
 func rank(p *corev1.Pod, crowd int) candidate {
 	c := candidate{pod: p, crowd: crowd}
 	if p.Spec.NodeName != "" {
@@ -66,7 +65,7 @@ func rank(p *corev1.Pod, crowd int) candidate {
 		c.ready = 1
 		c.since = podkind.Condition(p, corev1.PodReady).LastTransitionTime.Time
 	}
-	// The server has refused costs that do not parse; one that slipped through counts as 0.
+	// The server rejects invalid costs; an invalid one counts as 0.
 	if cost, err := strconv.ParseInt(p.Annotations[corev1.PodDeletionCost], 10, 32); err == nil {
 		c.cost = int32(cost)
 	}
@@ -116,8 +115,8 @@ func (c candidate) compare(d candidate, now time.Time) int {
 	return strings.Compare(string(c.pod.UID), string(d.pod.UID))
 }
 
-// younger puts the later time first, but only if their ages differ by a power of two: among ages alike the choice is
-// pseudo-random (by UID), so that a scale down does not always hit the newest pods of one zone (KEP-2185).
+// younger sorts the later time first, but only if the ages differ by a power of two: among similar ages the choice is pseudo-random (by
+// UID), so that a scale-down does not always hit the newest pods of one zone (KEP-2185).
 func younger(p, q *corev1.Pod, a, b, now time.Time) int {
 	if a.IsZero() || b.IsZero() {
 		return cmp.Compare(notZero(a), notZero(b))

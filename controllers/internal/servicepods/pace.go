@@ -9,20 +9,20 @@ import (
 	"keelson/controllers/framework"
 )
 
-// shortPass is what no pause follows.
+// shortPass is the longest pass without a pause.
 const shortPass = 5 * time.Millisecond
 
-// Pace bounds the share of time that passes over one service take: a pod of a thousand that becomes ready costs a pass over all, and a
-// thousand may become ready one after the other. The first change is never held up, only those that come right behind a long pass.
+// Pace limits the share of time of passes over one Service: when one of a thousand pods becomes ready, the pass covers all of them, and a
+// thousand may become ready one after another. The first change is never delayed, only those right after a long pass.
 type Pace struct {
-	// Rest is how many times as long as a pass the pause after it is.
+	// Rest is the ratio of the pause to the duration of the pass.
 	Rest int
 
 	mu    sync.Mutex
 	until map[framework.Key]time.Time
 }
 
-// Left is how long the next pass over the service has to wait.
+// Left is how long the next pass over the Service must wait.
 func (p *Pace) Left(service framework.Key) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,7 +33,7 @@ func (p *Pace) Left(service framework.Key) time.Duration {
 	return max(left, 0)
 }
 
-// Took notes how long a pass took that has just ended.
+// Took records the duration of a finished pass.
 func (p *Pace) Took(service framework.Key, d time.Duration) {
 	if d < shortPass {
 		return
@@ -46,7 +46,7 @@ func (p *Pace) Took(service framework.Key, d time.Duration) {
 	p.until[service] = time.Now().Add(min(time.Duration(p.Rest)*d, time.Second))
 }
 
-// Forget is for services that are gone.
+// Forget removes a deleted Service.
 func (p *Pace) Forget(service framework.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicepods tells the controllers of endpoints which services a pod
-// belongs to, and which changes of a pod concern them. It writes nothing.
+// Package servicepods tells the controllers of endpoints which Services a pod belongs to, and which changes of a pod matter. It writes
+// nothing.
 package servicepods
 
 import (
@@ -19,11 +19,11 @@ import (
 	"keelson/controllers/framework"
 )
 
-// bySelector finds services by the first label of their selector, so that the cost of a pod's event follows the labels of the
-// pod and not the services of its namespace.
+// bySelector indexes Services by the first label of their selector, so that the cost of a pod event depends on the pod's labels and not on
+// the number of Services in its namespace.
 const bySelector = "keelson.selector"
 
-// Services finds the services of pods and the pods of services.
+// Services maps pods to Services and Services to pods.
 type Services struct {
 	index cache.Indexer
 	pods  corelisters.PodLister
@@ -50,17 +50,17 @@ func indexBySelector(obj any) ([]string, error) {
 
 func entry(namespace, label, value string) string { return namespace + "/" + label + "=" + value }
 
-// Selects reports whether the endpoints of the service are pods that its selector chooses. Those of others are made by hand.
+// Selects reports whether the Service has a selector for its endpoints. Users create the endpoints of others.
 func Selects(s *corev1.Service) bool {
 	return len(s.Spec.Selector) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName
 }
 
-// Pods are those that the service selects, in no order.
+// Pods returns the pods that the Service selects, unordered.
 func (s *Services) Pods(service *corev1.Service) ([]*corev1.Pod, error) {
 	return s.pods.Pods(service.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
 }
 
-// Watch calls add for each service that a change of a pod concerns, as often as it does.
+// Watch calls add for each Service that a change of a pod affects; it may call it repeatedly.
 func (s *Services) Watch(add func(framework.Key)) framework.Handlers[*corev1.Pod] {
 	all := func(p *corev1.Pod) { s.Each(p, add) }
 	return framework.Handlers[*corev1.Pod]{
@@ -83,7 +83,7 @@ func (s *Services) Each(p *corev1.Pod, add func(framework.Key)) {
 	for label, value := range p.Labels {
 		found, err := s.index.ByIndex(bySelector, entry(p.Namespace, label, value))
 		if err != nil {
-			return // the index exists: Of made it
+			return // Of created the index
 		}
 		for _, obj := range found {
 			service, ok := obj.(*corev1.Service)
@@ -94,7 +94,7 @@ func (s *Services) Each(p *corev1.Pod, add func(framework.Key)) {
 	}
 }
 
-// changed reports whether a pod is another endpoint than before, its labels apart.
+// changed reports whether a pod changed as an endpoint, except in its labels.
 func changed(old, cur *corev1.Pod) bool {
 	sameIPs := slices.EqualFunc(old.Status.PodIPs, cur.Status.PodIPs, func(a, b corev1.PodIP) bool { return a.IP == b.IP })
 	return !sameIPs || old.Status.PodIP != cur.Status.PodIP ||

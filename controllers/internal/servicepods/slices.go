@@ -12,16 +12,16 @@ import (
 	"keelson/controllers/framework"
 )
 
-// byService finds the endpoint slices of a service.
+// byService indexes EndpointSlices by Service.
 const byService = "keelson.service"
 
-// Slices finds endpoint slices of one manager.
+// Slices finds the EndpointSlices of one manager.
 type Slices struct {
 	index   cache.Indexer
 	manager string
 }
 
-// SlicesOf adds the index to the informer of endpoint slices. manager is the value of the label managed-by.
+// SlicesOf adds the index to the informer of EndpointSlices. manager is the value of the label managed-by.
 func SlicesOf(env *framework.Env, manager string) (*Slices, error) {
 	inf := discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().Informer()
 	if err := framework.EnsureIndex(inf, byService, indexByService); err != nil {
@@ -37,18 +37,18 @@ func indexByService(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// KeyOf is the service whose endpoints are in the slice.
+// KeyOf is the Service of the slice.
 func KeyOf(s *discoveryv1.EndpointSlice) framework.Key {
 	return framework.Key{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
 }
 
-// Managed reports whether the slice is the manager's.
+// Managed reports whether the slice belongs to the manager.
 func (s *Slices) Managed(slice *discoveryv1.EndpointSlice) bool {
 	return slice.Labels[discoveryv1.LabelManagedBy] == s.manager
 }
 
-// Of returns the manager's slices of a service, but for those that are being deleted. The list of ports in each is the caller's
-// to sort, as k8s.io/endpointslice does; everything else in them is shared.
+// Of returns the manager's slices of a Service, except those in deletion. The caller may sort the list of ports of each, as
+// k8s.io/endpointslice does; everything else is shared.
 func (s *Slices) Of(service framework.Key) ([]*discoveryv1.EndpointSlice, error) {
 	objs, err := s.index.ByIndex(byService, service.String())
 	if err != nil {
