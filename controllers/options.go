@@ -15,48 +15,48 @@ import (
 	"keelson/controllers/podautoscaler"
 )
 
-// Options are what users choose, by the flags of kube-controller-manager. The zero value is their default.
+// Options are flags of kube-controller-manager. The zero value is the default.
 type Options struct {
 	// Controllers says which run: "*" are those that are on by default, NAME or an alias switches one on, -NAME off. What comes first
 	// goes before what comes later, and "*" after all. nil is "*".
 	Controllers []string
-	// Workers is how many objects are worked on at once, by Info.Syncs. What is not named has its default.
+	// Workers is the number of concurrent syncs, by Info.Syncs. Others have their default.
 	Workers map[string]int
-	// Nodes says when a node is given up, and how fast nodes are evicted from.
+	// Nodes configures when nodes are unhealthy, and the eviction rate.
 	Nodes nodelifecycle.Config
-	// TerminatedPods is how many finished pods are kept before the oldest are deleted. Default 12,500; negative: all.
+	// TerminatedPods is the number of finished pods to keep; the oldest ones above it are deleted. Default 12,500; negative: all.
 	TerminatedPods int
-	// Attach says how volumes leave nodes.
+	// Attach configures the detachment of volumes.
 	Attach attachdetach.Config
-	// UnusedTokens is how long a token that was made for a service account must be unused before its secret is invalidated, and then
-	// invalid before it is deleted. Default a year.
+	// UnusedTokens is how long a legacy service-account token must be unused before it is invalidated, and then invalid before its secret
+	// is deleted. Default a year.
 	UnusedTokens time.Duration
-	// CertificateLife is for how long certificate requests are signed at most. Default a year.
+	// CertificateLife is the maximum lifetime of signed certificates. Default a year.
 	CertificateLife time.Duration
-	// PodRanges are for the nodes that bring no range of pod addresses.
+	// PodRanges configures the allocation of pod CIDRs.
 	PodRanges nodeipam.Config
-	// Autoscaling says how often and how soon is scaled; nil is as by default.
+	// Autoscaling configures the HorizontalPodAutoscaler controller; nil: the default.
 	Autoscaling *podautoscaler.Config
 }
 
-// absent are controllers of Kubernetes that Keelson has no use for. They may be switched off all the same.
+// absent are Kubernetes controllers that Keelson does not have. Disabling them is accepted.
 var absent = []string{
 	"node-route-controller", "route", "cloud-node-lifecycle-controller", "cloud-node-lifecycle",
 	"storageversion-garbage-collector-controller", "selinux-warning-controller",
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller", "podcertificaterequest-cleaner-controller",
 }
 
-// Info describes one controller to users.
+// Info describes one controller.
 type Info struct {
 	Name, Alias string
 	// Off controllers run only when they are named.
 	Off     bool
 	Workers int
-	// Syncs X: --concurrent-X-syncs changes Workers. Empty: nothing does.
+	// Syncs X: the flag --concurrent-X-syncs sets Workers. Empty: no flag.
 	Syncs string
 }
 
-// Known are all controllers, in the order of the table.
+// Known lists all controllers in the order of the table.
 func Known() []Info {
 	out := make([]Info, len(table))
 	for i, r := range table {
@@ -65,7 +65,7 @@ func Known() []Info {
 	return out
 }
 
-// Default returns o with its gaps filled.
+// Default returns o with the defaults set.
 func (o Options) Default() Options {
 	o.Nodes = o.Nodes.Default()
 	if o.TerminatedPods == 0 {
@@ -77,7 +77,7 @@ func (o Options) Default() Options {
 	return o
 }
 
-// Validate returns one sentence per thing that is wrong.
+// Validate returns one sentence for each error.
 func (o Options) Validate() error {
 	var errs []error
 	for _, c := range o.Controllers {
@@ -116,7 +116,7 @@ func (o Options) Validate() error {
 
 func (r row) is(name string) bool { return name != "" && (name == r.name || name == r.alias) }
 
-// runs reports whether the controller of r is asked for.
+// runs reports whether the controller of r is selected.
 func (o Options) runs(r row) bool {
 	star := false
 	for _, c := range o.Controllers {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localvolume provisions local volumes: directories that kubelets keep (docs/decisions/0076). The table of controllers
-// starts it. It makes the StorageClass "standard" once a node keeps local volumes, a PersistentVolume for each claim of such a
-// class whose node is known, lets volumes grow, and deletes those whose claim is gone. The directories are the kubelets' business.
+// Package localvolume provisions local volumes: directories on nodes that kubelets manage (docs/decisions/0076). The table of controllers
+// starts it. It creates the StorageClass "standard" when a node supports local volumes, creates a PersistentVolume for each claim of such a
+// class with a selected node, expands volumes, and deletes those of deleted claims. It never touches the directories.
 package localvolume
 
 import (
@@ -30,7 +30,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// ClassName is the storage class that is made for local volumes.
+// ClassName is the name of the created StorageClass.
 const ClassName = "standard"
 
 type kind int
@@ -41,7 +41,7 @@ const (
 	class
 )
 
-// key is what a pass is about; that of a class has no name.
+// key is the key of a pass; that of the class has no name.
 type key struct {
 	kind            kind
 	namespace, name string
@@ -89,7 +89,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) claimChanged(o *corev1.PersistentVolumeClaim) {
@@ -104,7 +104,7 @@ func (c *Controller) volumeChanged(v *corev1.PersistentVolume) {
 	}
 }
 
-// nodeCame makes the class, and looks at claims that wait for the node.
+// nodeCame creates the class, and requeues claims that wait for the node.
 func (c *Controller) nodeCame(n *corev1.Node) {
 	if n.Labels[localvolume.NodeHas] != "true" {
 		return
@@ -113,11 +113,11 @@ func (c *Controller) nodeCame(n *corev1.Node) {
 	c.waiting(func(o *corev1.PersistentVolumeClaim) bool { return o.Annotations[volume.AnnSelectedNode] == n.Name })
 }
 
-// waiting looks at the claims without a volume that may get one now.
+// waiting requeues the claims without a volume that may get one now.
 func (c *Controller) waiting(may func(*corev1.PersistentVolumeClaim) bool) {
 	all, err := c.claims.List(labels.Everything())
 	if err != nil {
-		return // a lister over a cache does not fail
+		return // a lister over a cache returns no error
 	}
 	for _, o := range all {
 		if wanted(o) && may(o) {
@@ -126,7 +126,7 @@ func (c *Controller) waiting(may func(*corev1.PersistentVolumeClaim) bool) {
 	}
 }
 
-// nodeGone looks at the volumes that wait for the node to remove them.
+// nodeGone requeues the volumes on a deleted node.
 func (c *Controller) nodeGone(n *corev1.Node) {
 	all, err := c.volumes.List(labels.Set{localvolume.NodeLabel: n.Name}.AsSelector())
 	if err != nil {
@@ -165,7 +165,7 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// makeClass makes the class once in the life of this process, and never changes one that is there.
+// makeClass creates the class once in the life of this process, and never changes an existing one.
 func (c *Controller) makeClass(ctx context.Context) error {
 	c.mu.Lock()
 	made := c.made
@@ -191,7 +191,7 @@ func (c *Controller) makeClass(ctx context.Context) error {
 	return nil
 }
 
-// provision makes a volume for a claim whose node was chosen. It bears the claim's UID in its name: a second one is refused.
+// provision creates a volume for a claim with a selected node. Its name contains the claim's UID, so that there cannot be two.
 func (c *Controller) provision(ctx context.Context, k key, o *corev1.PersistentVolumeClaim) error {
 	begin := time.Now()
 	name := volume.GetPersistentVolumeClaimClass(o)
@@ -236,7 +236,7 @@ func (c *Controller) provision(ctx context.Context, k key, o *corev1.PersistentV
 	return nil
 }
 
-// unselect lets the scheduler choose another node: the one it chose is gone.
+// unselect removes the selected node, which was deleted, so that the scheduler chooses another one.
 func (c *Controller) unselect(ctx context.Context, o *corev1.PersistentVolumeClaim) error {
 	next := o.DeepCopy()
 	delete(next.Annotations, volume.AnnSelectedNode)
@@ -244,7 +244,7 @@ func (c *Controller) unselect(ctx context.Context, o *corev1.PersistentVolumeCla
 	return ignoreNotFound(err)
 }
 
-// resize gives a claim, and its volume, the size that the claim asks for. Nothing bounds what a directory holds: it is done at once.
+// resize sets the requested size of a claim and its volume at once, because the size of a directory is not limited.
 func (c *Controller) resize(ctx context.Context, o *corev1.PersistentVolumeClaim) error {
 	v, err := c.volumes.Get(o.Spec.VolumeName)
 	if err != nil {
@@ -277,7 +277,7 @@ func (c *Controller) resize(ctx context.Context, o *corev1.PersistentVolumeClaim
 	return nil
 }
 
-// reclaim deletes a volume that has no claim any more, and lets one go whose node is gone with the data.
+// reclaim deletes a volume without a claim; if its node was deleted, it removes the finalizer, because the data is lost.
 func (c *Controller) reclaim(ctx context.Context, v *corev1.PersistentVolume) error {
 	if v.DeletionTimestamp == nil {
 		return c.remove(ctx, v)
@@ -287,7 +287,7 @@ func (c *Controller) reclaim(ctx context.Context, v *corev1.PersistentVolume) er
 	}
 	node := v.Labels[localvolume.NodeLabel]
 	if _, err := c.nodes.Get(node); err == nil {
-		return nil // it will
+		return nil // the kubelet will remove it
 	}
 	if _, err := c.env.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err == nil || !apierrors.IsNotFound(err) {
 		return err
@@ -302,7 +302,7 @@ func (c *Controller) remove(ctx context.Context, v *corev1.PersistentVolume) err
 	if v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete || v.Spec.ClaimRef == nil {
 		return nil
 	}
-	// Data goes: what the cache says of the claim is not enough.
+	// This deletes data, so the claim is read from the API server and not from the cache.
 	ref := v.Spec.ClaimRef
 	o, err := c.env.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -313,7 +313,7 @@ func (c *Controller) remove(ctx context.Context, v *corev1.PersistentVolume) err
 	}
 	begin, uid, version := time.Now(), v.UID, v.ResourceVersion
 	err = c.env.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, // somebody may just now decide to keep it
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, // the reclaim policy may just have been changed to Retain
 	})
 	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: v.Name, UID: string(v.UID)}, begin, &mark.Reconcile{Deletes: []string{v.Name}}, err)
 	return ignoreNotFound(err)

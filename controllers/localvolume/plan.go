@@ -16,12 +16,12 @@ import (
 	"keelson/api/core/localvolume"
 )
 
-// wanted tells whether a claim waits for a volume of this provisioner.
+// wanted reports whether a claim waits for a volume of this provisioner.
 func wanted(c *corev1.PersistentVolumeClaim) bool {
 	return c.Spec.VolumeName == "" && c.DeletionTimestamp == nil && c.Annotations[volume.AnnStorageProvisioner] == localvolume.Provisioner
 }
 
-// volumeFor is the volume for a claim on a node, or why there can be none.
+// volumeFor is the volume for a claim on a node, or why it is not possible.
 func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node) (*corev1.PersistentVolume, error) {
 	name := "pvc-" + string(c.UID)
 	host, labelled := node.Labels[corev1.LabelHostname]
@@ -65,7 +65,7 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, n
 	if class.ReclaimPolicy != nil {
 		v.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
 	}
-	// A node that names no directory is a fake one: it has nothing to remove.
+	// A node without a directory is a fake node: it has nothing to remove.
 	if dir := node.Annotations[localvolume.NodeAnnotation]; dir != "" {
 		v.Spec.Local.Path = filepath.Join(dir, name)
 		v.Finalizers = []string{localvolume.Finalizer}
@@ -73,7 +73,7 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, n
 	return v, nil
 }
 
-// classFor is the storage class of local volumes; it is the default unless there is another.
+// classFor is the StorageClass of local volumes; it is the default unless there is another one.
 func classFor(name string, isDefault bool) *storagev1.StorageClass {
 	late, del, grow := storagev1.VolumeBindingWaitForFirstConsumer, corev1.PersistentVolumeReclaimDelete, true
 	c := &storagev1.StorageClass{
@@ -89,7 +89,7 @@ func classFor(name string, isDefault bool) *storagev1.StorageClass {
 	return c
 }
 
-// growth is what a bound claim that asks for more than it has needs: the volume and the claim as they should be, nil where they are.
+// growth returns the updated volume and claim for a bound claim that requests more storage; nil if no update is needed.
 func growth(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
 	want := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	var grown *corev1.PersistentVolume

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespace empties namespaces that are being deleted and then lets them
-// go. The table of controllers starts it. It asks the server what resources there
-// are, deletes pods before anything else (what they need must outlive them), and
-// says in the namespace's conditions what still holds it. It never touches a
-// namespace without a deletionTimestamp.
+// Package namespace deletes the content of terminating namespaces, then their finalizer. The table of controllers starts it. It discovers
+// all resources, deletes pods before other objects (which the pods may still need), and reports in the namespace's conditions what blocks
+// the deletion. It never touches a namespace without a deletionTimestamp.
 package namespace
 
 import (
@@ -29,9 +27,9 @@ import (
 )
 
 const (
-	// atOnce is how many resources of one namespace are worked on in parallel.
+	// atOnce is the number of resources of one namespace processed in parallel.
 	atOnce = 8
-	// The content is looked at again after firstLook, then ever more rarely, unless a pod's end calls earlier.
+	// The content is checked again after firstLook, then at growing intervals, or earlier when a pod ends.
 	firstLook = 250 * time.Millisecond
 	lastLook  = 15 * time.Second
 )
@@ -49,13 +47,13 @@ type Controller struct {
 	wait map[string]wait // by namespace
 }
 
-// wait is until the next look.
+// wait is the time of the next check.
 type wait struct {
 	next time.Time
-	long time.Duration // the look after it
+	long time.Duration // the interval after it
 }
 
-// New builds the controller; it registers with env's informers.
+// New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{env: env, lister: core.Namespaces().Lister(), pods: core.Pods().Lister(), wait: map[string]wait{}}
@@ -74,7 +72,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) changed(ns *corev1.Namespace) {
@@ -85,12 +83,12 @@ func (c *Controller) changed(ns *corev1.Namespace) {
 
 func (c *Controller) podGone(p *corev1.Pod) {
 	if ns, err := c.lister.Get(p.Namespace); err == nil && ns.DeletionTimestamp != nil {
-		// Many pods end together: one look for all of them.
+		// Many pods end together: combine them into one check.
 		c.loop.AddAfter(framework.KeyOf(ns), 20*time.Millisecond)
 	}
 }
 
-// sync is one pass over a namespace that is being deleted.
+// sync is one pass over a terminating namespace.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	ns, err := c.lister.Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -120,7 +118,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// pause says how long to wait until the next look, longer every time; or forgets the namespace.
+// pause returns the growing interval until the next check, or forgets the namespace.
 func (c *Controller) pause(name string, longer bool) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,8 +131,8 @@ func (c *Controller) pause(name string, longer bool) time.Duration {
 	return d
 }
 
-// early is how long until a look is due, while pods that were told to end do so: to look at thousands of them whenever one is gone takes
-// what they need to go. 0: now.
+// early is the remaining time until a check while pods terminate. To check thousands of pods whenever one ends would take the CPU time that
+// they need to terminate. 0: now.
 func (c *Controller) early(name string) time.Duration {
 	c.mu.Lock()
 	d := time.Until(c.wait[name].next)
@@ -148,7 +146,7 @@ func (c *Controller) early(name string) time.Duration {
 	return d
 }
 
-// empty deletes what is in the namespace, pods first, and returns what it found to be left.
+// empty deletes the content of the namespace, pods first, and returns what is left.
 func (c *Controller) empty(ctx context.Context, ns *corev1.Namespace) (*findings, error) {
 	f := &findings{remaining: map[schema.GroupVersionResource]int{}, finalizer: map[string]int{}}
 	all, err := catalog.Load(ctx, c.env.Client.Discovery())
@@ -176,10 +174,10 @@ func (c *Controller) empty(ctx context.Context, ns *corev1.Namespace) (*findings
 	return f, nil
 }
 
-// clear deletes all objects of the resources and notes in f what is left.
+// clear deletes all objects of the resources and records in f what is left.
 func (c *Controller) clear(ctx context.Context, ns string, resources []*catalog.Resource, f *findings) {
 	var mu sync.Mutex
-	_ = framework.Parallel(resources, atOnce, func(r *catalog.Resource) error { // failures are kept in f
+	_ = framework.Parallel(resources, atOnce, func(r *catalog.Resource) error { // errors are stored in f
 		left, err := c.clearOne(ctx, ns, r)
 		mu.Lock()
 		defer mu.Unlock()
@@ -197,7 +195,7 @@ func (c *Controller) clearOne(ctx context.Context, ns string, r *catalog.Resourc
 	list := func() ([]metav1.PartialObjectMetadata, error) {
 		l, err := client.List(ctx, metav1.ListOptions{})
 		if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-			return nil, nil // the resource has gone since it was discovered
+			return nil, nil // the resource was removed after discovery
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", r.GVR.GroupResource(), err)
@@ -235,12 +233,12 @@ func (c *Controller) clearOne(ctx context.Context, ns string, r *catalog.Resourc
 	return list()
 }
 
-// stays tells whether a request to delete o would change something.
+// stays reports whether deleting o would change something.
 func stays(o metav1.PartialObjectMetadata) bool {
 	return o.DeletionTimestamp == nil || slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents) || slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents)
 }
 
-// report writes what holds the namespace into its status.
+// report writes what blocks the deletion to the namespace's status.
 func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, f *findings) error {
 	next := ns.DeepCopy()
 	next.Status.Phase = corev1.NamespaceTerminating
@@ -255,7 +253,7 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, f *findin
 	return nil
 }
 
-// finalize removes our finalizer, and with it usually the namespace.
+// finalize removes our finalizer, which usually completes the deletion.
 func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	next := ns.DeepCopy()
 	next.Spec.Finalizers = slices.DeleteFunc(next.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })

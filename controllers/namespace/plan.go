@@ -20,29 +20,29 @@ import (
 	"keelson/controllers/internal/catalog"
 )
 
-// findings are what one pass over a namespace's content saw.
+// findings are the results of one pass over a namespace's content.
 type findings struct {
-	discovery error // nil: everything could be discovered
+	discovery error // nil: discovery was complete
 	failures  []error
 	remaining map[schema.GroupVersionResource]int
-	finalizer map[string]int // finalizer -> objects that still have it
-	// grace is the longest that a remaining pod may take to end.
+	finalizer map[string]int // number of objects with each finalizer
+	// grace is the longest remaining grace period of a pod.
 	grace time.Duration
 }
 
-// empty: nothing is left and nothing is unknown.
+// empty reports that nothing is left and nothing is unknown.
 func (f *findings) empty() bool {
 	return f.discovery == nil && len(f.failures) == 0 && len(f.remaining) == 0
 }
 
-// add notes what is left of a resource.
+// add records what is left of a resource.
 func (f *findings) add(gvr schema.GroupVersionResource, left []metav1.PartialObjectMetadata) {
 	if len(left) == 0 {
 		return
 	}
 	f.remaining[gvr] = len(left)
 	for i := range left {
-		// An object with several equal finalizers still is one.
+		// Count an object with duplicate finalizers once.
 		for name := range sets.New(left[i].Finalizers...) {
 			f.finalizer[name]++
 		}
@@ -52,7 +52,7 @@ func (f *findings) add(gvr schema.GroupVersionResource, left []metav1.PartialObj
 	}
 }
 
-// conditions are a terminating namespace's, worded as Kubernetes does; was are those it has.
+// conditions are the conditions of a terminating namespace with Kubernetes' messages; was are the current ones.
 func (f *findings) conditions(was []corev1.NamespaceCondition, now time.Time) []corev1.NamespaceCondition {
 	discovery, content := "", ""
 	if f.discovery != nil {

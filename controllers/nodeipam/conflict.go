@@ -19,16 +19,16 @@ import (
 	"keelson/controllers/framework"
 )
 
-// A range cannot be changed in a Node: who gets another one must be deleted and made anew. That is done only when the node itself says that
-// no pod has an address of its range, for only the node knows:
+// The pod CIDRs of a Node are immutable: for others the Node must be deleted and recreated. That is only done when the node itself reports
+// that no pod has an address of its range, because only the node knows.
 //
-//	two nodes have a range -> the younger is marked with AnnotationConflict
-//	it starts without pods, and writes AnnotationRelease -> its Node is made anew, with labels, annotations and taints, without a range
+//	two nodes have a range -> the newer one gets AnnotationConflict
+//	it starts without pods, and writes AnnotationRelease -> its Node is recreated with labels, annotations and taints, without a range
 //	it is given one like any new node
 const (
-	// AnnotationConflict is the older node that has one of the ranges too.
+	// AnnotationConflict names the older node that has one of the ranges too.
 	AnnotationConflict = "keelson.dev/pod-cidr-conflict"
-	// AnnotationRelease are the ranges that the node gives up, separated by a comma. It writes its own.
+	// AnnotationRelease lists the ranges that the node releases, separated by commas. The node writes it.
 	AnnotationRelease = "keelson.dev/pod-cidr-release"
 )
 
@@ -38,7 +38,7 @@ func marks(n *corev1.Node) marked {
 	return marked{n.Annotations[AnnotationConflict], n.Annotations[AnnotationRelease]}
 }
 
-// contest has a look taken at all nodes that have one of the ranges; false: there is one only.
+// contest requeues all nodes that have one of the ranges; false: there is only one.
 func (c *Controller) contest(node string, have []netip.Prefix) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +66,7 @@ func overlap(a, b []netip.Prefix) string {
 	return ""
 }
 
-// rival is the oldest of the nodes that are older than n and have one of its ranges; "": there is none.
+// rival is the oldest of the nodes older than n that have one of its ranges; "": none.
 func (c *Controller) rival(n *corev1.Node) (name, shared string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +97,7 @@ func older(a, b *corev1.Node) bool {
 	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
-// repair marks a node whose range an older one has, takes the mark away where that is over, and makes a node anew that gives its range up.
+// repair annotates a node whose range an older node has, removes an outdated annotation, and recreates a node that has released its range.
 func (c *Controller) repair(ctx context.Context, n *corev1.Node) error {
 	rival, shared := c.rival(n)
 	had := marks(n)
@@ -112,7 +112,7 @@ func (c *Controller) repair(ctx context.Context, n *corev1.Node) error {
 		}
 	}
 	if had.release != "" {
-		want[AnnotationRelease] = nil // it is of another range, or there is no reason
+		want[AnnotationRelease] = nil // the released range is another one, or there is no conflict
 	}
 	if len(want) == 0 {
 		return nil
@@ -131,7 +131,7 @@ func (c *Controller) repair(ctx context.Context, n *corev1.Node) error {
 	return nil
 }
 
-// replace deletes a Node to have it made anew without its ranges.
+// replace deletes a Node so that it is recreated without its ranges.
 func (c *Controller) replace(ctx context.Context, n *corev1.Node, rival string) error {
 	next := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, Annotations: maps.Clone(n.Annotations)},
@@ -140,7 +140,7 @@ func (c *Controller) replace(ctx context.Context, n *corev1.Node, rival string) 
 	delete(next.Annotations, AnnotationConflict)
 	delete(next.Annotations, AnnotationRelease)
 	nodes := c.env.Client.CoreV1().Nodes()
-	// Who may not make nodes must not delete this one.
+	// Without the right to create nodes this one must not be deleted.
 	if _, err := nodes.Create(ctx, next, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("node %s cannot be made anew with another pod range: %w", n.Name, err)
 	}
@@ -157,12 +157,12 @@ func (c *Controller) replace(ctx context.Context, n *corev1.Node, rival string) 
 		}
 		return fmt.Errorf("delete node %s to give it another pod range: %w", n.Name, err)
 	}
-	c.env.Log.Info("node is made anew with another pod range", "node", n.Name, "had", strings.Join(n.Spec.PodCIDRs, ","), "which has", rival)
+	c.env.Log.Info("recreate node for another pod range", "node", n.Name, "had", strings.Join(n.Spec.PodCIDRs, ","), "which has", rival)
 	c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRReleased", "Node %s gave up the pod range %s, which node %s has, and gets another one", n.Name, strings.Join(n.Spec.PodCIDRs, ","), rival)
 	return c.remake(ctx, n.Name)
 }
 
-// remake makes a node that was deleted for it. One that has come meanwhile stays as it is.
+// remake recreates a node that replace has deleted. If it exists meanwhile, it stays unchanged.
 func (c *Controller) remake(ctx context.Context, name string) error {
 	c.mu.Lock()
 	next := c.remade[name]

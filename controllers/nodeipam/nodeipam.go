@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeipam gives each node that has none a range of pod addresses
-// (spec.podCIDRs) out of the cluster's, one of each IP family. The table of
-// controllers starts it. Ranges that nodes bring with them are theirs, and nobody
-// else gets them; the range of a node that is deleted is free again. Of nodes that
-// brought the same range all but the oldest are marked, and given another one when
-// they say that none of their pods has an address of it.
+// Package nodeipam allocates pod CIDRs (spec.podCIDRs) from the cluster CIDRs to nodes without any, one per IP family. The table of
+// controllers starts it. Pod CIDRs that nodes set themselves are not allocated to others; those of deleted nodes become free. If several
+// nodes have set the same range, all but the oldest are annotated, and get another one when they report that no pod has an address in it.
+// It never changes the range of a node in use.
 package nodeipam
 
 import (
@@ -27,28 +25,28 @@ import (
 	"keelson/controllers/framework"
 )
 
-// Allocation says whether to give ranges: --allocate-node-cidrs.
+// Allocation is --allocate-node-cidrs.
 type Allocation uint8
 
-// When nothing is said, ranges are given if there are any.
+// By default ranges are allocated if there are cluster CIDRs.
 const (
 	IfAny Allocation = iota
 	Allocate
 	AllocateNothing
 )
 
-// Config says what there is to give.
+// Config configures the allocation.
 type Config struct {
 	Allocate Allocation
 	// Cluster are the cluster's ranges, at most one of each IP family. None: the controller does nothing.
 	Cluster []netip.Prefix
-	// Reserved are ranges that no node may have: those of services.
+	// Reserved are ranges for no node: the service CIDRs.
 	Reserved []netip.Prefix
-	// Bits4 and Bits6 are the sizes of a node's ranges. Default 24 and 64.
+	// Bits4 and Bits6 are the prefix lengths of nodes' ranges. Default 24 and 64.
 	Bits4, Bits6 int
 }
 
-// Validate returns what is wrong.
+// Validate returns the configuration errors.
 func (c Config) Validate() error {
 	if c.Allocate == Allocate && len(c.Cluster) == 0 {
 		return errors.New("--allocate-node-cidrs needs --cluster-cidr")
@@ -87,7 +85,7 @@ func (c Config) ranges() ([]*ranges, error) {
 	return out, nil
 }
 
-// Controller gives ranges.
+// Controller allocates ranges.
 type Controller struct {
 	env   *framework.Env
 	loop  *framework.Loop[framework.Key]
@@ -97,9 +95,9 @@ type Controller struct {
 	ranges []*ranges
 	// owned has the ranges of each node that are counted as used.
 	owned map[string][]netip.Prefix
-	// waiting are nodes for which there was none.
+	// waiting are nodes for which no range was free.
 	waiting map[string]struct{}
-	// rivals are nodes that may have a range which an older one has too. remade are nodes that were deleted to be made anew.
+	// rivals are nodes that may share a range with an older one. remade are nodes deleted to be recreated.
 	rivals map[string]struct{}
 	remade map[string]*corev1.Node
 }
@@ -117,10 +115,10 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	}
 	nodes := coreinformers.New(env.Shared.Scoped()).Nodes()
 	c.nodes = nodes.Lister()
-	// What nodes have is counted before the first worker starts: nothing is given twice.
+	// The initial nodes are counted before the first worker starts, so that no range is allocated twice.
 	err = framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
 		Add: c.seen, Update: func(old, cur *corev1.Node) {
-			if old.UID != cur.UID { // it was deleted and made anew meanwhile
+			if old.UID != cur.UID { // it was deleted and recreated meanwhile
 				c.gone(old)
 			}
 			if !slices.Equal(old.Spec.PodCIDRs, cur.Spec.PodCIDRs) || len(cur.Spec.PodCIDRs) == 0 || old.UID != cur.UID || marks(old) != marks(cur) {
@@ -135,13 +133,13 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// seen counts what the node has; a node that has nothing is pending.
+// seen counts the node's ranges; a node without any is queued.
 func (c *Controller) seen(n *corev1.Node) {
 	if len(n.Spec.PodCIDRs) == 0 {
-		if !c.waits(n.Name) { // it is woken when a range is free, not by its heartbeats
+		if !c.waits(n.Name) { // it is queued when a range becomes free, not at each heartbeat
 			c.loop.Add(framework.KeyOf(n))
 		}
 		return
@@ -160,10 +158,10 @@ func (c *Controller) seen(n *corev1.Node) {
 	}
 }
 
-// annotationFake is on nodes that are not there: their ranges are nobody's.
+// annotationFake is on fake nodes, whose ranges are not real.
 const annotationFake = "keelson.dev/simulated-by"
 
-// judge tells of ranges that are none of those which nodes are given, or another's too.
+// judge logs unusual ranges of a node: outside of the cluster CIDRs, or shared with another node.
 func (c *Controller) judge(n *corev1.Node, have []netip.Prefix, shared string) {
 	odd := ""
 	if n.Annotations[annotationFake] == "" {
@@ -173,12 +171,12 @@ func (c *Controller) judge(n *corev1.Node, have []netip.Prefix, shared string) {
 		c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDROutOfRange", "Node %s has the pod range %s", n.Name, odd)
 	}
 	if shared == "" && odd == "" || c.contest(n.Name, have) || shared == "" {
-		return // the younger one is told
+		return // the newer node is annotated
 	}
 	c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDRConflict", "Node %s has the pod range %s, which the services have too", n.Name, shared)
 }
 
-// odd says what no node was given: ranges outside of the cluster's, which are not counted, and those of the size of many.
+// odd describes ranges that were not allocated here: outside of the cluster CIDRs, which are not counted, or of another size.
 func (c *Controller) odd(have []netip.Prefix) string {
 	for _, p := range have {
 		i := slices.IndexFunc(c.ranges, func(r *ranges) bool { return r.cluster.Overlaps(p) })
@@ -199,7 +197,7 @@ func (c *Controller) waits(node string) bool {
 	return ok
 }
 
-// own replaces what is counted for the node, and returns one that others have too; not counted: it was so already.
+// own replaces the counted ranges of the node. It returns a range that other nodes also have; counted is false if nothing changed.
 func (c *Controller) own(node string, have []netip.Prefix) (counted bool, shared string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +226,7 @@ func (c *Controller) releaseLocked(node string) {
 	delete(c.owned, node)
 }
 
-// gone frees what the node had, for those that wait.
+// gone frees the ranges of a deleted node for waiting nodes.
 func (c *Controller) gone(n *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,9 +259,9 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	give, err := c.give(n.Name)
 	if errors.Is(err, errFull) {
-		c.env.Log.Warn("no pod range is left for a node", "node", n.Name, "err", err)
+		c.env.Log.Warn("no pod range is free for a node", "node", n.Name, "err", err)
 		c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable", n.Name)
-		return nil // until one is free
+		return nil // it is queued when one becomes free
 	}
 	if err != nil {
 		return err
@@ -272,7 +270,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	for _, p := range give {
 		texts = append(texts, p.String())
 	}
-	// The resourceVersion makes it a conflict if the node has brought its own meanwhile.
+	// With the resourceVersion it is a conflict if the node has set its own meanwhile.
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion}, "spec": map[string]any{"podCIDR": texts[0], "podCIDRs": texts},
 	})
@@ -291,18 +289,18 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.mu.Unlock()
 		return nil
 	}
-	// The ranges stay this node's until it has others or is gone: the write may have succeeded, and only the answer been lost.
+	// The ranges stay allocated until the node has others or is deleted: the write may have succeeded although the response was lost.
 	if !apierrors.IsConflict(err) {
 		c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRAssignmentFailed", "Node %s status is now: CIDRAssignmentFailed", n.Name)
 	}
 	return fmt.Errorf("give node %s its pod ranges: %w", n.Name, err)
 }
 
-// give takes a range of each family for the node, or none at all: then it waits.
+// give allocates a range of each family for the node, or none: then the node waits.
 func (c *Controller) give(node string) ([]netip.Prefix, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if have := c.owned[node]; len(have) > 0 { // it was given, and the cache does not show it yet
+	if have := c.owned[node]; len(have) > 0 { // allocated already, but not yet in the cache
 		return have, nil
 	}
 	var out []netip.Prefix

@@ -9,19 +9,19 @@ import (
 	"net/netip"
 )
 
-// mostBits is how many bits a cluster's range may be longer than a node's: 65,536 nodes.
+// mostBits is the maximum difference of the prefix lengths of a node's range and the cluster CIDR: 65,536 nodes.
 const mostBits = 16
 
-// errFull: no range is left.
+// errFull means that no range is free.
 var errFull = errors.New("every range is in use")
 
-// ranges is a cluster's range, cut into the nodes' of one size. Who uses each is counted: nodes may have brought ranges of other
-// sizes, and even the same ones.
+// ranges is a cluster CIDR divided into node ranges of one size. The users of each are counted, because nodes may have set ranges of other
+// sizes, or the same ones.
 type ranges struct {
 	cluster netip.Prefix
 	bits    int // of a node's range
 	used    []uint16
-	next    int // where the search goes on, so that a range is not used again at once
+	next    int // where the search continues, so that a range is not reused at once
 }
 
 func newRanges(cluster netip.Prefix, bits int) (*ranges, error) {
@@ -35,7 +35,7 @@ func newRanges(cluster netip.Prefix, bits int) (*ranges, error) {
 	return &ranges{cluster: cluster, bits: bits, used: make([]uint16, 1<<(bits-cluster.Bits()))}, nil
 }
 
-// take returns a range that nobody uses, and counts it as used.
+// take allocates a free range.
 func (r *ranges) take() (netip.Prefix, error) {
 	for i := range r.used {
 		at := (r.next + i) % len(r.used)
@@ -48,15 +48,15 @@ func (r *ranges) take() (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%w of %s", errFull, r.cluster)
 }
 
-// at is node range number i.
+// at is node range i.
 func (r *ranges) at(i int) netip.Prefix {
 	base := new(big.Int).SetBytes(r.cluster.Addr().AsSlice())
-	step := new(big.Int).Lsh(big.NewInt(int64(i)), uint(r.cluster.Addr().BitLen()-r.bits)) //nolint:gosec // newRanges has seen to it
+	step := new(big.Int).Lsh(big.NewInt(int64(i)), uint(r.cluster.Addr().BitLen()-r.bits)) //nolint:gosec // checked by newRanges
 	a, _ := netip.AddrFromSlice(base.Add(base, step).FillBytes(make([]byte, r.cluster.Addr().BitLen()/8)))
 	return netip.PrefixFrom(a, r.bits)
 }
 
-// span are the numbers of the node ranges that p overlaps: from first to before end.
+// span are the indexes of the node ranges that p overlaps: from first to before end.
 func (r *ranges) span(p netip.Prefix) (first, end int) {
 	switch p = p.Masked(); {
 	case !p.Overlaps(r.cluster):
@@ -65,11 +65,11 @@ func (r *ranges) span(p netip.Prefix) (first, end int) {
 		return 0, len(r.used)
 	}
 	distance := new(big.Int).Sub(new(big.Int).SetBytes(p.Addr().AsSlice()), new(big.Int).SetBytes(r.cluster.Addr().AsSlice()))
-	first = int(distance.Rsh(distance, uint(p.Addr().BitLen()-r.bits)).Int64()) //nolint:gosec // newRanges has seen to it
+	first = int(distance.Rsh(distance, uint(p.Addr().BitLen()-r.bits)).Int64()) //nolint:gosec // checked by newRanges
 	return first, first + 1<<max(0, r.bits-p.Bits())
 }
 
-// occupy counts p as used once more; it reports whether another one overlaps it.
+// occupy counts a user of p; it reports whether another one overlaps it.
 func (r *ranges) occupy(p netip.Prefix) (shared bool) {
 	first, end := r.span(p)
 	for i := first; i < end; i++ {
@@ -79,7 +79,7 @@ func (r *ranges) occupy(p netip.Prefix) (shared bool) {
 	return shared
 }
 
-// release takes back what occupy or take counted.
+// release undoes occupy or take.
 func (r *ranges) release(p netip.Prefix) {
 	first, end := r.span(p)
 	for i := first; i < end; i++ {

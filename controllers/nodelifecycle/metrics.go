@@ -8,14 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are the metrics of this controller, by Kubernetes' names.
+// counts are Kubernetes' metrics of this controller.
 type counts struct {
 	health, size, unhealthy *prometheus.GaugeVec
 	evictions               *prometheus.CounterVec
 	update                  prometheus.Histogram
 }
 
-// metrics is one for the process, as Kubernetes' is.
+// metrics is one set for the process, as in Kubernetes.
 var metrics = sync.OnceValue(func() *counts {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Subsystem: "node_collector", Name: name, Help: help}, []string{"zone"})
@@ -36,13 +36,13 @@ var metrics = sync.OnceValue(func() *counts {
 	}
 })
 
-// Collectors are the metrics of all controllers of nodes in this process.
+// Collectors are the metrics of all node lifecycle controllers in this process.
 func Collectors() []prometheus.Collector {
 	m := metrics()
 	return []prometheus.Collector{m.health, m.size, m.unhealthy, m.evictions, m.update}
 }
 
-// drop forgets a zone that has no nodes any more.
+// drop removes a zone without nodes.
 func (c *counts) drop(zone string) {
 	for _, v := range []*prometheus.GaugeVec{c.health, c.size, c.unhealthy} {
 		v.DeleteLabelValues(zone)

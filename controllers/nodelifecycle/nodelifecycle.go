@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodelifecycle notices nodes that have fallen silent and marks what
-// follows: conditions Unknown, taints, pods not ready. The table of controllers
-// starts it; tainteviction then evicts. A renewed lease only moves a time stamp:
-// each node has one timer, which looks at the stamp when it fires, so that a
-// thousand healthy nodes cost a thousand wake-ups in a grace period.
+// Package nodelifecycle detects nodes that do not renew their leases and sets the conditions Unknown, taints, and the readiness of their
+// pods. The table of controllers starts it; tainteviction then evicts pods. A renewed lease only updates a time stamp: each node has one
+// timer, which checks the stamp when it fires, so that a thousand healthy nodes cause a thousand wake-ups per grace period. It never
+// deletes pods.
 package nodelifecycle
 
 import (
@@ -36,13 +35,13 @@ import (
 
 const (
 	atOnce = 20
-	// Nodes that register are told of in events, but not thousands of them at once.
+	// Registrations are recorded as events, but not thousands at once.
 	registeredBurst, registeredPerSec = 100, 1
-	// young are nodes that may have registered while nobody looked.
+	// young is the age of nodes that may have registered while the controller did not run.
 	young = time.Minute
 )
 
-// Controller watches over nodes.
+// Controller handles all nodes.
 type Controller struct {
 	env           *framework.Env
 	cfg           Config
@@ -51,7 +50,7 @@ type Controller struct {
 	pods          cache.Indexer
 	zones         *zones
 	registrations *rate.Limiter
-	// leases holds the leases of kube-node-lease only.
+	// leases has only the leases of kube-node-lease.
 	leases *client.Informers
 
 	mu    sync.Mutex
@@ -61,10 +60,10 @@ type Controller struct {
 // sign is the last sign of life of a node.
 type sign struct {
 	at    time.Time
-	lease time.Duration // how long its lease says it lasts; 0: it has none
+	lease time.Duration // the duration in its lease; 0: no lease
 }
 
-// New builds the controller; a node may be silent for cfg.Grace, or for its lease's own duration if that is longer.
+// New builds the controller. A node may be silent for cfg.Grace, or for its lease duration if that is longer.
 func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	cfg = cfg.Default()
 	core := coreinformers.New(env.Shared.Scoped())
@@ -82,7 +81,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 		framework.On(c.loop, coordinationinformers.New(c.leases.Scoped()).Leases().Informer(), framework.Handlers[*coordination.Lease]{
 			Add: c.leaseRenewed,
 			Update: func(old, l *coordination.Lease) {
-				if !equality.Semantic.DeepEqual(old.Spec, l.Spec) { // a watch that begins anew delivers all leases again
+				if !equality.Semantic.DeepEqual(old.Spec, l.Spec) { // a restarted watch delivers all leases again
 					c.leaseRenewed(l)
 				}
 			},
@@ -99,7 +98,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	c.leases.StartWithContext(ctx)
 	defer c.leases.Shutdown()
@@ -124,14 +123,14 @@ func (c *Controller) nodeUpdated(old, n *corev1.Node) {
 	c.loop.Add(n.Name)
 }
 
-// seen counts n in its zone, and wakes the other nodes for which that changes something.
+// seen counts n in its zone, and requeues the nodes for which that changes something.
 func (c *Controller) seen(n *corev1.Node) {
 	if c.zones.see(n) {
 		c.wakeSilent()
 	}
 }
 
-// podChanged looks at a node that is not heard of when one of its pods is said to be ready: by a cache that was behind.
+// podChanged requeues a silent node when one of its pods becomes ready again, due to a stale cache.
 func (c *Controller) podChanged(old, p *corev1.Pod) {
 	if p.Spec.NodeName == "" || !podkind.Ready(p) || old != nil && podkind.Ready(old) {
 		return
@@ -141,7 +140,7 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 	}
 }
 
-// wakeSilent looks again at all nodes that are not ready.
+// wakeSilent requeues all nodes that are not ready.
 func (c *Controller) wakeSilent() {
 	all, err := c.nodes.List(labels.Everything())
 	if err != nil {
@@ -168,7 +167,7 @@ func (c *Controller) nodeGone(n *corev1.Node) {
 
 func (c *Controller) leaseRenewed(l *coordination.Lease) { c.renewed(l.Name, l) }
 
-// leaseGone forgets a node that was gone before its lease: its kubelet may have renewed that until now.
+// leaseGone removes the state of a node that was deleted before its lease, which the kubelet may have renewed until now.
 func (c *Controller) leaseGone(l *coordination.Lease) {
 	if _, err := c.nodes.Get(l.Name); apierrors.IsNotFound(err) {
 		c.mu.Lock()
@@ -177,7 +176,7 @@ func (c *Controller) leaseGone(l *coordination.Lease) {
 	}
 }
 
-// renewed notes a sign of life.
+// renewed records a sign of life.
 func (c *Controller) renewed(node string, l *coordination.Lease) {
 	c.mu.Lock()
 	s := c.alive[node]
@@ -188,7 +187,7 @@ func (c *Controller) renewed(node string, l *coordination.Lease) {
 	}
 	c.alive[node] = s
 	c.mu.Unlock()
-	if s.lease < was { // its timer runs for the longer one
+	if s.lease < was { // its timer is set for the longer one
 		c.loop.Add(node)
 	}
 }
@@ -204,7 +203,7 @@ func (c *Controller) lastSign(node string) sign {
 	return s
 }
 
-// sync is one look at one node.
+// sync is one check of one node.
 func (c *Controller) sync(ctx context.Context, name string) error {
 	n, err := c.nodes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -227,7 +226,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		if n, err = c.giveUp(ctx, n, now); err != nil || n == nil {
 			return err
 		}
-		c.seen(n) // the informer will say so too, but later than the taints are decided
+		c.seen(n) // the informer also reports it, but after the decision about taints
 	}
 	if statusUnknown(n) {
 		if err := c.unreadyPods(ctx, n); err != nil {
@@ -237,7 +236,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return c.taint(ctx, n, now)
 }
 
-// giveUp writes that nothing is known of the node any more; it returns the node as stored, nil when it is gone.
+// giveUp sets the node's conditions to Unknown; it returns the stored node, nil if it was deleted.
 func (c *Controller) giveUp(ctx context.Context, n *corev1.Node, now time.Time) (*corev1.Node, error) {
 	was := readiness(n)
 	next := n.DeepCopy()
@@ -256,19 +255,19 @@ func (c *Controller) giveUp(ctx context.Context, n *corev1.Node, now time.Time) 
 	return stored, nil
 }
 
-// nodeRef names the node in events.
+// nodeRef is the node's reference in events.
 func nodeRef(n *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
 }
 
-// unreadyPods marks the pods of a node that is not heard of, so that services stop sending to them. While a kubelet talks, the
-// readiness of its pods is its own affair: a pod that turned ready since then is left to it, or both would write in turns for ever.
+// unreadyPods sets the pods of a silent node to not ready, so that Services stop sending to them. As long as a kubelet reports, it alone
+// sets the readiness: a pod that became ready later is left alone, or both would overwrite each other forever.
 func (c *Controller) unreadyPods(ctx context.Context, n *corev1.Node) error {
 	pods, err := framework.PodsOn(c.pods, n.Name)
 	if err != nil {
 		return err
 	}
-	since := condition(n, corev1.NodeReady).LastTransitionTime // there is one: unheard has seen it
+	since := condition(n, corev1.NodeReady).LastTransitionTime // it exists: unheard has checked it
 	return framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
 		if !podkind.Ready(p) {
 			return nil
@@ -286,7 +285,7 @@ func (c *Controller) unreadyPods(ctx context.Context, n *corev1.Node) error {
 	})
 }
 
-// taint brings the node's taints, and the older ones of its labels, in line with what it says.
+// taint updates the node's taints, and the deprecated labels, from its conditions.
 func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) error {
 	want, evicted := taints(n, false, now), false
 	if readiness(n) != corev1.ConditionTrue && condition(n, corev1.NodeReady) != nil {
@@ -294,9 +293,9 @@ func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) e
 		switch {
 		case c.zones.calm():
 			want = slices.DeleteFunc(want, evicts)
-		case len(all) == len(want): // it has them
+		case len(all) == len(want): // the node has them
 		case slices.ContainsFunc(n.Spec.Taints, evicts):
-			want = all // one reason took another's place: its pods are being evicted already
+			want = all // one reason replaced another: its pods are being evicted already
 		default:
 			wait, turn := c.zones.turn(zone(n), now)
 			switch {
@@ -315,7 +314,7 @@ func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) e
 	if !changed && len(patch) == 0 {
 		return nil
 	}
-	// Taints are replaced as a whole: the resourceVersion keeps those that others set meanwhile.
+	// The list of taints is replaced as a whole; the resourceVersion protects concurrent changes.
 	patch["uid"], patch["resourceVersion"] = n.UID, n.ResourceVersion
 	whole := map[string]any{"metadata": patch}
 	if changed {
@@ -340,12 +339,12 @@ func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) e
 	return nil
 }
 
-// evicts reports a taint of ours that makes pods leave.
+// evicts reports whether this is one of our NoExecute taints.
 func evicts(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoExecute && slices.Contains(ours[t.Effect], t.Key)
 }
 
-// statusUnknown reports a node that was given up.
+// statusUnknown reports whether a node's Ready condition is Unknown.
 func statusUnknown(n *corev1.Node) bool {
 	c := condition(n, corev1.NodeReady)
 	return c != nil && c.Status == corev1.ConditionUnknown

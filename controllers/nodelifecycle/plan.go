@@ -13,22 +13,22 @@ import (
 	topology "k8s.io/component-helpers/node/topology"
 )
 
-// Config is what users choose, by the flags of kube-controller-manager; what is zero has the default that it names.
+// Config holds flags of kube-controller-manager; zero values have the defaults stated.
 type Config struct {
-	// Grace is how long a node may be silent before it is Unknown, StartupGrace the same for one that has never said how it is.
-	// Defaults: 50 s and a minute.
+	// Grace is how long a node may be silent before it is Unknown, StartupGrace the same for a node without a status yet. Defaults: 50 s
+	// and a minute.
 	Grace, StartupGrace time.Duration
-	// Rate is how many nodes a second of a zone are evicted from, SecondaryRate the same where most of a large zone is down.
-	// Defaults: 0.1 and 0.01; negative: none.
+	// Rate is the number of nodes per second and zone that get NoExecute taints, SecondaryRate the rate when most of a large zone is
+	// unhealthy. Defaults: 0.1 and 0.01; negative: none.
 	Rate, SecondaryRate float64
-	// Unhealthy is the share of nodes that are not ready from which on a zone counts as mostly down. Default 0.55.
+	// Unhealthy is the share of nodes that are not ready from which a zone counts as mostly unhealthy. Default 0.55.
 	Unhealthy float64
-	// Large is how many nodes a zone has at most that counts as small: where most of a small one is down, none is evicted from.
-	// Default 50; negative: 0.
+	// Large is the maximum number of nodes of a small zone: no nodes of a mostly unhealthy small zone are evicted from. Default 50;
+	// negative: 0.
 	Large int
 }
 
-// Default returns c with its gaps filled.
+// Default returns c with the defaults set.
 func (c Config) Default() Config {
 	c.Grace, c.StartupGrace = cmp.Or(c.Grace, 50*time.Second), cmp.Or(c.StartupGrace, time.Minute)
 	c.Rate, c.SecondaryRate = cmp.Or(c.Rate, 0.1), cmp.Or(c.SecondaryRate, 0.01)
@@ -36,11 +36,11 @@ func (c Config) Default() Config {
 	return c
 }
 
-// never is the pause between evictions where there are none.
+// never is the pause when there are no evictions.
 const never = time.Duration(math.MaxInt64)
 
-// pause is how long a zone with this many nodes ready and not goes between two nodes that are evicted from. Where all of a zone is
-// down it is that zone's own trouble, and what ran there is wanted elsewhere: the rate is the usual one.
+// pause is the time between two evicted nodes of a zone with these numbers of nodes ready and not ready. If all of a zone is unhealthy, its
+// pods are needed elsewhere: the rate is the normal one.
 func (c Config) pause(ready, not int) time.Duration {
 	rate := c.Rate
 	if ready > 0 && not > 2 && float64(not)/float64(ready+not) >= c.Unhealthy {
@@ -55,10 +55,10 @@ func (c Config) pause(ready, not int) time.Duration {
 	return time.Duration(float64(time.Second) / max(rate, 1e-6))
 }
 
-// watched are the conditions that become Unknown with a silent node.
+// watched are the conditions that become Unknown on a silent node.
 var watched = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
 
-// Taints that follow from a condition having a status.
+// Taints that follow from a condition's status.
 var byCondition = []struct {
 	condition corev1.NodeConditionType
 	status    corev1.ConditionStatus
@@ -72,7 +72,7 @@ var byCondition = []struct {
 	{corev1.NodeNetworkUnavailable, corev1.ConditionTrue, corev1.TaintNodeNetworkUnavailable},
 }
 
-// ours are the taints that only this controller sets and removes, by effect.
+// ours are the taints that only this controller manages, by effect.
 var ours = map[corev1.TaintEffect][]string{
 	corev1.TaintEffectNoSchedule: {
 		corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure,
@@ -97,8 +97,8 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
-// silent decides whether a node last heard of at heard is to be given up, and if not yet, when to look again (0: it is known
-// to be unknown already).
+// silent decides whether a node last heard of at renewed is given up, and if not yet, when to check again (0: its status is Unknown
+// already).
 func silent(n *corev1.Node, renewed, now time.Time, grace time.Duration) (giveUp bool, again time.Duration) {
 	if left := renewed.Add(grace).Sub(now); left > 0 {
 		return false, left
@@ -132,7 +132,7 @@ func unknown(n *corev1.Node, now time.Time) []corev1.NodeCondition {
 	return conds
 }
 
-// taints returns the taints that n should have. With evict false no NoExecute taint is added; those there stay while they apply.
+// taints returns the wanted taints of n. With evict false no NoExecute taint is added; existing ones stay while they apply.
 func taints(n *corev1.Node, evict bool, now time.Time) []corev1.Taint {
 	want := map[corev1.TaintEffect]map[string]bool{corev1.TaintEffectNoSchedule: {}, corev1.TaintEffectNoExecute: {}}
 	for _, r := range byCondition {
@@ -170,10 +170,10 @@ func taints(n *corev1.Node, evict bool, now time.Time) []corev1.Taint {
 	return out
 }
 
-// zone is the failure domain that n is in, as metrics name it; empty for nodes that tell none.
+// zone is the failure domain of n, as named in metrics; empty: unknown.
 func zone(n *corev1.Node) string { return topology.GetZoneKey(n) }
 
-// oldLabels are the labels by which a node's system and architecture were known before: what selects them still works.
+// oldLabels are the deprecated labels of a node's operating system and architecture, which selectors may still use.
 var oldLabels = map[string]string{corev1.LabelOSStable: "beta.kubernetes.io/os", corev1.LabelArchStable: "beta.kubernetes.io/arch"}
 
 // missingLabels are those of oldLabels that n lacks or has with another value.

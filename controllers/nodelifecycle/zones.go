@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// excluded is the label of nodes that do not count when a zone's health is judged.
+// excluded is the label of nodes that do not count for a zone's health.
 const excluded = "node.kubernetes.io/exclude-disruption"
 
-// zones counts the ready and other nodes of each zone, so that a node's turn is decided without a look at all nodes.
+// zones counts the ready and not ready nodes of each zone, so that a decision about a node does not need to read all nodes.
 type zones struct {
 	cfg Config
 
@@ -22,7 +22,7 @@ type zones struct {
 	ready int // in all zones
 }
 
-// member is a node that counts.
+// member is a counted node.
 type member struct {
 	zone  string
 	ready bool
@@ -31,15 +31,15 @@ type member struct {
 // tally is the state of one zone.
 type tally struct {
 	ready, not int
-	evicted    time.Time // when it last lost a node to NoExecute; zero: never
-	before     time.Time // the same, the time before
+	evicted    time.Time // the last NoExecute taint of a node in it; zero: none
+	before     time.Time // the one before
 }
 
 func newZones(cfg Config) *zones {
 	return &zones{cfg: cfg, nodes: map[string]member{}, zones: map[string]*tally{}}
 }
 
-// see counts n as it is now. It reports whether that changes what may happen to other nodes that are not ready.
+// see updates the count of n. It reports whether that changes what may happen to other nodes that are not ready.
 func (z *zones) see(n *corev1.Node) bool {
 	if _, ok := n.Labels[excluded]; ok {
 		return z.forget(n.Name)
@@ -47,7 +47,7 @@ func (z *zones) see(n *corev1.Node) bool {
 	return z.put(n.Name, &member{zone(n), readiness(n) == corev1.ConditionTrue})
 }
 
-// forget takes a node away.
+// forget removes a node.
 func (z *zones) forget(name string) bool { return z.put(name, nil) }
 
 func (z *zones) put(name string, now *member) bool {
@@ -83,7 +83,7 @@ func (z *zones) addLocked(m member, d int) {
 		t.not += d
 	}
 	all := t.ready + t.not
-	if all == 0 { // nodes name their zones: those without nodes are not kept
+	if all == 0 { // zones without nodes are dropped, because nodes choose the names
 		delete(z.zones, m.zone)
 		metrics().drop(m.zone)
 		return
@@ -93,7 +93,7 @@ func (z *zones) addLocked(m member, d int) {
 	metrics().health.WithLabelValues(m.zone).Set(100 * float64(t.ready) / float64(all))
 }
 
-// modes is what decides about evictions in up to two zones.
+// modes has what decides about evictions in up to two zones.
 type modes struct {
 	calm   bool
 	of, to time.Duration
@@ -112,14 +112,14 @@ func (z *zones) modesLocked(of string, to *member) modes {
 	return m
 }
 
-// calm reports that no node at all is ready: then it is more likely we who are cut off, and nothing is evicted anywhere.
+// calm reports that no node is ready at all: then this server is probably disconnected, and nothing is evicted.
 func (z *zones) calm() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.ready == 0
 }
 
-// turn says whether a node of a zone may get its NoExecute taint now; if not, how long to wait, 0: until see reports a change.
+// turn reports whether a node of a zone may get its NoExecute taint now; if not, how long to wait, 0: until see reports a change.
 func (z *zones) turn(name string, now time.Time) (wait time.Duration, ok bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -128,7 +128,7 @@ func (z *zones) turn(name string, now time.Time) (wait time.Duration, ok bool) {
 	}
 	t := z.zones[name]
 	if t == nil {
-		return 0, true // all nodes of the zone are excluded from its health, and from its rate
+		return 0, true // all nodes of the zone are excluded
 	}
 	pause := z.cfg.pause(t.ready, t.not)
 	if pause == never {
@@ -143,7 +143,7 @@ func (z *zones) turn(name string, now time.Time) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// giveBack undoes a turn that was taken at now and not used: the node could not be written.
+// giveBack undoes a turn taken at now when the node could not be written.
 func (z *zones) giveBack(name string, now time.Time) {
 	z.mu.Lock()
 	defer z.mu.Unlock()

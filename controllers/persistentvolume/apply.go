@@ -23,12 +23,12 @@ func (c *Controller) applyClaim(ctx context.Context, claim *corev1.PersistentVol
 	case p.class != "":
 		next := claim.DeepCopy()
 		next.Spec.StorageClassName = &p.class
-		_, err := c.writeClaim(ctx, next) // its event is the next pass
+		_, err := c.writeClaim(ctx, next) // its event triggers the next pass
 		return err
 	case p.node != "":
 		next := claim.DeepCopy()
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnSelectedNode, p.node)
-		_, err := c.writeClaim(ctx, next) // its event is the next pass
+		_, err := c.writeClaim(ctx, next) // its event triggers the next pass
 		return err
 	}
 	if p.provisioner != "" {
@@ -51,7 +51,7 @@ func (c *Controller) applyClaim(ctx context.Context, claim *corev1.PersistentVol
 	return nil
 }
 
-// recordEvent records an event of a claim, unless it is the one that was told last.
+// recordEvent records an event of a claim, unless it equals the last one.
 func (c *Controller) recordEvent(claim *corev1.PersistentVolumeClaim, e *claimEvent) {
 	if e == nil {
 		return
@@ -65,7 +65,7 @@ func (c *Controller) recordEvent(claim *corev1.PersistentVolumeClaim, e *claimEv
 	}
 }
 
-// bind ties a volume and a claim to each other: the volume first, so that no other claim takes it.
+// bind binds a volume and a claim: the volume first, so that no other claim can take it.
 func (c *Controller) bind(ctx context.Context, v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
 	begin := time.Now()
 	next, changed, err := volume.GetBindVolumeToClaim(v, claim)
@@ -99,7 +99,7 @@ func (c *Controller) bind(ctx context.Context, v *corev1.PersistentVolume, claim
 	return nil
 }
 
-// boundTo is the claim as it is when bound to v; nil: as it is now.
+// boundTo is the claim bound to v; nil if it is already.
 func boundTo(claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
 	next := claim.DeepCopy()
 	if claim.Spec.VolumeName != v.Name {
@@ -115,8 +115,7 @@ func boundTo(claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) *c
 	return next
 }
 
-// setPhase writes the claim's phase and what it has of its volume; nil: nothing. The capacity of a bound claim is whoever resizes it to
-// say.
+// setPhase writes the claim's phase and the fields from its volume; nil: none. The capacity of a bound claim is set by the resizer.
 func (c *Controller) setPhase(ctx context.Context, claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase, v *corev1.PersistentVolume) error {
 	next := claim.DeepCopy()
 	next.Status.Phase = phase
@@ -191,7 +190,7 @@ func (c *Controller) applyVolume(ctx context.Context, v *corev1.PersistentVolume
 	return err
 }
 
-// unbind takes back a binding: all of it if it was this controller's, else what was added to a user's.
+// unbind removes a binding: completely if this controller made it, else only what was added to a user's.
 func (c *Controller) unbind(ctx context.Context, v *corev1.PersistentVolume) error {
 	next := v.DeepCopy()
 	if _, ours := v.Annotations[volume.AnnBoundByController]; ours {
@@ -210,7 +209,7 @@ func (c *Controller) unbind(ctx context.Context, v *corev1.PersistentVolume) err
 	return err
 }
 
-// readClaim asks the server for the claim that a volume names; nil: there is none.
+// readClaim reads the claim in a volume's claimRef from the API server; nil: it does not exist.
 func (c *Controller) readClaim(ctx context.Context, r *corev1.ObjectReference) (*corev1.PersistentVolumeClaim, error) {
 	claim, err := c.env.Client.CoreV1().PersistentVolumeClaims(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

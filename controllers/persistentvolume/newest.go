@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// newest remembers objects that were written until the informer has them. Without it, a pass that follows a write at once would see
-// what was before it, and its writes would all conflict.
+// newest keeps written objects until the informer shows them. Otherwise a pass right after a write would see the old state, and its writes
+// would conflict.
 type newest[T metav1.Object] struct {
 	cached func(key string) (o any, known bool, err error)
 
@@ -21,12 +21,12 @@ type newest[T metav1.Object] struct {
 	all map[string]T
 }
 
-// newNewest asks cached for what the informer has.
+// newNewest uses cached to read the informer's cache.
 func newNewest[T metav1.Object](cached func(key string) (any, bool, error)) *newest[T] {
 	return &newest[T]{cached: cached, all: map[string]T{}}
 }
 
-// wrote notes what the server answered. The informer may have heard of it before.
+// wrote stores the server's response to a write. The informer may have observed it before.
 func (n *newest[T]) wrote(key string, o T) {
 	n.mu.Lock()
 	n.all[key] = o
@@ -38,7 +38,7 @@ func (n *newest[T]) wrote(key string, o T) {
 	}
 }
 
-// observed drops what was written if the informer has it.
+// observed removes the stored object if the informer shows it.
 func (n *newest[T]) observed(key string, o T) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -53,7 +53,7 @@ func (n *newest[T]) forget(key string) {
 	delete(n.all, key)
 }
 
-// of is the newer of what the cache has and what was written.
+// of is the newer of the cached and the written object.
 func (n *newest[T]) of(key string, cached T) T {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -63,14 +63,14 @@ func (n *newest[T]) of(key string, cached T) T {
 	return cached
 }
 
-// keys are those of all that was written and not observed yet.
+// keys are the keys of written objects that are not observed yet.
 func (n *newest[T]) keys() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Collect(maps.Keys(n.all))
 }
 
-// newer tells whether a is the same object as b, later.
+// newer reports whether a is a later version of the object b.
 func newer(a, b metav1.Object) bool {
 	if a.GetUID() != b.GetUID() && a.GetUID() != types.UID("") {
 		return false

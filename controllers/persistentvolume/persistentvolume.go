@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package persistentvolume binds PersistentVolumeClaims and PersistentVolumes to each other, asks external provisioners for the
-// volumes of claims that nothing fits, and releases volumes whose claim is gone. The table of controllers starts it. What to do is
-// decided in plan.go from what the caches say; a binding is four writes (the volume's claim, its phase, the claim's volume, its
-// phase), each of which may be the last before a crash: the next pass goes on from there.
+// Package persistentvolume binds PersistentVolumeClaims and PersistentVolumes, requests volumes from external provisioners, and releases
+// volumes of deleted claims. The table of controllers starts it. plan.go decides from the caches. A binding is four writes (the volume's
+// claimRef, its phase, the claim's volumeName, its phase); after a crash between them the next pass continues. It never creates volumes
+// itself.
 package persistentvolume
 
 import (
@@ -32,7 +32,7 @@ import (
 	"keelson/controllers/internal/claims"
 )
 
-// key names a claim or, without a namespace, a volume.
+// key is a claim or, without a namespace, a volume.
 type key struct{ namespace, name string }
 
 // Controller binds claims and volumes.
@@ -42,17 +42,17 @@ type Controller struct {
 	byName  corelisters.PersistentVolumeClaimLister
 	volumes corelisters.PersistentVolumeLister
 	classes storagelisters.StorageClassLister
-	byOwner cache.Indexer // of volumes
+	byOwner cache.Indexer // indexes volumes
 	pods    cache.Indexer
 	nodes   corelisters.NodeLister
-	// What this controller wrote last, where the caches may not have it yet.
+	// This controller's last writes, until the caches show them.
 	newClaims  *newest[*corev1.PersistentVolumeClaim]
 	newVolumes *newest[*corev1.PersistentVolume]
 
 	mu sync.Mutex
-	// taken are volumes that a pass is binding, and the claim.
+	// taken are volumes that a pass is binding, with the claim's UID.
 	taken map[string]types.UID
-	// lastEvent is the event that a claim got last, so that it gets it once.
+	// lastEvent is the last event of a claim, to avoid duplicates.
 	lastEvent map[types.UID]claimEvent
 }
 
@@ -85,7 +85,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 				c.podPlaced(cur)
 			}
 		}}),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{}), // known before the first pass
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{}), // synced before the first pass
 	)
 	if err != nil {
 		return nil, fmt.Errorf("persistent volumes: %w", err)
@@ -93,7 +93,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func claimKey(o *corev1.PersistentVolumeClaim) key { return key{o.Namespace, o.Name} }
@@ -116,7 +116,7 @@ func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
 	if claim.Spec.VolumeName != "" {
 		c.loop.Add(key{"", claim.Spec.VolumeName})
 	}
-	// A volume that was reserved for the claim, or was made for it a moment ago.
+	// A volume reserved for the claim, or just provisioned for it.
 	for _, v := range c.listVolumes() {
 		if r := v.Spec.ClaimRef; r != nil && r.UID == claim.UID {
 			c.loop.Add(key{"", v.Name})
@@ -134,14 +134,14 @@ func (c *Controller) volumeChanged(old, v *corev1.PersistentVolume) {
 	if old == nil || old.Status.Phase != v.Status.Phase || old.Generation != v.Generation || old.ResourceVersion != v.ResourceVersion && v.Status.Phase == corev1.VolumeAvailable {
 		name := volume.GetPersistentVolumeClass(v)
 		class, err := c.classes.Get(name)
-		late := err == nil && isLate(class) // the scheduler chooses for its claims
+		late := err == nil && isLate(class) // the scheduler chooses volumes for its claims
 		c.waiting(func(claim *corev1.PersistentVolumeClaim) bool {
 			return claim.Spec.VolumeName == v.Name || !late && claim.Spec.VolumeName == "" && volume.GetPersistentVolumeClaimClass(claim) == name
 		})
 	}
 }
 
-// podPlaced looks at the claims of a pod with a node: they are bound by now, unless they have been replaced meanwhile.
+// podPlaced requeues the claims of a scheduled pod, in case one was replaced meanwhile and is unbound.
 func (c *Controller) podPlaced(p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		return
@@ -160,7 +160,7 @@ func (c *Controller) volumeGone(v *corev1.PersistentVolume) {
 	}
 }
 
-// classChanged looks at the claims that wait for the class, or for a default one.
+// classChanged requeues the claims that wait for the class, or for a default class.
 func (c *Controller) classChanged(class *storagev1.StorageClass) {
 	isDefault := storage.IsDefaultClass(class)
 	c.waiting(func(claim *corev1.PersistentVolumeClaim) bool {
@@ -171,11 +171,11 @@ func (c *Controller) classChanged(class *storagev1.StorageClass) {
 	})
 }
 
-// waiting looks at the claims that are not bound yet and may be served now.
+// waiting requeues the unbound claims that may be bound now.
 func (c *Controller) waiting(may func(*corev1.PersistentVolumeClaim) bool) {
 	list, err := c.byName.List(labels.Everything())
 	if err != nil {
-		return // a lister over a cache does not fail
+		return // a lister over a cache returns no error
 	}
 	for _, claim := range list {
 		if _, done := claim.Annotations[volume.AnnBindCompleted]; !done && may(claim) {
@@ -191,7 +191,7 @@ func (c *Controller) sync(ctx context.Context, k key) error {
 	return c.syncClaim(ctx, k)
 }
 
-// claim is the newest known one; nil: there is none.
+// claim is the newest known version; nil: it does not exist.
 func (c *Controller) claim(namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	claim, err := c.byName.PersistentVolumeClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -203,7 +203,7 @@ func (c *Controller) claim(namespace, name string) (*corev1.PersistentVolumeClai
 	return c.newClaims.of(namespace+"/"+name, claim), nil
 }
 
-// volume is the newest known one; nil: there is none.
+// volume is the newest known version; nil: it does not exist.
 func (c *Controller) volume(name string) (*corev1.PersistentVolume, error) {
 	v, err := c.volumes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -218,9 +218,9 @@ func (c *Controller) volume(name string) (*corev1.PersistentVolume, error) {
 func (c *Controller) listVolumes() []*corev1.PersistentVolume {
 	list, err := c.volumes.List(labels.Everything())
 	if err != nil {
-		return nil // a lister over a cache does not fail
+		return nil // a lister over a cache returns no error
 	}
-	for i, v := range list { // the slice is ours
+	for i, v := range list { // the slice is a copy
 		list[i] = c.newVolumes.of(v.Name, v)
 	}
 	return list
@@ -270,7 +270,7 @@ func (c *Controller) readClasses(v *claimView) error {
 	return c.readPods(v)
 }
 
-// readPods finds the pods that use the claim and wait for a node, and the node of one that has it.
+// readPods reads the pods that use the claim: those without a node, and the node of a scheduled one.
 func (c *Controller) readPods(v *claimView) error {
 	pods, err := claims.Pods(c.pods, v.claim.Namespace, v.claim.Name)
 	if err != nil {
@@ -291,7 +291,7 @@ func (c *Controller) readPods(v *claimView) error {
 	return nil
 }
 
-// match finds the smallest volume that fits the claim, and keeps it for this pass.
+// match finds the smallest volume that fits the claim, and reserves it for this pass.
 func (c *Controller) match(claim *corev1.PersistentVolumeClaim, late bool) (*corev1.PersistentVolume, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -303,7 +303,7 @@ func (c *Controller) match(claim *corev1.PersistentVolumeClaim, late bool) (*cor
 		by, taken := c.taken[v.Name]
 		return taken && by != claim.UID || !volume.CheckAccessModes(claim, v)
 	})
-	slices.SortFunc(list, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) }) // the same one in every pass
+	slices.SortFunc(list, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) }) // deterministic in every pass
 	found, err := volume.FindMatchingVolume(claim, list, nil, nil, late, true)
 	if err != nil || found == nil {
 		return nil, err
@@ -312,14 +312,14 @@ func (c *Controller) match(claim *corev1.PersistentVolumeClaim, late bool) (*cor
 	return found, nil
 }
 
-// candidates are the volumes that say they are the claim's, and unless late those of its class that are nobody's.
+// candidates are the volumes with a claimRef to the claim and, unless late, the unclaimed ones of its class.
 func (c *Controller) candidates(claim *corev1.PersistentVolumeClaim, late bool) ([]*corev1.PersistentVolume, error) {
 	may := []string{claim.Namespace + "/" + claim.Name}
 	if !late {
 		may = append(may, freeOf+volume.GetPersistentVolumeClaimClass(claim))
 	}
 	var out []*corev1.PersistentVolume
-	for _, name := range c.newVolumes.keys() { // the index does not know them yet as they are
+	for _, name := range c.newVolumes.keys() { // the index has an older version of them
 		v, err := c.volume(name)
 		if err != nil {
 			return nil, err
@@ -344,7 +344,7 @@ func (c *Controller) candidates(claim *corev1.PersistentVolumeClaim, late bool) 
 	return out, nil
 }
 
-// byOwner finds volumes by the "namespace/claim" that they name, or, if they name none, by freeOf and their class.
+// byOwner indexes volumes by the "namespace/claim" of their claimRef or, without one, by freeOf and their class.
 const (
 	byOwner = "keelson.owner"
 	freeOf  = "free "
@@ -361,7 +361,7 @@ func indexByOwner(o any) ([]string, error) {
 	return []string{freeOf + volume.GetPersistentVolumeClass(v)}, nil
 }
 
-// release ends what match kept.
+// release ends the reservation of match.
 func (c *Controller) release(claim *corev1.PersistentVolumeClaim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -383,7 +383,7 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 			return err
 		}
 		if r.UID != "" && (claim == nil || claim.UID != r.UID) {
-			// Before data is given up: the volume may be older or newer than what the cache has of claims.
+			// Before data is deleted: the cache of claims may be older or newer than the volume.
 			if claim, err = c.readClaim(ctx, r); err != nil {
 				return err
 			}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 )
 
-// claimEvent is an event.
+// claimEvent is an event of a claim or volume.
 type claimEvent struct{ kind, reason, message string }
 
 func normal(reason, format string, args ...any) *claimEvent {
@@ -23,34 +23,34 @@ func warning(reason, format string, args ...any) *claimEvent {
 	return &claimEvent{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
 }
 
-// claimView is what decides about a claim. Objects are shared.
+// claimView is the input of the decision about a claim. Objects are shared.
 type claimView struct {
 	claim *corev1.PersistentVolumeClaim
-	// named is the volume that the claim names; nil: there is none of that name.
+	// named is the volume in spec.volumeName; nil: it does not exist.
 	named *corev1.PersistentVolume
-	// match finds the volume for a claim that names none; nil: none fits. late leaves out all but those that name the claim.
+	// match finds the volume for a claim without volumeName; nil: none fits. With late only volumes with a claimRef to the claim count.
 	match func(late bool) (*corev1.PersistentVolume, error)
-	// class is the claim's; nil: there is none of that name, or it names none.
+	// class is the claim's class; nil: it does not exist, or the claim has none.
 	class *storagev1.StorageClass
-	// defaultClass is the cluster's; nil: it has none.
+	// defaultClass is the default class; nil: there is none.
 	defaultClass *storagev1.StorageClass
 	// waiting are the pods that use the claim and have no node yet.
 	waiting []string
-	// placed is the node of a pod that uses the claim and has one already; empty: there is none.
+	// placed is the node of a scheduled pod that uses the claim; empty: none.
 	placed string
 }
 
-// claimPlan is what to do about a claim, the first of these that is set, and the event to tell.
+// claimPlan is the decision about a claim: the first field that is set, and an event.
 type claimPlan struct {
-	// bind ties the claim and this volume to each other.
+	// bind is the volume to bind to the claim.
 	bind *corev1.PersistentVolume
-	// class is the one to give to a claim that asks for none.
+	// class is the default class for a claim without one.
 	class string
-	// node is where to ask for the claim's volume.
+	// node is the node to set as selected node.
 	node string
-	// phase is the one to set; empty: it stays.
+	// phase is the new phase; empty: unchanged.
 	phase corev1.PersistentVolumeClaimPhase
-	// provisioner is who is to make a volume.
+	// provisioner is the external provisioner of the volume.
 	provisioner string
 	event       *claimEvent
 }
@@ -65,7 +65,7 @@ func planClaim(v claimView) (claimPlan, error) {
 	return planUnbound(v)
 }
 
-// planBound: a claim that was bound once stays with its volume, or is lost.
+// planBound: a claim that was bound once keeps its volume, or is Lost.
 func planBound(v claimView) claimPlan {
 	lost := func(reason, message string) claimPlan {
 		p := claimPlan{phase: corev1.ClaimLost}
@@ -85,7 +85,7 @@ func planBound(v claimView) claimPlan {
 	return claimPlan{bind: v.named}
 }
 
-// planNamed: the claim asks for one volume.
+// planNamed: the claim has a volumeName.
 func planNamed(v claimView) (claimPlan, error) {
 	pending := claimPlan{phase: corev1.ClaimPending}
 	switch {
@@ -120,7 +120,7 @@ func planUnbound(v claimView) (claimPlan, error) {
 	case !volume.PersistentVolumeClaimHasClass(v.claim) && v.defaultClass != nil:
 		return claimPlan{class: v.defaultClass.Name}, nil
 	case late && !volume.IsDelayBindingProvisioning(v.claim) && v.placed != "" && v.claim.DeletionTimestamp == nil && !strings.HasPrefix(v.class.Provisioner, "kubernetes.io/"):
-		// Nobody schedules that pod any more: it was bound while its claim was replaced, or by somebody who is no scheduler.
+		// The scheduler does not handle that pod any more: its claim was replaced after it was bound, or it has another binder.
 		return claimPlan{node: v.placed}, nil
 	case late && !volume.IsDelayBindingProvisioning(v.claim):
 		return claimPlan{phase: corev1.ClaimPending, event: waitsForPod(v.waiting)}, nil
@@ -133,7 +133,7 @@ func planUnbound(v claimView) (claimPlan, error) {
 	return planProvisioning(v), nil
 }
 
-// isLate reports whether the claims of a class wait for a pod that has a node (WaitForFirstConsumer).
+// isLate reports whether the class has the binding mode WaitForFirstConsumer.
 func isLate(class *storagev1.StorageClass) bool {
 	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
@@ -148,13 +148,13 @@ func waitsForPod(pods []string) *claimEvent {
 	return normal("WaitForPodScheduled", "waiting for pods %s to be scheduled", strings.Join(pods, ","))
 }
 
-// planProvisioning asks the class's provisioner for a volume.
+// planProvisioning requests a volume from the class's provisioner.
 func planProvisioning(v claimView) claimPlan {
 	p := claimPlan{phase: corev1.ClaimPending}
 	switch name := volume.GetPersistentVolumeClaimClass(v.claim); {
 	case v.class == nil:
 		p.event = warning("ProvisioningFailed", "storageclass.storage.k8s.io %q not found", name)
-	case strings.HasPrefix(v.class.Provisioner, "kubernetes.io/"): // the plugins of that prefix are all gone
+	case strings.HasPrefix(v.class.Provisioner, "kubernetes.io/"): // all in-tree plugins with this prefix were removed
 		p.event = warning("ProvisioningFailed", "no volume plugin matched name: %s", v.class.Provisioner)
 	default:
 		p.provisioner = v.class.Provisioner
@@ -164,7 +164,7 @@ func planProvisioning(v claimView) claimPlan {
 	return p
 }
 
-// satisfies says why a volume that a claim asks for by name is not what the claim asks for.
+// satisfies is why a volume in spec.volumeName does not fit the claim.
 func satisfies(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) error {
 	want, have := c.Spec.Resources.Requests[corev1.ResourceStorage], v.Spec.Capacity[corev1.ResourceStorage]
 	switch {
@@ -191,19 +191,19 @@ func deref(s *string) string {
 	return *s
 }
 
-// volumePlan is what to do about a volume.
+// volumePlan is the decision about a volume.
 type volumePlan struct {
-	phase corev1.PersistentVolumePhase // empty: it stays
-	// message is status.message, with a new phase.
+	phase corev1.PersistentVolumePhase // empty: unchanged
+	// message is status.message with the new phase.
 	message string
-	// unbind takes the claim from the volume, or only its UID if a user put it there; the volume is then Available.
+	// unbind removes the claimRef, or only its UID if a user set it; the volume is then Available.
 	unbind bool
-	// claim asks for a look at the volume's claim, which has not heard of the volume yet.
+	// claim requeues the volume's claim, which is not bound to the volume yet.
 	claim bool
 	event *claimEvent
 }
 
-// planVolume decides about a volume; claim is the one that it names, nil if there is none of that name.
+// planVolume decides about a volume; claim is the one in its claimRef, nil if it does not exist.
 func planVolume(v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) volumePlan {
 	ref := v.Spec.ClaimRef
 	switch {
@@ -218,12 +218,12 @@ func planVolume(v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim)
 	}
 	_, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]
 	if provisioned && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
-		return planReleased(v) // it was made for the claim, which took another
+		return planReleased(v) // provisioned for the claim, which has another volume
 	}
 	return volumePlan{unbind: true}
 }
 
-// planReleased: the claim is gone. What has Failed stays so.
+// planReleased: the claim was deleted. The phase Failed stays.
 func planReleased(v *corev1.PersistentVolume) volumePlan {
 	released := volumePlan{phase: corev1.VolumeReleased}
 	if v.Status.Phase == corev1.VolumeFailed {
@@ -242,7 +242,7 @@ func planReleased(v *corev1.PersistentVolume) volumePlan {
 	case corev1.PersistentVolumeReclaimDelete:
 		if by, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]; provisioned && !strings.HasPrefix(by, "kubernetes.io/") ||
 			v.Annotations[volume.AnnMigratedTo] != "" {
-			return released // who made it deletes it
+			return released // the external provisioner deletes it
 		}
 		return failed("VolumeFailedDelete", fmt.Sprintf("error getting deleter volume plugin for volume %q: no volume plugin matched", v.Name))
 	case corev1.PersistentVolumeReclaimRecycle:

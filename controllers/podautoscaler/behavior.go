@@ -10,13 +10,13 @@ import (
 	scalingv2 "k8s.io/api/autoscaling/v2"
 )
 
-// defaultWindow is for how long less is not believed when nothing else is said.
+// defaultWindow is the default stabilization window for scaling down.
 const defaultWindow = 300 * time.Second
 
-// history is what is remembered of one autoscaler. It is lost at a restart, and then begins with the replicas there are.
+// history is the state of one autoscaler. After a restart it begins with the current replicas.
 type history struct {
-	recommended []moment // replicas, before anything limited them
-	up, down    []moment // changes that were made, as positive numbers
+	recommended []moment // replicas before limits
+	up, down    []moment // executed changes, as positive numbers
 	cfg         *Config
 }
 
@@ -26,7 +26,7 @@ type moment struct {
 	at time.Time
 }
 
-// verdict is a number of replicas, and why it is not another one.
+// verdict is a number of replicas with the reason of a limit.
 type verdict struct {
 	n               int32
 	reason, message string
@@ -37,7 +37,7 @@ const (
 	highest = "recent recommendations were higher than current one, applying the highest recent recommendation"
 )
 
-// windows are for how long a higher, and a lower, recommendation is not believed.
+// windows are the stabilization windows for scaling up and down.
 func (c *Config) windows(h *scalingv2.HorizontalPodAutoscaler) (up, down time.Duration) {
 	down = c.orDefaults().DownscaleStabilization
 	if b := h.Spec.Behavior; b != nil {
@@ -51,8 +51,8 @@ func (c *Config) windows(h *scalingv2.HorizontalPodAutoscaler) (up, down time.Du
 	return up, down
 }
 
-// stabilize keeps desired within what was recommended lately: up goes no higher than the lowest of its window, down no lower than the
-// highest of its own. Without behavior the highest of that window is what is wanted.
+// stabilize limits desired by recent recommendations: scaling up to the lowest one in its window, scaling down to the highest one in its
+// window. Without behavior the highest in that window is used.
 func (h *history) stabilize(hpa *scalingv2.HorizontalPodAutoscaler, current, desired int32, now time.Time) verdict {
 	up, down := h.cfg.windows(hpa)
 	low, high := desired, desired
@@ -77,14 +77,14 @@ func (h *history) stabilize(hpa *scalingv2.HorizontalPodAutoscaler, current, des
 	return verdict{n, "ScaleDownStabilized", highest}
 }
 
-// recommend remembers a recommendation and forgets those that no window reaches.
+// recommend stores a recommendation and drops those older than all windows.
 func (h *history) recommend(hpa *scalingv2.HorizontalPodAutoscaler, n int32, now time.Time) {
 	up, down := h.cfg.windows(hpa)
 	cut := now.Add(-max(up, down))
 	h.recommended = append(slices.DeleteFunc(h.recommended, func(m moment) bool { return m.at.Before(cut) }), moment{n, now})
 }
 
-// changed remembers a change and forgets those that no policy asks about.
+// changed stores a change and drops those older than all policies' periods.
 func (h *history) changed(hpa *scalingv2.HorizontalPodAutoscaler, from, to int32, now time.Time) {
 	b := hpa.Spec.Behavior
 	if b == nil {
@@ -109,7 +109,7 @@ func (h *history) changed(hpa *scalingv2.HorizontalPodAutoscaler, from, to int32
 	}
 }
 
-// limit keeps desired between least and most, and a change within what the policies allow.
+// limit limits desired to [least, most], and changes to what the policies allow.
 func (h *history) limit(hpa *scalingv2.HorizontalPodAutoscaler, current, desired, least, most int32, now time.Time) verdict {
 	const (
 		tooFast = "the desired replica count is increasing faster than the maximum scale rate"
@@ -139,7 +139,7 @@ func (h *history) limit(hpa *scalingv2.HorizontalPodAutoscaler, current, desired
 	return verdict{desired, "DesiredWithinRange", "the desired count is within the acceptable range"}
 }
 
-// reach is how far the rules of one direction (1 up, -1 down) let the replicas go from where they were when each policy's period began.
+// reach is the limit of the rules of one direction (1 up, -1 down), from the replicas at the start of each policy's period.
 func (h *history) reach(rules *scalingv2.HPAScalingRules, current int32, now time.Time, direction int32) int32 {
 	if rules == nil {
 		if direction > 0 {
@@ -162,7 +162,7 @@ func (h *history) reach(rules *scalingv2.HPAScalingRules, current int32, now tim
 		if p.Type == scalingv2.PercentScalingPolicy {
 			f := float64(start) * (1 + float64(direction)*float64(p.Value)/100)
 			if direction > 0 {
-				f = math.Ceil(f) // else few replicas would never become more
+				f = math.Ceil(f) // else a small number of replicas would never grow
 			}
 			n = int64(f)
 		}

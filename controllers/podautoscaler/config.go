@@ -8,21 +8,20 @@ import (
 	"time"
 )
 
-// Config are kube-controller-manager's --horizontal-pod-autoscaler-* flags. A nil *Config stands for the defaults.
+// Config holds kube-controller-manager's --horizontal-pod-autoscaler-* flags. A nil *Config means the defaults.
 type Config struct {
-	// SyncPeriod is how often an autoscaler is looked at.
+	// SyncPeriod is the interval of passes over an autoscaler.
 	SyncPeriod time.Duration
-	// Tolerance is how far a usage may be from its target, as a part of it, before anything is done about it. The behavior of an
-	// autoscaler goes before it.
+	// Tolerance is the allowed deviation of a usage from its target, as a ratio. An autoscaler's behavior overrides it.
 	Tolerance float64
-	// DownscaleStabilization is for how long a lower recommendation is not believed. The behavior of an autoscaler goes before it.
+	// DownscaleStabilization is the stabilization window for scaling down. An autoscaler's behavior overrides it.
 	DownscaleStabilization time.Duration
-	// InitialReadinessDelay: a pod that became unready so soon after its start was never ready. CPUInitialization: for so long after its
-	// start the cpu of a pod counts only when it has been ready for a whole window.
+	// InitialReadinessDelay: a pod that became unready within this time after its start was never ready. CPUInitialization: within this
+	// time after its start, a pod's CPU usage counts only if the pod has been ready for a whole window.
 	InitialReadinessDelay, CPUInitialization time.Duration
 }
 
-// Defaults are what kube-controller-manager has by default.
+// Defaults are kube-controller-manager's.
 func Defaults() Config {
 	return Config{
 		SyncPeriod: 15 * time.Second, Tolerance: 0.1, DownscaleStabilization: defaultWindow,
@@ -30,7 +29,7 @@ func Defaults() Config {
 	}
 }
 
-// Validate returns one sentence per thing that is wrong.
+// Validate returns one sentence for each error.
 func (c *Config) Validate() error {
 	if c == nil {
 		return nil
@@ -54,7 +53,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// orDefaults is c, or the defaults.
+// orDefaults returns c, or the defaults for nil.
 func (c *Config) orDefaults() Config {
 	if c == nil {
 		return Defaults()

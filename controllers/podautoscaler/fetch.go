@@ -22,18 +22,18 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// defaultMetricWindow is the window of a custom metric that names none.
+// defaultMetricWindow is the window of a custom metric without one.
 const defaultMetricWindow = time.Minute
 
-// metricsAPI reads the three metrics APIs, whoever serves them.
+// metricsAPI reads the three metrics APIs, whichever server provides them.
 type metricsAPI interface {
-	// Read decodes the JSON answer to a GET of path with the parameters of query.
+	// Read decodes the JSON response to a GET of path with the parameters of query.
 	Read(ctx context.Context, into any, query map[string]string, path ...string) error
-	// Resource is where objects of a kind are: "deployments.apps".
+	// Resource returns the resource of a kind: "deployments.apps".
 	Resource(ctx context.Context, apiVersion, kind string) (target, error)
 }
 
-// fetch reads one metric of an autoscaler whose target's pods are selected by selector.
+// fetch reads one metric of an autoscaler; selector selects the target's pods.
 func fetch(ctx context.Context, api metricsAPI, h *scalingv2.HorizontalPodAutoscaler, m *scalingv2.MetricSpec, selector labels.Selector) fetched {
 	var f fetched
 	switch {
@@ -68,7 +68,7 @@ func resourceMetrics(
 	return usages(list, name, container)
 }
 
-// usages are the pods' uses of a resource, or those of one of their containers. A pod of which some are missing is left out.
+// usages are the pods' usages of a resource, or those of one container. A pod with a missing value is left out.
 func usages(list *metricsv1beta1.PodMetricsList, name corev1.ResourceName, container string) (map[string]podMetric, error) {
 	out := map[string]podMetric{}
 	for i := range list.Items {
@@ -168,7 +168,7 @@ func objectMetric(ctx context.Context, api metricsAPI, namespace string, m *scal
 	return list.Items[0].Value.MilliValue(), nil
 }
 
-// externalMetric is the sum of all values that an external metric has.
+// externalMetric is the sum of all values of an external metric.
 func externalMetric(ctx context.Context, api metricsAPI, namespace string, m *scalingv2.MetricIdentifier) (int64, error) {
 	query := map[string]string{}
 	if m.Selector != nil {
@@ -192,15 +192,15 @@ func externalMetric(ctx context.Context, api metricsAPI, namespace string, m *sc
 	return all, nil
 }
 
-// metricsReader is the metricsAPI of a cluster.
+// metricsReader implements metricsAPI for a cluster.
 type metricsReader struct{ discovery.DiscoveryInterface }
 
-// longest bounds an answer of a metrics API, which may be anybody's.
+// longest limits a response of a metrics API, which may come from any server.
 const longest = 64 << 20
 
 var errTooLong = fmt.Errorf("the answer is longer than %d bytes", longest)
 
-// boundedDiscovery reads no more of any answer than longest.
+// boundedDiscovery limits the size of every response.
 func boundedDiscovery(cfg *rest.Config) (discovery.DiscoveryInterface, error) {
 	c := rest.CopyConfig(cfg)
 	c.Wrap(func(rt http.RoundTripper) http.RoundTripper { return bounded{rt, longest} })
@@ -211,13 +211,13 @@ func boundedDiscovery(cfg *rest.Config) (discovery.DiscoveryInterface, error) {
 	return d, nil
 }
 
-// bounded ends answers that are too long with an error, before they are read.
+// bounded limits the size of responses: longer ones fail.
 type bounded struct {
 	http.RoundTripper
 	most int64
 }
 
-// RoundTrip asks.
+// RoundTrip implements http.RoundTripper.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if resp != nil && resp.Body != nil {
@@ -226,13 +226,13 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// boundedBody may be read for left bytes more.
+// boundedBody may be read for left more bytes.
 type boundedBody struct {
 	io.ReadCloser
 	left int64
 }
 
-// Read reads.
+// Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return 0, errTooLong
@@ -244,7 +244,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Read reads path from whoever serves it.
+// Read reads path from the API server.
 func (r metricsReader) Read(ctx context.Context, into any, query map[string]string, path ...string) error {
 	req := r.RESTClient().Get().AbsPath(path...).SetHeader("Accept", "application/json").Timeout(fetchTimeout)
 	for name, value := range query {

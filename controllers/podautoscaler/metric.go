@@ -10,16 +10,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// wish is what one metric wants.
+// wish is the result of one metric.
 type wish struct {
 	n    int32
-	name string // as events call it
+	name string // its name in events
 	// err says that it is not known, cause why, and reason is that of the condition.
 	err, cause error
 	reason     string
 }
 
-// fault is whose it is that a wish is not known.
+// fault is the metrics label of the error.
 func (w wish) fault() string {
 	switch {
 	case w.err == nil:
@@ -30,7 +30,7 @@ func (w wish) fault() string {
 	return internal
 }
 
-// direction is where a wish leads from current.
+// direction is the direction from current to the wish.
 func (w wish) direction(current int32) string {
 	if w.err != nil {
 		return none
@@ -42,7 +42,7 @@ func refuse(reason string, err error, format string, args ...any) wish {
 	return wish{reason: reason, cause: err, err: fmt.Errorf(format+": %w", append(args, err)...)}
 }
 
-// metric computes what a metric wants, and fills in its status.
+// metric computes the result of a metric, and sets its status.
 func (s *snapshot) metric(m *scalingv2.MetricSpec, f *fetched, st *scalingv2.MetricStatus) wish {
 	st.Type = m.Type
 	var w wish
@@ -73,12 +73,12 @@ func (s *snapshot) metric(m *scalingv2.MetricSpec, f *fetched, st *scalingv2.Met
 		w = wish{reason: "InvalidMetricSourceType", cause: err, err: err}
 	}
 	if w.err != nil {
-		*st = scalingv2.MetricStatus{} // as if it were not there
+		*st = scalingv2.MetricStatus{} // as if there were no metric
 	}
 	return w
 }
 
-// resource is for both kinds of resource metrics. put takes the status.
+// resource handles both kinds of resource metrics. put receives the status.
 func (s *snapshot) resource(
 	t *scalingv2.MetricTarget, name corev1.ResourceName, container string, f *fetched, put func(scalingv2.MetricValueStatus),
 ) wish {

@@ -10,7 +10,7 @@ import (
 	scalingv2 "k8s.io/api/autoscaling/v2"
 )
 
-// counts are the metrics of this controller, by Kubernetes' names.
+// counts are Kubernetes' metrics of this controller.
 type counts struct {
 	passes   *prometheus.CounterVec
 	took     *prometheus.HistogramVec
@@ -26,7 +26,7 @@ const (
 	inSpec, internal         = "spec", "internal"
 )
 
-// metrics is one for the process, as Kubernetes' is.
+// metrics is one set for the process, as in Kubernetes.
 var metrics = sync.OnceValue(func() *counts {
 	const sub, labels = "horizontal_pod_autoscaler_controller", "The label 'action' is 'scale_down', 'scale_up' or 'none', the label 'error' 'spec', 'internal' or 'none'."
 	buckets := prometheus.ExponentialBuckets(0.001, 2, 15)
@@ -50,20 +50,20 @@ var metrics = sync.OnceValue(func() *counts {
 	}
 })
 
-// Collectors are the metrics of all autoscalers' controllers in this process.
+// Collectors are the metrics of all autoscaler controllers in this process.
 func Collectors() []prometheus.Collector {
 	m := metrics()
 	return []prometheus.Collector{m.passes, m.took, m.metrics, m.measured, m.number, m.desired}
 }
 
-// computed is how the computation of one metric went.
+// computed is the computation of one metric.
 type computed struct {
 	kind          scalingv2.MetricSourceType
 	action, fault string
 	took          time.Duration
 }
 
-// outcome is what one pass came to.
+// outcome is the result of one pass.
 type outcome struct{ action, fault string }
 
 func (m *counts) pass(o outcome, all []computed, took time.Duration) {
@@ -75,7 +75,7 @@ func (m *counts) pass(o outcome, all []computed, took time.Duration) {
 	}
 }
 
-// direction is the action of going from a number of replicas to another.
+// direction is the action for a change of replicas.
 func direction(from, to int32) string {
 	switch {
 	case to > from:

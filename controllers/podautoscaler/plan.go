@@ -15,47 +15,47 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// snapshot is all that a decision is made from. Nothing of it is modified but past, by remember.
+// snapshot is the input of a decision. Nothing in it is modified except past, by remember.
 type snapshot struct {
 	hpa   *scalingv2.HorizontalPodAutoscaler
 	scale scale
-	// pods are those of the target; selected says why they are not known.
+	// pods are the target's pods; selected is why they are unknown.
 	pods     []*corev1.Pod
 	selected error
-	// rivals are all autoscalers that select some of the pods, this one included, as namespace/name.
+	// rivals are all autoscalers that select some of the pods, including this one, as namespace/name.
 	rivals []string
-	// fetched are the metrics of the spec, in its order; nil when they are not needed.
+	// fetched are the metrics of the spec in order; nil if they are not needed.
 	fetched []fetched
 	past    *history
 	now     time.Time
 	cfg     *Config
 }
 
-// scale is what the target's scale subresource says.
+// scale is the content of the target's scale subresource.
 type scale struct {
 	spec, status int32
 	selector     string
 }
 
-// fetched is one metric as its API gave it.
+// fetched is one metric from its API.
 type fetched struct {
-	pods  map[string]podMetric // of pods
-	value int64                // of anything else, in thousandths
+	pods  map[string]podMetric // per pod
+	value int64                // other metrics, in thousandths
 	err   error
 	took  time.Duration
 }
 
-// plan is what to do about an autoscaler.
+// plan is the decision about an autoscaler.
 type plan struct {
-	// replicas are wanted; rescale says that the target must be changed for that.
+	// replicas is the wanted number; rescale: the target must be scaled.
 	replicas int32
 	rescale  bool
 	reason   string
 	status   *scalingv2.HorizontalPodAutoscalerStatus
 	events   []event
-	// recommended is what the metrics say; -1: they say nothing.
+	// recommended is the result of the metrics; -1: none.
 	recommended int32
-	// fault is what kept the metrics from saying it; computed is how each of them went.
+	// fault is the error label of failed metrics; computed are the single computations.
 	fault    string
 	computed []computed
 }
@@ -73,20 +73,20 @@ func least(h *scalingv2.HorizontalPodAutoscaler) int32 {
 	return 1
 }
 
-// wakes reports whether an autoscaler may take a target from zero replicas: only one that it took there itself.
+// wakes reports whether an autoscaler may scale up from zero: only if it scaled to zero itself.
 func wakes(h *scalingv2.HorizontalPodAutoscaler) bool {
 	c := condition(&h.Status, scalingv2.ScaledToZero)
 	return c != nil && c.Status == corev1.ConditionTrue && (least(h) != 0 || beyondPods(h))
 }
 
-// beyondPods reports whether one of the metrics has a value when there are no pods.
+// beyondPods reports whether one of the metrics has a value without pods.
 func beyondPods(h *scalingv2.HorizontalPodAutoscaler) bool {
 	return slices.ContainsFunc(h.Spec.Metrics, func(m scalingv2.MetricSpec) bool {
 		return m.Type == scalingv2.ObjectMetricSourceType || m.Type == scalingv2.ExternalMetricSourceType
 	})
 }
 
-// measures reports whether the metrics matter; else the replicas alone say what to do.
+// measures reports whether the metrics are needed; else the replicas alone decide.
 func measures(h *scalingv2.HorizontalPodAutoscaler, current int32) bool {
 	if current == 0 {
 		return wakes(h)
@@ -94,7 +94,7 @@ func measures(h *scalingv2.HorizontalPodAutoscaler, current int32) bool {
 	return current <= h.Spec.MaxReplicas && current >= least(h)
 }
 
-// decide says what to do. It never fails: what is wrong is in conditions and events.
+// decide makes the decision. It returns no error: problems are in conditions and events.
 func decide(s *snapshot) plan {
 	h, current := s.hpa, s.scale.spec
 	p := plan{replicas: current, status: h.Status.DeepCopy(), recommended: -1, fault: none}
@@ -118,7 +118,7 @@ func decide(s *snapshot) plan {
 	return p
 }
 
-// fromMetrics decides by the metrics; false: nothing can be decided.
+// fromMetrics decides from the metrics; false: no decision is possible.
 func (p *plan) fromMetrics(s *snapshot) bool {
 	h, current := s.hpa, s.scale.spec
 	n, name, err := p.compute(s)
@@ -149,7 +149,7 @@ func (p *plan) fromMetrics(s *snapshot) bool {
 	return true
 }
 
-// compute is the most that any metric wants, and which. With an error and n >= 0 some metrics failed and the others are enough.
+// compute is the highest result of all metrics, and its name. With an error and n >= 0 some metrics failed but the others suffice.
 func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 	if err := p.checkPods(s); err != nil {
 		p.fault = inSpec
@@ -186,12 +186,12 @@ func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 		p.set(s, scalingv2.ScalingActive, false, first.reason, "the HPA was unable to compute the replica count: "+first.cause.Error())
 		return -1, "", err
 	}
-	p.status.CurrentMetrics = statuses // else the last ones known stay
+	p.status.CurrentMetrics = statuses // else the old ones stay
 	p.set(s, scalingv2.ScalingActive, true, "ValidMetricFound", "the HPA was able to successfully calculate a replica count from "+name)
 	return n, name, err
 }
 
-// checkPods says why the pods of the target cannot be scaled by their number.
+// checkPods is why the target's pods cannot be used.
 func (p *plan) checkPods(s *snapshot) error {
 	switch {
 	case s.scale.selector == "":
@@ -217,7 +217,7 @@ func (p *plan) set(s *snapshot, kind scalingv2.HorizontalPodAutoscalerConditionT
 	setCondition(p.status, kind, is, reason, message, s.now)
 }
 
-// rescaled notes that the target was changed.
+// rescaled records that the target was scaled.
 func (p *plan) rescaled(s *snapshot) {
 	at := metav1.NewTime(s.now)
 	p.status.LastScaleTime = &at
@@ -230,7 +230,7 @@ func (p *plan) rescaled(s *snapshot) {
 	p.events = append(p.events, event{corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", p.replicas, p.reason)})
 }
 
-// failed notes that the target could not be changed.
+// failed records that the target could not be scaled.
 func (p *plan) failed(s *snapshot, err error) {
 	p.status.DesiredReplicas, p.status.CurrentMetrics = s.hpa.Status.DesiredReplicas, s.hpa.Status.CurrentMetrics
 	p.warn("FailedRescale", fmt.Sprintf("New size: %d; reason: %s; error: %v", p.replicas, p.reason, err))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podautoscaler scales what HorizontalPodAutoscalers refer to, anything with a scale subresource, so that their metrics come near
-// their targets. Every 15 seconds, by default, it reads an autoscaler's target and metrics (fetch.go: from metrics.k8s.io,
-// custom.metrics.k8s.io and external.metrics.k8s.io, whoever serves these), decides purely (plan.go, replicas.go, behavior.go), and changes
-// the scale and the autoscaler's status. Without autoscalers it does nothing.
+// Package podautoscaler scales the targets of HorizontalPodAutoscalers, any kind with a scale subresource, so that metrics approach their
+// target values. The table of controllers starts it. Every 15 seconds by default it reads an autoscaler's target and metrics (fetch.go:
+// from metrics.k8s.io, custom.metrics.k8s.io and external.metrics.k8s.io), decides with pure functions (plan.go, replicas.go, behavior.go),
+// and writes the scale and the autoscaler's status. Without autoscalers it does nothing. It never touches pods.
 package podautoscaler
 
 import (
@@ -29,10 +29,10 @@ import (
 	"keelson/controllers/framework"
 )
 
-// fetchTimeout bounds one request to a metrics API.
+// fetchTimeout limits one request to a metrics API.
 const fetchTimeout = 10 * time.Second
 
-// Controller scales the targets of all autoscalers.
+// Controller handles all autoscalers.
 type Controller struct {
 	env    *framework.Env
 	loop   *framework.Loop[framework.Key]
@@ -41,20 +41,20 @@ type Controller struct {
 	scaler scaler
 	api    metricsAPI
 	cfg    Config
-	number atomic.Int64 // of autoscalers that are counted in the metrics
+	number atomic.Int64 // autoscalers counted in the metrics
 
 	mu    sync.Mutex
 	known map[framework.Key]*memory
 }
 
-// memory is what is kept of an autoscaler between two passes. Only its own pass touches past.
+// memory is the state of an autoscaler between passes. Only its own pass uses past.
 type memory struct {
 	uid      types.UID
 	past     history
 	selector labels.Selector // of its target's pods; nil: unknown
 }
 
-// New registers with the shared informers.
+// New registers handlers with the shared informers.
 func New(env *framework.Env, cfg *Config) (framework.Controller, error) {
 	bounded, err := boundedDiscovery(env.Client.Config)
 	if err != nil {
@@ -87,13 +87,13 @@ func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controlle
 	return c, err
 }
 
-// Run works until ctx is done.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	defer c.unmeasured()
 	return c.loop.Run(ctx, ready)
 }
 
-// unmeasured takes the autoscalers out of the metrics: whoever leads now tells of them.
+// unmeasured removes the autoscalers from the metrics: the next leader reports them.
 func (c *Controller) unmeasured() {
 	metrics().number.Sub(float64(c.number.Swap(0)))
 	c.mu.Lock()
@@ -103,13 +103,13 @@ func (c *Controller) unmeasured() {
 	}
 }
 
-// count counts autoscalers that come (1) or go (-1).
+// count counts added (1) or removed (-1) autoscalers.
 func (c *Controller) count(n int64) {
 	c.number.Add(n)
 	metrics().number.Add(float64(n))
 }
 
-// sync looks at one autoscaler, and comes back after a period: also when it failed, as what is wrong is seldom mended sooner.
+// sync runs one pass and schedules the next after a period, even after an error, which rarely resolves sooner.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	h, err := c.hpas.HorizontalPodAutoscalers(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -129,7 +129,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 			metrics().pass(o, all, time.Since(begin))
 		}
 		if err != nil && ctx.Err() == nil {
-			c.env.Log.Debug("autoscaler is looked at again", "hpa", key, "err", err)
+			c.env.Log.Debug("sync autoscaler, will retry", "hpa", key, "err", err)
 		}
 	}
 	c.loop.AddAfter(key, c.cfg.SyncPeriod)
@@ -186,7 +186,7 @@ func (c *Controller) pass(ctx context.Context, key framework.Key, h *scalingv2.H
 	return o, p.computed, err
 }
 
-// remember returns what is kept of an autoscaler. A new one's history begins with the replicas there are.
+// remember returns the state of an autoscaler. A new history begins with the current replicas.
 func (c *Controller) remember(key framework.Key, h *scalingv2.HorizontalPodAutoscaler, current int32, now time.Time) *memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -246,9 +246,9 @@ func (c *Controller) rivals(key framework.Key, pods []*corev1.Pod) []string {
 	return out
 }
 
-// write stores a status that differs.
+// write writes the status if it differs.
 func (c *Controller) write(ctx context.Context, h *scalingv2.HorizontalPodAutoscaler, st *scalingv2.HorizontalPodAutoscalerStatus) error {
-	for i := range st.Conditions { // a pass may have set one and set it back
+	for i := range st.Conditions { // a pass may have set a condition and reset it
 		c := &st.Conditions[i]
 		if was := condition(&h.Status, c.Type); was != nil && was.Status == c.Status {
 			c.LastTransitionTime = was.LastTransitionTime
@@ -257,7 +257,7 @@ func (c *Controller) write(ctx context.Context, h *scalingv2.HorizontalPodAutosc
 	if apiequality.Semantic.DeepEqual(&h.Status, st) {
 		return nil
 	}
-	n := *h // the rest is only encoded
+	n := *h // a shallow copy: the rest is only encoded
 	n.Status = *st
 	_, err := c.env.Client.AutoscalingV2().HorizontalPodAutoscalers(h.Namespace).UpdateStatus(ctx, &n, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

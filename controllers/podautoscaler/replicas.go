@@ -15,14 +15,14 @@ import (
 	"keelson/api/core/pod"
 )
 
-// podMetric is the value of a metric for one pod, in thousandths, over window, which ended at.
+// podMetric is the value of a metric for one pod, in thousandths, over a window that ended at at.
 type podMetric struct {
 	value  int64
 	at     time.Time
 	window time.Duration
 }
 
-// tolerance is how far a usage may be from its target before anything is done about it.
+// tolerance is the allowed deviation of a usage from its target.
 type tolerance struct{ down, up float64 }
 
 func (c *Config) toleranceOf(h *scalingv2.HorizontalPodAutoscaler) tolerance {
@@ -41,14 +41,14 @@ func (c *Config) toleranceOf(h *scalingv2.HorizontalPodAutoscaler) tolerance {
 
 func (t tolerance) holds(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
 
-// grouped are pods by what their metrics are worth.
+// grouped are pods grouped by the use of their metrics.
 type grouped struct {
 	ready            int
 	unready, missing []string
-	metrics          map[string]podMetric // of those that count
+	metrics          map[string]podMetric // of the pods that count
 }
 
-// group sorts pods. Those that end are left out; those that begin count as unready, whose cpu says nothing yet.
+// group groups the pods. Terminating ones are left out; starting ones count as unready, because their CPU usage is not meaningful yet.
 func (c *Config) group(pods []*corev1.Pod, metrics map[string]podMetric, resource corev1.ResourceName, now time.Time) grouped {
 	g, cfg := grouped{metrics: map[string]podMetric{}}, c.orDefaults()
 	for _, p := range pods {
@@ -70,24 +70,24 @@ func (c *Config) group(pods []*corev1.Pod, metrics map[string]podMetric, resourc
 	return g
 }
 
-// counts reports whether a pod's use of cpu says something about its load.
+// counts reports whether a pod's CPU usage reflects its load.
 func (c *Config) counts(p *corev1.Pod, m podMetric, now time.Time) bool {
 	cond := pod.Condition(p, corev1.PodReady)
 	if cond == nil || p.Status.StartTime == nil {
 		return false
 	}
 	since := cond.LastTransitionTime.Time
-	if p.Status.StartTime.Add(c.CPUInitialization).After(now) { // it may still initialize: ready, and for a whole window
+	if p.Status.StartTime.Add(c.CPUInitialization).After(now) { // it may still initialize: it must be ready, and for a whole window
 		return cond.Status != corev1.ConditionFalse && !m.at.Before(since.Add(m.window))
 	}
-	// unready from the beginning on
+	// unready from the start
 	return cond.Status != corev1.ConditionFalse || !p.Status.StartTime.Add(c.InitialReadinessDelay).After(since)
 }
 
-// ratioOf is how a usage relates to its target, over all pods of metrics.
+// ratioOf is the ratio of the usage to its target over all pods of metrics.
 type ratioOf func(metrics map[string]podMetric) (float64, error)
 
-// settle turns a ratio into replicas. missing is what a pod without a metric is taken to use when there is too little load.
+// settle converts a ratio to replicas. missing is the assumed usage of a pod without a metric when scaling down.
 func (g *grouped) settle(current int32, t tolerance, ratio ratioOf, missing func(pod string) int64) (int32, error) {
 	first, err := ratio(g.metrics)
 	if err != nil {
@@ -100,7 +100,7 @@ func (g *grouped) settle(current int32, t tolerance, ratio ratioOf, missing func
 		}
 		return ceil(first * float64(g.ready)), nil
 	}
-	// What is not known is taken to speak against a change.
+	// Assume that missing values reduce the change.
 	for _, name := range g.missing {
 		switch {
 		case first < 1:
@@ -128,7 +128,7 @@ func (g *grouped) settle(current int32, t tolerance, ratio ratioOf, missing func
 	return n, nil
 }
 
-// ceil rounds up, within what a count can be.
+// ceil rounds up, limited to the range of a count.
 func ceil(f float64) int32 {
 	switch f = math.Ceil(f); {
 	case math.IsNaN(f) || f < 0:
@@ -145,7 +145,7 @@ var (
 	errUnmatched = errors.New("no metrics returned matched known pods")
 )
 
-// utilization wants target percent of what the pods request. It returns the utilization and the average use now, too.
+// utilization computes the replicas for target percent of the pods' requests. It also returns the current utilization and average usage.
 func (s *snapshot) utilization(metrics map[string]podMetric, target int32, resource corev1.ResourceName, container string) (n, percent int32, average int64, err error) {
 	if len(s.pods) == 0 {
 		return 0, 0, 0, errNoPods
@@ -182,7 +182,7 @@ func (s *snapshot) utilization(metrics map[string]podMetric, target int32, resou
 	return n, percent, average, err
 }
 
-// averageValue wants target per pod, in thousandths.
+// averageValue computes the replicas for target per pod, in thousandths.
 func (s *snapshot) averageValue(metrics map[string]podMetric, target int64, resource corev1.ResourceName) (n int32, average int64, err error) {
 	if len(s.pods) == 0 {
 		return 0, 0, errNoPods
@@ -206,7 +206,7 @@ func (s *snapshot) averageValue(metrics map[string]podMetric, target int64, reso
 	return n, average, err
 }
 
-// value wants a metric that is not one of pods to be target, in thousandths.
+// value computes the replicas for a target of a non-pod metric, in thousandths.
 func (s *snapshot) value(usage, target int64) (int32, error) {
 	ratio := float64(usage) / float64(target)
 	if s.scale.spec == 0 {
@@ -227,7 +227,7 @@ func (s *snapshot) value(usage, target int64) (int32, error) {
 	return ceil(ratio * float64(ready)), nil
 }
 
-// perPod wants a metric that is not one of pods to be target for each pod, in thousandths. It returns what that is now, too.
+// perPod computes the replicas for a target per pod of a non-pod metric, in thousandths. It also returns the current average.
 func (s *snapshot) perPod(usage, target int64) (n int32, average int64) {
 	n = s.scale.status
 	if ratio := float64(usage) / (float64(target) * float64(n)); !s.cfg.toleranceOf(s.hpa).holds(ratio) {
@@ -239,7 +239,7 @@ func (s *snapshot) perPod(usage, target int64) (n int32, average int64) {
 	return n, int64(math.Ceil(float64(usage) / float64(s.scale.status)))
 }
 
-// requestOf is what a pod, or one of its containers, requests of a resource, in thousandths.
+// requestOf is a pod's or container's request of a resource, in thousandths.
 func requestOf(p *corev1.Pod, container string, resource corev1.ResourceName) (int64, error) {
 	if container == "" && resourcehelpers.IsPodLevelRequestsSet(p) {
 		q, ok := resourcehelpers.PodRequests(p, resourcehelpers.PodResourcesOptions{})[resource]
@@ -279,7 +279,7 @@ func requestOf(p *corev1.Pod, container string, resource corev1.ResourceName) (i
 	return sum, nil
 }
 
-// add is a sum that stops at the most there is.
+// add adds with saturation.
 func add(a, b int64) int64 {
 	if b > 0 && a > math.MaxInt64-b {
 		return math.MaxInt64

@@ -19,13 +19,13 @@ import (
 	custom "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
 )
 
-// target is where objects of a kind are.
+// target is the resource of a kind.
 type target struct {
 	gvr        schema.GroupVersionResource
 	namespaced bool
 }
 
-// Resource looks for the kind in the version named, and in others of its group when that is not served (any more).
+// Resource finds the kind in the given version, or in other versions of its group if that one is not served (any more).
 func (r metricsReader) Resource(_ context.Context, apiVersion, kind string) (target, error) {
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {
@@ -78,21 +78,21 @@ func (r metricsReader) find(gv schema.GroupVersion, kind string) (target, bool) 
 	return target{}, false
 }
 
-// scaler reads and writes the scale of what autoscalers refer to.
+// scaler reads and writes scale subresources.
 type scaler interface {
 	Get(ctx context.Context, namespace string, ref *scalingv2.CrossVersionObjectReference) (*scaled, error)
-	// Set changes the replicas, unless the target has changed since Get: the answer is a conflict then.
+	// Set changes the replicas; a conflict if the target has changed since Get.
 	Set(ctx context.Context, s *scaled, replicas int32) error
 }
 
-// scaled is a target's scale as it was read.
+// scaled is a scale as read.
 type scaled struct {
 	scale
 	at  dynamic.ResourceInterface
 	obj *unstructured.Unstructured
 }
 
-// scales is the scaler of a cluster.
+// scales implements scaler for a cluster.
 type scales struct {
 	api metricsAPI
 	dyn dynamic.Interface
@@ -132,13 +132,13 @@ func (s scales) Set(ctx context.Context, t *scaled, replicas int32) error {
 	return err
 }
 
-// isNoSuchVersion reports an answer of a server that does not know the group version asked for.
+// isNoSuchVersion reports that the server does not know the group version.
 func isNoSuchVersion(err error) bool {
 	var s apierrors.APIStatus
 	return errors.As(err, &s) && s.Status().Code == http.StatusNotFound && (s.Status().Details == nil || s.Status().Details.Name == "")
 }
 
-// oldCustomMetrics is what v1beta1 of custom.metrics.k8s.io answers, as far as it differs from v1beta2.
+// oldCustomMetrics has the fields of v1beta1 of custom.metrics.k8s.io that differ from v1beta2.
 type oldCustomMetrics struct {
 	Items []struct {
 		custom.MetricValue
@@ -147,7 +147,7 @@ type oldCustomMetrics struct {
 	} `json:"items"`
 }
 
-// readOldCustom reads v1beta1 in place of v1beta2.
+// readOldCustom reads v1beta1 instead of v1beta2.
 func readOldCustom(ctx context.Context, api metricsAPI, into *custom.MetricValueList, query map[string]string, path []string) error {
 	var old oldCustomMetrics
 	if err := api.Read(ctx, &old, query, append([]string{"apis", custom.GroupName, "v1beta1"}, path...)...); err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are the metrics of this controller, by Kubernetes' names.
+// counts are Kubernetes' metrics of this controller.
 type counts struct{ deleted, failed *prometheus.CounterVec }
 
-// metrics is one for the process, as Kubernetes' is.
+// metrics is one set for the process, as in Kubernetes.
 var metrics = sync.OnceValue(func() *counts {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "pod_gc_collector", Name: name, Help: help}, []string{"namespace", "reason"})
@@ -22,7 +22,7 @@ var metrics = sync.OnceValue(func() *counts {
 	}
 })
 
-// Collectors are the metrics of all collectors of pods in this process.
+// Collectors are the metrics of all pod garbage collectors in this process.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{metrics().deleted, metrics().failed}
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podgc deletes pods that nobody else will: those bound to nodes that are
-// gone, those being deleted on nodes that an administrator has declared out of
-// service, those being deleted before they were ever bound, and the oldest of too
-// many finished ones. The table of controllers starts it. It waits for events
-// (a node's end, a pod's end) and never scans.
+// Package podgc deletes pods that no kubelet will: those on deleted nodes, terminating ones on nodes with the out-of-service taint,
+// terminating ones that were never bound, and the oldest finished ones above a limit. The table of controllers starts it. It reacts to
+// events of nodes and pods and never polls.
 package podgc
 
 import (
@@ -30,13 +28,13 @@ import (
 )
 
 const (
-	// quarantine is how long a node must be missing before its pods are taken for lost.
+	// quarantine is how long a node must be missing before its pods count as lost.
 	quarantine = 40 * time.Second
 	atOnce     = 20
 )
 
-// job is one thing to look at: the pods of a node (of one that is gone or, with out, of one that is out of service), one unbound pod,
-// or (the zero job) the number of finished pods.
+// job is a work item: the pods of a deleted node or, with out, of one that is out of service; one unbound pod; or (the zero job) the number
+// of finished pods.
 type job struct {
 	node string
 	out  bool
@@ -56,7 +54,7 @@ type Controller struct {
 	finished map[types.UID]struct{}
 }
 
-// New builds the controller; keep is how many finished pods may stay, negative: all.
+// New builds the controller; keep is the number of finished pods to keep, negative: all.
 func New(env *framework.Env, keep int) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
@@ -84,7 +82,7 @@ func New(env *framework.Env, keep int) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) nodeChanged(n *corev1.Node) {
@@ -93,7 +91,7 @@ func (c *Controller) nodeChanged(n *corev1.Node) {
 	}
 }
 
-// outOfService reports a node of which an administrator says that it is shut down and will not come back as it was.
+// outOfService reports whether a node has the out-of-service taint: it is shut down and will not return with its pods.
 func outOfService(n *corev1.Node) bool {
 	if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }) {
 		return false
@@ -115,14 +113,14 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 		c.loop.Add(job{pod: framework.KeyOf(p)})
 	case p.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == ""):
 		if _, err := c.nodes.Get(p.Spec.NodeName); apierrors.IsNotFound(err) {
-			// It may only be that the node's own event comes later.
+			// Perhaps only the node's event is late.
 			c.loop.AddAfter(job{node: p.Spec.NodeName}, quarantine)
 		}
 	}
 	c.count(p.UID, podkind.Terminal(p))
 }
 
-// count keeps the number of finished pods and calls for a look when there are too many.
+// count counts finished pods and queues a check when there are too many.
 func (c *Controller) count(uid types.UID, finished bool) {
 	c.mu.Lock()
 	if finished {
@@ -133,7 +131,7 @@ func (c *Controller) count(uid types.UID, finished bool) {
 	n := len(c.finished)
 	c.mu.Unlock()
 	if finished && c.keep >= 0 && n > c.keep {
-		c.loop.AddAfter(job{}, time.Second) // pods finish in bunches
+		c.loop.AddAfter(job{}, time.Second) // pods often finish in groups
 	}
 }
 
@@ -154,7 +152,7 @@ func (c *Controller) lost(ctx context.Context, node string) error {
 	if _, err := c.nodes.Get(node); err == nil || !apierrors.IsNotFound(err) {
 		return err
 	}
-	// The cache may be behind: deleting for that would be wrong.
+	// The cache may be stale, so the node is read from the API server.
 	if _, err := c.env.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err == nil || !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -169,7 +167,7 @@ func (c *Controller) lost(ctx context.Context, node string) error {
 	})
 }
 
-// outOfService ends the pods of a node that are being deleted and that its kubelet will never end.
+// outOfService deletes the terminating pods of a node whose kubelet is down.
 func (c *Controller) outOfService(ctx context.Context, node string) error {
 	n, err := c.nodes.Get(node)
 	if apierrors.IsNotFound(err) || err == nil && !outOfService(n) {
@@ -189,7 +187,7 @@ func (c *Controller) outOfService(ctx context.Context, node string) error {
 	})
 }
 
-// fail makes a pod that has not ended Failed: nobody else will say how it ended.
+// fail sets the phase Failed of an unfinished pod, because no kubelet will set its phase.
 func (c *Controller) fail(ctx context.Context, p *corev1.Pod) error {
 	if podkind.Terminal(p) {
 		return nil
@@ -197,7 +195,7 @@ func (c *Controller) fail(ctx context.Context, p *corev1.Pod) error {
 	return framework.PatchPodStatus(ctx, c.env, p, map[string]any{"phase": corev1.PodFailed})
 }
 
-// remove deletes p at once, unless marking it ended with err, and counts that.
+// remove deletes p immediately, unless err, the result of fail, is set; it counts the result.
 func (c *Controller) remove(ctx context.Context, p *corev1.Pod, reason string, err error) error {
 	metrics().deleted.WithLabelValues(p.Namespace, reason).Inc()
 	if err == nil {
@@ -209,7 +207,7 @@ func (c *Controller) remove(ctx context.Context, p *corev1.Pod, reason string, e
 	return err
 }
 
-// unbound ends a pod that is being deleted and that no kubelet will end.
+// unbound deletes a terminating pod without a node.
 func (c *Controller) unbound(ctx context.Context, key framework.Key) error {
 	p, err := c.pods.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && (p.Spec.NodeName != "" || p.DeletionTimestamp == nil) {
@@ -221,7 +219,7 @@ func (c *Controller) unbound(ctx context.Context, key framework.Key) error {
 	return c.remove(ctx, p, "unscheduled", c.fail(ctx, p))
 }
 
-// tooMany deletes the oldest finished pods above the number to keep.
+// tooMany deletes the oldest finished pods above the limit.
 func (c *Controller) tooMany(ctx context.Context) error {
 	all, err := c.pods.List(labels.Everything())
 	if err != nil {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podgroupprotection lets a deleted PodGroup go once no pod that runs or waits
-// belongs to it: it takes away the finalizer scheduling.k8s.io/podgroup-protection,
-// which admission adds. The table of controllers starts it where groups are served.
+// Package podgroupprotection removes the finalizer scheduling.k8s.io/podgroup-protection, which admission adds, from a deleted PodGroup
+// without unfinished pods. The table of controllers starts it if pod groups are served. It never deletes a group.
 package podgroupprotection
 
 import (
@@ -27,10 +26,10 @@ import (
 	"keelson/lib/mark"
 )
 
-// byGroup finds pods by the group that they belong to, unless they have finished.
+// byGroup indexes unfinished pods by their group.
 const byGroup = "keelson.podgroup"
 
-// Controller watches over groups.
+// Controller handles pod groups.
 type Controller struct {
 	env    *framework.Env
 	loop   *framework.Loop[framework.Key]
@@ -73,7 +72,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func indexByGroup(obj any) ([]string, error) {

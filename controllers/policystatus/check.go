@@ -25,19 +25,19 @@ import (
 // Schema is an OpenAPI schema without references.
 type Schema = spec.Schema
 
-// Types are what Check asks about the kinds there are.
+// Types provides the schemas of kinds.
 type Types interface {
-	// Kinds are those that a resource serves; none where it is not served.
+	// Kinds are the kinds of a resource; none if it is not served.
 	Kinds(gvr schema.GroupVersionResource) ([]schema.GroupVersionKind, error)
-	// Schema is a kind's; nil where there is none.
+	// Schema is a kind's schema; nil if there is none.
 	Schema(gvk schema.GroupVersionKind) (*Schema, error)
 }
 
-// mostKinds bounds against how many kinds a rule's expressions are checked.
+// mostKinds limits the kinds against which expressions are checked.
 const mostKinds = 10
 
-// Check returns what is wrong with a policy's expressions, were they evaluated against the kinds that its rules name. Rules with stars
-// and kinds that have no schema are not checked. An error says that the types could not be had; nothing about the policy.
+// Check type-checks a policy's expressions against the kinds in its rules. Rules with wildcards and kinds without a schema are not checked.
+// An error means that the types could not be read.
 func Check(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]registrationv1.ExpressionWarning, error) {
 	kinds, err := kindsOf(p, types)
 	if err != nil {
@@ -88,7 +88,7 @@ func Check(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]registra
 	return out, nil
 }
 
-// kindsOf are the kinds that a policy's rules name, sorted.
+// kindsOf are the kinds in a policy's rules, sorted.
 func kindsOf(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]schema.GroupVersionKind, error) {
 	if p.Spec.MatchConstraints == nil {
 		return nil, nil
@@ -120,7 +120,7 @@ func kindsOf(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]schema
 	return out, nil
 }
 
-// resourcesOf are the resources that a rule names in full, in a fixed order; none where groups or versions have a star.
+// resourcesOf are the resources that a rule names completely, in a fixed order; none with wildcards in groups or versions.
 func resourcesOf(r *registrationv1.Rule) []schema.GroupVersionResource {
 	starred := func(s string) bool { return strings.Contains(s, "*") }
 	if slices.ContainsFunc(r.APIGroups, starred) || slices.ContainsFunc(r.APIVersions, starred) {
@@ -139,7 +139,7 @@ func resourcesOf(r *registrationv1.Rule) []schema.GroupVersionResource {
 	return out
 }
 
-// declared is a kind as a CEL type; nil where it has no schema. role keeps apart two types that are of one kind.
+// declared is a kind as a CEL type; nil if it has no schema. role distinguishes two types of the same kind.
 func declared(types Types, gvk schema.GroupVersionKind, role string) (*apiservercel.DeclType, error) {
 	s, err := types.Schema(gvk)
 	if err != nil || s == nil {
@@ -147,7 +147,7 @@ func declared(types Types, gvk schema.GroupVersionKind, role string) (*apiserver
 	}
 	t := celschema.SchemaDeclType(&openapi.Schema{Schema: s}, true)
 	if t == nil {
-		return nil, nil //nolint:nilnil // a schema that says nothing about types
+		return nil, nil //nolint:nilnil // a schema without types
 	}
 	return t.MaybeAssignTypeName(role + "." + gvk.Kind), nil
 }
@@ -191,7 +191,7 @@ func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclTy
 	return &checker{gvk, compiler}, nil
 }
 
-// check says what is wrong with an expression; "" for nothing.
+// check returns the type error of an expression; "": none.
 func (c *checker) check(text string) string {
 	err := c.compiler.CompileCELExpression(&expression{text: text}, cel.OptionalVariableDeclarations{}, environment.StoredExpressions).Error
 	switch {
@@ -203,17 +203,17 @@ func (c *checker) check(text string) string {
 	return fmt.Sprintf("%v: type checking error: %v\n", c.gvk, err)
 }
 
-// expression is a policy's, or one of its variables.
+// expression is an expression or a variable of a policy.
 type expression struct{ name, text string }
 
 func (e *expression) GetName() string            { return e.name }
 func (e *expression) GetExpression() string      { return e.text }
 func (e *expression) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.AnyType} }
 
-// typing is a compiler that finds out types and makes no program.
+// typing is a compiler that only type-checks.
 type typing struct{ env *cel.CompositedCompiler }
 
-// CompileCELExpression finds out the type of an expression.
+// CompileCELExpression type-checks an expression.
 func (t typing) CompileCELExpression(e cel.ExpressionAccessor, _ cel.OptionalVariableDeclarations, mode environment.Type) cel.CompilationResult {
 	failed := func(kind apiservercel.ErrorType, detail string) cel.CompilationResult {
 		return cel.CompilationResult{Error: &apiservercel.Error{Type: kind, Detail: detail}, ExpressionAccessor: e}

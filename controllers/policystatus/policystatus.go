@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policystatus checks the expressions of every ValidatingAdmissionPolicy
-// against the types of what the policy is about, and writes what it finds into the
-// policy's status as warnings. The table of controllers starts it. Nothing depends
-// on the warnings: a policy is in force before and whatever they say. A policy is
-// looked at once for each generation, and where there is none nothing is loaded.
+// Package policystatus type-checks the expressions of every ValidatingAdmissionPolicy against the kinds in its rules, and writes the result
+// to the policy's status as warnings. The table of controllers starts it. The warnings have no effect: a policy is enforced regardless. A
+// policy is checked once per generation, and without policies nothing is loaded.
 package policystatus
 
 import (
@@ -31,7 +29,7 @@ import (
 // Controller checks policies.
 type Controller struct {
 	env      *framework.Env
-	loop     *framework.Loop[string] // of policies
+	loop     *framework.Loop[string] // names of policies
 	policies registrationlisters.ValidatingAdmissionPolicyLister
 	types    Types
 }
@@ -55,7 +53,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) sync(ctx context.Context, name string) error {
@@ -72,7 +70,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return fmt.Errorf("check policy %s: %w", name, err)
 	}
 	next := p.DeepCopy()
-	// That it is there says that the check is done, also where nothing was found.
+	// TypeChecking is set even without warnings: it shows that the check was done.
 	next.Status.ObservedGeneration, next.Status.TypeChecking = p.Generation, &registrationv1.TypeChecking{ExpressionWarnings: warnings}
 	_, err = c.env.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: c.env.Name})
 	if apierrors.IsNotFound(err) {
@@ -82,10 +80,10 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return err
 }
 
-// served are the types that a server serves.
+// served provides the types that a server serves.
 type served struct{ discovery.DiscoveryInterface }
 
-// Kinds lists what a group and version serve under a resource's name.
+// Kinds lists the kinds of a resource in discovery.
 func (s served) Kinds(gvr schema.GroupVersionResource) ([]schema.GroupVersionKind, error) {
 	list, err := s.ServerResourcesForGroupVersion(gvr.GroupVersion().String())
 	if apierrors.IsNotFound(err) {
@@ -109,7 +107,7 @@ func (s served) Kinds(gvr schema.GroupVersionResource) ([]schema.GroupVersionKin
 func (s served) Schema(gvk schema.GroupVersionKind) (*Schema, error) {
 	out, err := (&resolver.ClientDiscoveryResolver{Discovery: s.DiscoveryInterface}).ResolveSchema(gvk)
 	if errors.Is(err, resolver.ErrSchemaNotFound) {
-		return nil, nil //nolint:nilnil // as Types says
+		return nil, nil //nolint:nilnil // nil: no schema
 	}
 	return out, err
 }

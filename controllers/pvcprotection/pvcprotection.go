@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pvcprotection lets a deleted PersistentVolumeClaim go once no pod uses
-// it: it takes away the finalizer kubernetes.io/pvc-protection, which admission
-// adds. The table of controllers starts it. A namespace's claims are judged
-// together, so that many deletions cost one look at the namespace's pods.
+// Package pvcprotection removes the finalizer kubernetes.io/pvc-protection, which admission adds, from a deleted PersistentVolumeClaim that
+// no pod uses. The table of controllers starts it. The claims of a namespace are processed together, so that many deletions need one read
+// of the namespace's pods. It never deletes a claim.
 package pvcprotection
 
 import (
@@ -30,17 +29,17 @@ import (
 )
 
 const (
-	// gather is how long the changes of a namespace are gathered.
+	// gather is how long the changes of a namespace are collected.
 	gather = 20 * time.Millisecond
 	atOnce = 10
-	// page is how many pods are read from the server at a time.
+	// page is the page size of lists of pods.
 	page = 500
 )
 
-// Controller watches over claims.
+// Controller handles claims.
 type Controller struct {
 	env    *framework.Env
-	loop   *framework.Loop[string] // of namespaces
+	loop   *framework.Loop[string] // names of namespaces
 	byName corelisters.PersistentVolumeClaimLister
 	pods   cache.Indexer
 }
@@ -76,22 +75,21 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// frees tells whether a pod that is still there may no longer use what its volumes of its own stand on.
+// frees reports whether an existing pod no longer uses its claims.
 func frees(pod *corev1.Pod) bool { return shutDown(pod) || podkind.Terminal(pod) }
 
-// freed calls for a look at the namespace if the pod had claims.
+// freed queues the namespace if the pod had claims.
 func (c *Controller) freed(pod *corev1.Pod) {
 	if len(podkind.Claims(pod)) > 0 {
 		c.loop.AddAfter(pod.Namespace, gather)
 	}
 }
 
-// uses tells whether a pod keeps a claim from going. A pod without a node does not: no kubelet starts a pod whose claim is being deleted.
-// Nor does one that is shut down and owns the claim, as a StatefulSet's pod does that was scaled away: deleted in the foreground, it
-// waits for the claim in its turn.
+// uses reports whether a pod blocks the removal of a claim. A pod without a node does not, because kubelets start no pod with a deleted
+// claim. A terminated pod that owns the claim does not either: a StatefulSet's pod deleted in the foreground waits for its claim.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" || shutDown(pod) && owns(pod, claim) {
 		return false
@@ -112,12 +110,12 @@ func owns(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	return slices.ContainsFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == pod.UID })
 }
 
-// shutDown tells whether a kubelet is done with the pod, or will never be asked: it only waits for others' finalizers.
+// shutDown reports whether the kubelet is finished with the pod, or never had it: only finalizers are left.
 func shutDown(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
-// sync looks at all claims of a namespace.
+// sync handles all claims of a namespace.
 func (c *Controller) sync(ctx context.Context, namespace string) error {
 	claims, err := c.byName.PersistentVolumeClaims(namespace).List(labels.Everything())
 	if err != nil {
@@ -140,7 +138,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 		}
 	}
 	if len(doomed) > 0 {
-		// The cache may not know of a pod that was bound a moment ago.
+		// The cache may lack a pod that was just bound.
 		used, err := c.used(ctx, namespace, doomed)
 		if err != nil {
 			return err
@@ -154,7 +152,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	return framework.Parallel(change, atOnce, func(claim *corev1.PersistentVolumeClaim) error { return c.toggle(ctx, claim) })
 }
 
-// knownUsed asks the cache.
+// knownUsed checks the cache.
 func (c *Controller) knownUsed(claim *corev1.PersistentVolumeClaim) (bool, error) {
 	pods, err := claims.Pods(c.pods, claim.Namespace, claim.Name)
 	if err != nil {
@@ -166,7 +164,7 @@ func (c *Controller) knownUsed(claim *corev1.PersistentVolumeClaim) (bool, error
 	return false, nil
 }
 
-// used asks the server which of a namespace's claims pods use.
+// used reads from the API server which of a namespace's claims are used by pods.
 func (c *Controller) used(ctx context.Context, namespace string, claims []*corev1.PersistentVolumeClaim) (map[string]bool, error) {
 	out := map[string]bool{}
 	opts := metav1.ListOptions{Limit: page}

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pvprotection lets a deleted PersistentVolume go once no claim is bound
-// to it: it takes away the finalizer kubernetes.io/pv-protection, which admission
-// adds. The table of controllers starts it.
+// Package pvprotection removes the finalizer kubernetes.io/pv-protection, which admission adds, from a deleted PersistentVolume that is not
+// bound. The table of controllers starts it. It never deletes a volume.
 package pvprotection
 
 import (
@@ -21,10 +20,10 @@ import (
 	"keelson/lib/mark"
 )
 
-// Controller watches over volumes.
+// Controller handles volumes.
 type Controller struct {
 	env     *framework.Env
-	loop    *framework.Loop[string] // of volumes
+	loop    *framework.Loop[string] // names of volumes
 	volumes corelisters.PersistentVolumeLister
 }
 
@@ -47,7 +46,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) sync(ctx context.Context, name string) error {
@@ -68,7 +67,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return err
 }
 
-// due tells whether the finalizer must come or go.
+// due reports whether the finalizer must be added or removed.
 func due(v *corev1.PersistentVolume) bool {
 	return protect.Bare(v, protect.Volume) || protect.Doomed(v, protect.Volume) && v.Status.Phase != corev1.VolumeBound
 }

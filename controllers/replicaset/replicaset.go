@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset keeps the pods of every ReplicaSet as many as it wants. The
-// table of controllers starts it; internal/replica does the work. It never
-// touches pods that another controller owns.
+// Package replicaset maintains the number of pods of every ReplicaSet. The table of controllers starts it; internal/replica does the work.
+// It never touches pods that another controller owns.
 package replicaset
 
 import (
@@ -18,7 +17,7 @@ import (
 	"keelson/controllers/internal/replica"
 )
 
-// New builds the controller; it registers with env's informers.
+// New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	c, err := replica.New(env, sets{env.Client, appsinformers.New(env.Shared.Scoped()).ReplicaSets().Informer()})
 	if err != nil {

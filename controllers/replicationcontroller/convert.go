@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// toSet is the ReplicaSet that stands for rc. It shares rc's maps and slices: never modify it.
+// toSet converts rc to a ReplicaSet. The result shares rc's maps and slices: never modify it.
 func toSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 	set := &appsv1.ReplicaSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: gvk.Version, Kind: gvk.Kind},
@@ -34,7 +34,7 @@ func toSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 	return set
 }
 
-// fromSet is the replication controller that set stands for, with status st. It has no terminating count.
+// fromSet converts set back to its ReplicationController, with status st. It has no terminating count.
 func fromSet(set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) *corev1.ReplicationController {
 	rc := &corev1.ReplicationController{
 		ObjectMeta: set.ObjectMeta,

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicationcontroller keeps the pods of every ReplicationController as
-// many as it wants. The table of controllers starts it; internal/replica does the
-// work on a ReplicaSet that stands for the replication controller (convert.go).
-// It never touches pods that another controller owns.
+// Package replicationcontroller maintains the number of pods of every ReplicationController. The table of controllers starts it;
+// internal/replica does the work on a converted ReplicaSet (convert.go). It never touches pods that another controller owns.
 package replicationcontroller
 
 import (
@@ -22,7 +20,7 @@ import (
 	"keelson/controllers/internal/replica"
 )
 
-// New builds the controller; it registers with env's informers.
+// New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	c, err := replica.New(env, controllers{env.Client, coreinformers.New(env.Shared.Scoped()).ReplicationControllers().Informer()})
 	if err != nil {
