@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runtime is Keelson's own container runtime, assembled: image store, snapshots, the CRI server and the helper program
-// that supervises containers. cluster makes one per node and gives it to the kubelet through package cri. Containers outlive it; Down
-// ends them.
+// Package runtime assembles Keelson's built-in container runtime: image store, snapshots, CRI server and the shim, the program that
+// starts and supervises containers. cluster makes one per node and gives it to the kubelet through package cri; `keelson runtime` serves
+// it alone. It never talks to the API server. Containers keep running when this process ends; Down ends them.
 package runtime
 
 import (
@@ -30,56 +30,56 @@ import (
 type Network = server.Network
 
 type (
-	// Pod is what a Network is told of a pod; see server.Pod.
+	// Pod is the input of Network.Attach; see server.Pod.
 	Pod = server.Pod
-	// Attachment is what it answers; see server.Attachment.
+	// Attachment is the result of Network.Attach; see server.Attachment.
 	Attachment = server.Attachment
-	// PortMapping is a port of the node that leads to the pod; see server.PortMapping.
+	// PortMapping is a host port of the pod; see server.PortMapping.
 	PortMapping = server.PortMapping
 )
 
 // Config is what a Runtime needs. Dir and ID are required.
 type Config struct {
-	// Dir holds everything: images, snapshots, sandboxes, containers, the supervisor. Not on overlayfs.
+	// Dir holds everything: images, snapshots, sandboxes, containers, the state of the shim. It must not be on overlayfs.
 	Dir string
 	// ID is the cluster's short name, unique on this machine; names in the kernel derive from it.
 	ID string
-	// CgroupParent is where the supervisor goes, and pods whose sandbox names no cgroup; "/keelson-<ID>" when empty. Down
+	// CgroupParent is the cgroup of the shim and of pods whose sandbox names no cgroup; "/keelson-<ID>" when empty. Down
 	// removes it with everything below it.
 	CgroupParent string
-	// MappedDir is where root file systems of pods with user namespaces are mounted, a directory that every user of the machine can
-	// reach; "/run/keelson-<ID>" when empty. Down removes it.
+	// MappedDir holds the mounted root file systems of pods with user namespaces. Every user of the machine must be able to
+	// reach it; "/run/keelson-<ID>" when empty. Down removes it.
 	MappedDir string
-	// Helper is the helper program's path; empty means the one that this program carries.
-	Helper string
+	// Shim is the path of the shim program; empty: the embedded one is installed below Dir.
+	Shim string
 	// Network may be nil: pods then have a loopback interface only.
 	Network Network
-	// Connected is server.Config.Connected.
+	// Connected: see server.Config.
 	Connected func(ctx context.Context, pod *runtimeapi.PodSandboxConfig, addrs []netip.Addr) error
 	// Images and Snapshots may be nil: they are then made below Dir, with Mirrors.
 	Images    *image.Store
 	Snapshots *snapshot.Store
-	// Mirrors maps a registry host to the URL that is asked first.
+	// Mirrors maps a registry host to the URL of a mirror, which is tried first.
 	Mirrors map[string]string
-	// Logs bounds each container's log; what is zero is Kubernetes' default.
+	// Logs bounds each container's log; zero fields mean Kubernetes' defaults.
 	Logs logrotate.Policy
 	// Version is the second tag of the built-in image; empty means "v1".
 	Version string
 	Marks   *mark.Recorder
 	Log     *slog.Logger
-	// Waiting hears what Purge and Down wait for when a step takes long; it may be nil.
+	// Waiting is called with what Purge and Down wait for when a step takes long; it may be nil.
 	Waiting func(what string)
-	// StreamTCP offers streams to other processes; see server.Config.
+	// StreamTCP lets other processes connect to exec, attach and port-forward streams; see server.Config.
 	StreamTCP bool
 }
 
-// Runtime is a node's container runtime. It implements cri.Server; its verbs work while Run does.
+// Runtime is a node's container runtime. It implements cri.Server; its methods may be called while Run runs.
 type Runtime struct {
 	*server.Server
 	cfg Config
 }
 
-// Images is the image store, for commands that import and list.
+// Images returns the image store, for commands that import and list images.
 func (r *Runtime) Images() *image.Store { return r.cfg.Images }
 
 // New opens the stores. It starts nothing.
@@ -100,7 +100,7 @@ func New(cfg Config) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("container runtime: %w", err)
 	}
-	// Mounts are compared with what the kernel says, which knows no links.
+	// Mount points are compared with those in /proc/self/mountinfo, which have symbolic links resolved.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("container runtime: %w", err)
 	}
@@ -121,7 +121,7 @@ func New(cfg Config) (*Runtime, error) {
 		}
 	}
 	s, err := server.New(server.Config{
-		Dir: cfg.Dir, Helper: cfg.helper(), CgroupParent: cfg.CgroupParent, Images: cfg.Images, Snapshots: cfg.Snapshots,
+		Dir: cfg.Dir, Shim: cfg.shimPath(), CgroupParent: cfg.CgroupParent, Images: cfg.Images, Snapshots: cfg.Snapshots,
 		Network: cfg.Network, Connected: cfg.Connected, StreamTCP: cfg.StreamTCP, Logs: cfg.Logs, Marks: cfg.Marks, Log: cfg.Log,
 	})
 	if err != nil {
@@ -142,14 +142,15 @@ func OpenImages(dir string, mirrors map[string]string, version string, log *slog
 	return image.Open(image.Config{Dir: filepath.Join(dir, "images"), Mirrors: mirrors, Builtin: hello, Log: log})
 }
 
-func (c *Config) helper() string {
-	if c.Helper != "" {
-		return c.Helper
+func (c *Config) shimPath() string {
+	if c.Shim != "" {
+		return c.Shim
 	}
 	return filepath.Join(c.Dir, "bin", "keelson-shim")
 }
 
-// Run installs the helper, finds what earlier runs left, calls ready and serves until ctx is done. Containers go on running after it.
+// Run installs the shim, loads the sandboxes and containers of earlier runs, calls ready and serves until ctx is done. Containers keep
+// running after it.
 func (r *Runtime) Run(ctx context.Context, ready func()) error {
 	if err := r.install(); err != nil {
 		return err
@@ -162,7 +163,7 @@ func (r *Runtime) Run(ctx context.Context, ready func()) error {
 	})
 }
 
-// tidyImages takes off the first container what can be done before: unpacking the built-in image. Then it deletes what a crash left.
+// tidyImages unpacks the built-in image, so that the first container need not wait for that, and deletes what a crash left.
 func (r *Runtime) tidyImages(ctx context.Context) {
 	err := r.cfg.Images.EnsureBuiltin(ctx)
 	if err = errors.Join(err, r.cfg.Images.GC(ctx)); err != nil && ctx.Err() == nil {
@@ -171,18 +172,18 @@ func (r *Runtime) tidyImages(ctx context.Context) {
 }
 
 func (r *Runtime) install() error {
-	if r.cfg.Helper != "" {
+	if r.cfg.Shim != "" {
 		return nil
 	}
-	repaired, err := embedded.Helper(r.cfg.helper())
+	repaired, err := embedded.InstallShim(r.cfg.shimPath())
 	if repaired {
-		r.cfg.Log.Warn("container helper was damaged and is replaced", "path", r.cfg.helper())
+		r.cfg.Log.Warn("container shim was damaged and is replaced", "path", r.cfg.shimPath())
 	}
 	return err
 }
 
-// Purge ends everything that runs and takes everything out of the kernel: containers, sandboxes, mounts, network, cgroups, the
-// supervisor. Images stay, and so do logs. Run must not be running.
+// Purge ends all containers and the shim, and removes sandboxes, mounts, pod networks and cgroups. Images and logs stay. Run must not
+// be running.
 func (r *Runtime) Purge(ctx context.Context) error {
 	if err := r.install(); err != nil && !errors.Is(err, embedded.ErrMissing) {
 		return err
@@ -190,7 +191,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	return errors.Join(r.Server.Purge(ctx, r.cfg.Waiting), r.cfg.Snapshots.Purge())
 }
 
-// Down is Purge for a runtime that no process serves any more.
+// Down is Purge for a data directory that no process serves any more.
 func Down(ctx context.Context, cfg Config) error {
 	if _, err := os.Stat(cfg.Dir); errors.Is(err, os.ErrNotExist) {
 		return nil

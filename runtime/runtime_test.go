@@ -62,7 +62,7 @@ func newNode(t testing.TB) *node {
 	}
 	n := &node{t: t, net: &fakeNetwork{}, logs: &syncBuffer{}}
 	n.cfg = runtime.Config{
-		Dir: dir, ID: id, Helper: helper, Network: n.net, Images: images,
+		Dir: dir, ID: id, Shim: helper, Network: n.net, Images: images,
 		Log: slog.New(slog.NewTextHandler(n.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	n.start()

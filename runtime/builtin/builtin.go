@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package builtin makes the image keelson.local/hello out of the program
-// runtime/hello, which the caller embeds. It gives the image store what it needs
-// to answer for that name and never touches the disk or a network itself.
+// Package builtin makes the image keelson.local/hello from the program runtime/hello, which the caller passes in. Package runtime
+// gives the result to the image store, which serves the image under that name. It never uses the disk or a network.
 package builtin
 
 import (
@@ -26,18 +25,17 @@ import (
 // Name is the image's repository.
 const Name = "keelson.local/hello"
 
-// links are the names the program answers to, as links in /bin.
+// links are the command names of the program (see runtime/hello), which become symbolic links in /bin.
 var links = []string{
 	"[", "cat", "date", "echo", "env", "false", "get", "grep", "head", "hostname", "id", "kill", "ls", "mkdir", "printf", "ps",
 	"pwd", "rm", "sh", "sleep", "stat", "stty", "tail", "tar", "tee", "test", "touch", "true", "uname", "wc", "wget", "whoami",
 }
 
-// epoch is every file's time, so that the same program gives the same digest.
+// epoch is the modification time of every file, so that the same program gives the same digest.
 var epoch = time.Unix(0, 0).UTC()
 
-// New describes the image made of the program that load returns, a static executable for this machine. stamp changes with
-// the program and costs nothing to find out; empty means unknown. The tags are latest and version; the digests depend on
-// the program alone.
+// New describes the image of the program that load returns, a static executable for this machine. stamp identifies the program
+// without loading it; empty means unknown. The tags are latest and version; the digests depend on the program alone.
 func New(load func() ([]byte, error), stamp, version string) *image.Builtin {
 	tags := []string{Name + ":latest"}
 	if t := tagOf(version); t != "" && t != "latest" {
@@ -58,7 +56,7 @@ func New(load func() ([]byte, error), stamp, version string) *image.Builtin {
 	}
 }
 
-// describe computes the digests.
+// describe builds the layer and the config, and computes their digests.
 func describe(program []byte) (*image.BuiltinImage, error) {
 	var layer bytes.Buffer
 	layer.Grow(len(program) + 64<<10)
@@ -103,7 +101,7 @@ func tagOf(version string) string {
 	return t[:min(len(t), 128)]
 }
 
-// writeLayer writes the only layer: the program, its names, and the few files and directories that programs expect.
+// writeLayer writes the only layer: the program, its links, and the few files and directories that programs expect.
 func writeLayer(to io.Writer, program []byte) error {
 	w := tar.NewWriter(to)
 	var err error

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package embedded carries the programs that Keelson brings along, compressed: the container helper and the built-in image's
-// program. `make` puts them beside this file; without them everything compiles, and who needs one is told what to do.
+// Package embedded contains, compressed, the two programs that are linked into the keelson binary: the shim and the program of the
+// built-in image. Package runtime installs the shim and serves the image. `make` builds both into this directory; a binary built without
+// them works except for containers, and returns ErrMissing.
 package embedded
 
 import (
@@ -19,17 +20,17 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// files holds the programs when make has made them. The pattern takes in this file too, so that it is satisfied when not.
+// files holds the programs. The pattern also matches this file: an embed pattern without a match does not compile.
 //
 //go:embed all:*
 var files embed.FS
 
-// ErrMissing says that this binary was built without a program.
-var ErrMissing = errors.New("this binary was built without the container helper: run make")
+// ErrMissing means that this binary was built without a program.
+var ErrMissing = errors.New("this binary was built without the container shim: run make")
 
-// Helper writes the container helper to path, mode 0755, unless the file there is the same already, by its content. repaired says that the
-// file was what this program had written, and was damaged or changed since.
-func Helper(path string) (repaired bool, err error) { return install("keelson-shim", path) }
+// InstallShim writes the shim to path, mode 0755, unless the file there has that content already. repaired: the file had been installed
+// from this same binary, and was damaged or changed since.
+func InstallShim(path string) (repaired bool, err error) { return install("keelson-shim", path) }
 
 // Hello returns the built-in image's program.
 func Hello() ([]byte, error) { return read("hello") }
@@ -54,8 +55,8 @@ func read(name string) ([]byte, error) {
 	return body, nil
 }
 
-// install replaces path by rename, so that a program that runs from it is not disturbed. A note beside it says which packed program it was
-// made from and what the program must be, so that one that is as it should be is not unpacked again; one that was damaged, or changed, is.
+// install replaces path by rename, so that a process that runs from it is not disturbed. A file beside it, the stamp, holds the hash of
+// the packed program and the fingerprint of the unpacked one. A program that matches its stamp is not unpacked again.
 func install(name, path string) (repaired bool, err error) {
 	packed, err := files.ReadFile(name + ".zst")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,8 +70,8 @@ func install(name, path string) (repaired bool, err error) {
 
 func installPacked(name, path string, packed []byte, read func(string) ([]byte, error)) (repaired bool, err error) {
 	from := fmt.Sprintf("%x", sha256.Sum256(packed))
-	note := path + ".from"
-	have, err := os.ReadFile(note)
+	stamp := path + ".from"
+	have, err := os.ReadFile(stamp)
 	if err == nil && strings.HasPrefix(string(have), from+" ") {
 		if is, err := fingerprint(path); err == nil && string(have) == from+" "+is {
 			return false, nil
@@ -84,8 +85,8 @@ func installPacked(name, path string, packed []byte, read func(string) ([]byte, 
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return false, fmt.Errorf("install %s: %w", name, err)
 	}
-	// The note goes first and comes last: a crash between leaves a program without a note, which is written again.
-	if err := os.Remove(note); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	// The stamp is removed first and written last: a program without a stamp, as a crash leaves it, is installed again.
+	if err := os.Remove(stamp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("install %s: %w", name, err)
 	}
 	if err := replace(path, body, programMode); err != nil {
@@ -95,7 +96,7 @@ func installPacked(name, path string, packed []byte, read func(string) ([]byte, 
 	if is, err := fingerprint(path); err != nil || is != want {
 		return false, fmt.Errorf("install %s: %s is not what was written (%w)", name, path, err)
 	}
-	if err := replace(note, []byte(from+" "+want), 0o600); err != nil {
+	if err := replace(stamp, []byte(from+" "+want), 0o600); err != nil {
 		return false, fmt.Errorf("install %s: %w", name, err)
 	}
 	return repaired, nil
@@ -103,14 +104,14 @@ func installPacked(name, path string, packed []byte, read func(string) ([]byte, 
 
 const programMode fs.FileMode = 0o755
 
-// fingerprint is the size, hash and mode of a regular file.
+// fingerprint returns the size, hash and mode of a regular file.
 func fingerprint(path string) (string, error) {
 	fi, err := os.Lstat(path)
 	if err != nil {
 		return "", err
 	}
 	if !fi.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is no regular file", path)
+		return "", fmt.Errorf("%s is not a regular file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {

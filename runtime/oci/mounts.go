@@ -11,11 +11,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// mountsOf returns the mounts in the order they are made, parents before what lies below them, and the propagation of the root.
+// mountsOf returns the mounts in mount order (parents first), and the propagation of the root.
 func mountsOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) ([]specs.Mount, string, error) {
 	mounts := kernelMounts(sec.GetPrivileged())
 	put := func(m specs.Mount) {
-		// Who asks for a mount at one of our places gets it.
+		// A mount of the container replaces a default one at the same path.
 		mounts = slices.DeleteFunc(mounts, func(o specs.Mount) bool { return o.Destination == m.Destination })
 		mounts = append(mounts, m)
 	}
@@ -25,7 +25,7 @@ func mountsOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) ([]specs.
 	}
 	for _, f := range []struct {
 		at, from, mode string
-		mapped         bool // the host's root owns it, and so should the pod's
+		mapped         bool // the host's root owns the file; in the container the container's root does
 	}{
 		{"/etc/hostname", in.Files.Hostname, mode, true}, {"/etc/hosts", in.Files.Hosts, mode, true},
 		{"/etc/resolv.conf", in.Files.ResolvConf, mode, true}, {"/dev/shm", in.Files.Shm, "rw", false},
@@ -35,7 +35,7 @@ func mountsOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) ([]specs.
 		}
 		opts := []string{"rbind", "rprivate", f.mode}
 		if f.mapped && in.Namespaces.User != "" {
-			opts = append(opts, mapped)
+			opts = append(opts, idMapped)
 		}
 		put(specs.Mount{Destination: f.at, Type: "bind", Source: f.from, Options: opts})
 	}
@@ -62,10 +62,11 @@ func mountsOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) ([]specs.
 	return mounts, propagation, nil
 }
 
-// mapped is the mount option that maps owners as the container's user namespace does, of this mount but not of those below it.
-const mapped = "idmap"
+// idMapped is the mount option that maps file owners with the id mappings of the container's user namespace. It does not apply to mounts
+// below this one.
+const idMapped = "idmap"
 
-func bindMount(m *runtimeapi.Mount, users bool) (specs.Mount, error) {
+func bindMount(m *runtimeapi.Mount, ownUserNamespace bool) (specs.Mount, error) {
 	at := filepath.Clean(m.GetContainerPath())
 	if !strings.HasPrefix(at, "/") {
 		at = "/" + at
@@ -78,10 +79,10 @@ func bindMount(m *runtimeapi.Mount, users bool) (specs.Mount, error) {
 	}
 	opts := []string{"rbind"}
 	if len(m.GetUidMappings())+len(m.GetGidMappings()) > 0 {
-		if !users {
+		if !ownUserNamespace {
 			return specs.Mount{}, invalid("mount at %s: id mappings without a user namespace", at)
 		}
-		opts = append(opts, mapped)
+		opts = append(opts, idMapped)
 	}
 	switch m.GetPropagation() {
 	case runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
@@ -112,7 +113,7 @@ func bindMount(m *runtimeapi.Mount, users bool) (specs.Mount, error) {
 	return specs.Mount{Destination: at, Type: "bind", Source: m.GetHostPath(), Options: opts}, nil
 }
 
-// kernelMounts are what every container has.
+// kernelMounts returns the kernel file systems that every container has.
 func kernelMounts(privileged bool) []specs.Mount {
 	mode := "ro"
 	if privileged {

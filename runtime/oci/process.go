@@ -10,10 +10,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// defaultPath is $PATH where neither image nor pod set one.
+// defaultPath is $PATH when neither image nor container sets one.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// openFiles is the limit on open files that containers get where the machine allows it.
+// openFiles is the soft RLIMIT_NOFILE of containers, where the machine allows it.
 const openFiles = 1 << 20
 
 func newProcess(in Input, sec *runtimeapi.LinuxContainerSecurityContext, u user) (*specs.Process, error) {
@@ -43,7 +43,7 @@ func newProcess(in Input, sec *runtimeapi.LinuxContainerSecurityContext, u user)
 	return p, nil
 }
 
-// argsOf: a command replaces the image's entrypoint and drops its cmd; args alone replace its cmd.
+// argsOf returns the command line. A command replaces the image's Entrypoint and Cmd; args alone replace its Cmd.
 func argsOf(in Input) ([]string, error) {
 	entry, rest := in.Container.GetCommand(), in.Container.GetArgs()
 	if len(entry) == 0 {
@@ -59,7 +59,7 @@ func argsOf(in Input) ([]string, error) {
 	return args, nil
 }
 
-// envOf lets the pod's variables replace the image's, and both ours.
+// envOf returns the environment. The container's variables replace the image's, which replace the defaults.
 func envOf(in Input) []string {
 	env := []string{defaultPath}
 	if in.Container.GetTty() {
@@ -68,16 +68,16 @@ func envOf(in Input) []string {
 	if in.Hostname != "" {
 		env = append(env, "HOSTNAME="+in.Hostname)
 	}
-	place := map[string]int{}
+	index := map[string]int{}
 	for i, kv := range env {
-		place[keyOf(kv)] = i
+		index[keyOf(kv)] = i
 	}
 	put := func(kv string) {
-		if i, ok := place[keyOf(kv)]; ok {
+		if i, ok := index[keyOf(kv)]; ok {
 			env[i] = kv
 			return
 		}
-		place[keyOf(kv)] = len(env)
+		index[keyOf(kv)] = len(env)
 		env = append(env, kv)
 	}
 	for _, kv := range in.Image.Env {
@@ -96,14 +96,14 @@ func keyOf(kv string) string {
 	return k
 }
 
-// defaultCapabilities are what every container may do that asks for nothing.
+// defaultCapabilities are the capabilities of a container whose security context names none.
 var defaultCapabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP",
 	"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
 }
 
-// capabilitiesOf adds and drops as asked; "ALL" comes first in both, so that single names refine it. What this machine cannot give
-// away is left out.
+// capabilitiesOf applies the adds and drops of the security context to the defaults; "ALL" is applied first, so that single names refine
+// it. Capabilities that this machine does not have are left out.
 func capabilitiesOf(host hostFacts, sec *runtimeapi.LinuxContainerSecurityContext) *specs.LinuxCapabilities {
 	set := map[string]bool{}
 	add := func(names []string, have bool) {

@@ -13,10 +13,10 @@ import (
 
 type hostFacts = linux.Facts
 
-// minShares is the kernel's least weight of a cgroup.
+// minShares is the kernel's minimum of cpu.shares.
 const minShares = 2
 
-// Resources translates limits; a zero means that nothing is said. What the machine's cgroups do not have is left out.
+// Resources translates CRI's limits to OCI's; a zero means unset. Limits without a cgroup controller on this machine are left out.
 func Resources(r *runtimeapi.LinuxContainerResources, host linux.Facts) *specs.LinuxResources {
 	out := &specs.LinuxResources{CPU: &specs.LinuxCPU{}, Memory: &specs.LinuxMemory{}}
 	if r.GetCpuPeriod() > 0 {
@@ -33,7 +33,7 @@ func Resources(r *runtimeapi.LinuxContainerResources, host linux.Facts) *specs.L
 	out.CPU.Cpus, out.CPU.Mems = r.GetCpusetCpus(), r.GetCpusetMems()
 	if l := r.GetMemoryLimitInBytes(); l != 0 {
 		out.Memory.Limit = &l
-		// Without a word on swap there is none beyond the limit, as in Kubernetes by default.
+		// memory and swap together get the memory limit, so no swap: Kubernetes' default when no swap limit is set.
 		if host.Swap && l > 0 {
 			out.Memory.Swap = &l
 		}
@@ -52,7 +52,7 @@ func Resources(r *runtimeapi.LinuxContainerResources, host linux.Facts) *specs.L
 	return out
 }
 
-// devicesOf grants devices: none but the usual ones to most, those asked for, and all to privileged containers.
+// devicesOf sets the device cgroup rules: in.Devices, and for privileged containers all devices. libcontainer adds the default ones.
 func devicesOf(l *specs.Linux, in Input, sec *runtimeapi.LinuxContainerSecurityContext) {
 	if sec.GetPrivileged() {
 		l.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// seccompOf returns the filter of system calls; nil for none.
+// seccompOf returns the seccomp filter; nil: unconfined.
 func seccompOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext, caps *specs.LinuxCapabilities) (*specs.LinuxSeccomp, error) {
 	if sec.GetPrivileged() {
 		return nil, nil
@@ -37,7 +37,7 @@ func seccompOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext, caps *sp
 	return nil, invalid("seccomp profile type %d", kind)
 }
 
-// profileOf reads the profile's kind, also from the field that old kubelets send.
+// profileOf returns the profile type, also from the deprecated field that old kubelets send.
 func profileOf(sec *runtimeapi.LinuxContainerSecurityContext) (runtimeapi.SecurityProfile_ProfileType, bool) {
 	if sec.GetSeccomp() != nil {
 		return sec.GetSeccomp().GetProfileType(), true
@@ -51,7 +51,7 @@ func profileOf(sec *runtimeapi.LinuxContainerSecurityContext) (runtimeapi.Securi
 	return 0, false
 }
 
-// LocalhostProfile is the file of the profile that a security context names; empty when it names none.
+// LocalhostProfile returns the path of the Localhost profile; empty when the security context has another type.
 func LocalhostProfile(sec *runtimeapi.LinuxContainerSecurityContext) string {
 	if kind, asked := profileOf(sec); !asked || kind != runtimeapi.SecurityProfile_Localhost {
 		return ""
@@ -62,8 +62,8 @@ func LocalhostProfile(sec *runtimeapi.LinuxContainerSecurityContext) string {
 	return strings.TrimPrefix(sec.GetSeccompProfilePath(), "localhost/") //nolint:staticcheck // old kubelets
 }
 
-// DefaultSeccomp is the default filter of a container with these capabilities: everything fails with EPERM that is not listed in
-// allowed, or below a capability that the container has.
+// DefaultSeccomp returns the RuntimeDefault filter of a container with these capabilities. System calls fail with EPERM unless they are
+// in allowed, or in byCapability with a capability that the container has.
 func DefaultSeccomp(caps []string) *specs.LinuxSeccomp {
 	deny, missing := uint(1), uint(38) // EPERM, ENOSYS
 	p := &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, DefaultErrnoRet: &deny, Architectures: archs[runtime.GOARCH]}
@@ -84,7 +84,7 @@ func DefaultSeccomp(caps []string) *specs.LinuxSeccomp {
 	allow([]specs.LinuxSeccompArg{{Index: 0, Value: afVsock, Op: specs.OpNotEqual}}, "socket")
 	if !slices.Contains(caps, "CAP_SYS_ADMIN") {
 		allow([]specs.LinuxSeccompArg{{Index: 0, Value: namespaceFlags, ValueTwo: 0, Op: specs.OpMaskedEqual}}, "clone")
-		// Its flags are in memory, where a filter cannot see them: programs must believe that it is not there and use clone.
+		// A filter cannot read the flags of clone3, which are in memory. After ENOSYS the C library falls back to clone.
 		p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: &missing})
 	}
 	return p

@@ -2,20 +2,21 @@
 
 package oci
 
-// The default filter, as data. What is not here has no place in an ordinary container: loading kernel code, changing the clock,
-// mounting, tracing others' kernels, old calls nobody needs.
+// The RuntimeDefault seccomp profile, as data. It leaves out what an ordinary container does not need: loading kernel code, setting
+// the clock, mounting, kernel tracing, obsolete calls.
 
 const (
 	// namespaceFlags are the CLONE_NEW* flags: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 	namespaceFlags = 0x7E020000
-	// afVsock sockets talk to the hypervisor.
+	// afVsock is AF_VSOCK: sockets to the hypervisor.
 	afVsock = 40
 )
 
-// personas are the personalities that do not weaken the process: the usual one, 32-bit, and asking.
+// personas are the allowed arguments of personality(2): the default, 32-bit variants, and the query. Others turn off protections, such
+// as address space randomization.
 var personas = []uint64{0x0, 0x0008, 0x20000, 0x20008, 0xffffffff}
 
-// allowed is what every container may call. Names that an architecture does not have are skipped.
+// allowed lists the calls that every container may make. Names that an architecture does not have are skipped.
 const allowed = `
 	read pread64 preadv preadv2 readv write pwrite64 pwritev pwritev2 writev lseek _llseek sendfile sendfile64 splice tee vmsplice
 	copy_file_range readahead fadvise64 fadvise64_64 sync sync_file_range sync_file_range2 syncfs fsync fdatasync msync
@@ -67,7 +68,7 @@ const allowed = `
 	arm_fadvise64_64 arm_sync_file_range sync_file_range2 breakpoint cacheflush set_tls riscv_hwprobe
 `
 
-// byCapability is what a capability adds.
+// byCapability lists the calls that a capability allows in addition.
 var byCapability = []struct{ capability, calls string }{
 	{"CAP_DAC_READ_SEARCH", "open_by_handle_at"},
 	{"CAP_SYS_ADMIN", `bpf clone clone3 fanotify_init fsconfig fsmount fsopen fspick lookup_dcookie lsm_set_self_attr mount mount_setattr

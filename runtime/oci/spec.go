@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oci decides what a container looks like: from what the kubelet asks for, the image's own wishes and the facts of this
-// machine to an OCI spec. runtime/server calls it. It is a pure function: it opens, stats and mounts nothing.
+// Package oci computes the OCI runtime spec of a container from its CRI configuration, the image's configuration and the facts of this
+// machine. runtime/server calls it. It is a pure function: it opens, stats and mounts nothing.
 package oci
 
 import (
@@ -16,20 +16,20 @@ import (
 	"keelson/lib/linux"
 )
 
-// ErrInvalid is wrapped by errors that the caller of CRI is to blame for.
+// ErrInvalid is wrapped by errors in the CRI request; runtime/server maps it to InvalidArgument.
 var ErrInvalid = errors.New("invalid container configuration")
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// Input is everything a spec follows from. The caller has done the reading: nothing here is looked up.
+// Input is everything that the spec depends on. The caller has read all files: Spec reads none.
 type Input struct {
 	Container *runtimeapi.ContainerConfig
 	Sandbox   *runtimeapi.PodSandboxConfig
 	Image     ocispec.ImageConfig
 	Host      linux.Facts
-	// Hostname is the pod's, for $HOSTNAME.
+	// Hostname is the pod's host name, for $HOSTNAME.
 	Hostname string
 	// Rootfs is the mounted root file system.
 	Rootfs string
@@ -37,39 +37,40 @@ type Input struct {
 	Passwd, Group []byte
 	Namespaces    Namespaces
 	Files         PodFiles
-	// CgroupPath is the container's cgroup, from the root of the hierarchies.
+	// CgroupPath is the container's cgroup, relative to the root of the hierarchies.
 	CgroupPath string
-	// Devices are the nodes that the container's devices name, found on the host, with the container's path; for a privileged
-	// container all of the host's.
+	// Devices are the host's device nodes for the container, with their paths in the container; for a privileged container all
+	// device nodes of the host.
 	Devices []Device
-	// SeccompProfile is the content of the profile file when Localhost is asked for.
+	// SeccompProfile is the content of the profile file when the type is Localhost.
 	SeccompProfile []byte
 }
 
-// Namespaces are paths of the pod's namespaces to join. An empty path means the host's, except for PID, where it means a new one.
-// With User, mounts that have id mappings are mapped as it maps ids.
+// Namespaces are paths of the pod's namespaces to join. An empty path means the host's namespace, except for PID, where it means a new one.
+// With User, mounts that have id mappings get those of the user namespace.
 type Namespaces struct {
 	User, Network, IPC, UTS, PID string
 }
 
-// PodFiles are files of the pod that appear in each container which does not mount something else there. Empty ones do not.
+// PodFiles are host paths of files that are mounted into every container of the pod, unless the container mounts something else there.
+// Empty ones are not mounted.
 type PodFiles struct {
 	Hosts, ResolvConf, Hostname, Shm string
 }
 
-// Device is a device node with the rights to it ("rwm").
+// Device is a device node with its cgroup access ("rwm").
 type Device struct {
 	specs.LinuxDevice
 	Access string
 }
 
-// Result is the spec, and the user it came to, which ContainerStatus reports.
+// Result is the spec, and the resolved user, which ContainerStatus reports.
 type Result struct {
 	Spec *specs.Spec
 	User *runtimeapi.LinuxContainerUser
 }
 
-// Spec decides. Errors that wrap ErrInvalid name the field at fault.
+// Spec computes the OCI spec. Errors that wrap ErrInvalid name the invalid field.
 func Spec(in Input) (Result, error) {
 	sec := in.Container.GetLinux().GetSecurityContext()
 	if err := checkSupported(in, sec); err != nil {
@@ -117,7 +118,7 @@ func Spec(in Input) (Result, error) {
 	return Result{Spec: spec, User: reported}, nil
 }
 
-// checkSupported refuses what would silently be something else.
+// checkSupported refuses requests that would otherwise be ignored silently.
 func checkSupported(in Input, sec *runtimeapi.LinuxContainerSecurityContext) error {
 	if u := sec.GetNamespaceOptions().GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE && in.Namespaces.User == "" {
 		return invalid("a user namespace in a pod sandbox that has none")
@@ -128,7 +129,7 @@ func checkSupported(in Input, sec *runtimeapi.LinuxContainerSecurityContext) err
 	return checkAppArmor(in, sec)
 }
 
-// checkAppArmor accepts what the machine can do: without AppArmor only a profile by name cannot be honoured.
+// checkAppArmor refuses a Localhost profile on a kernel without AppArmor. RuntimeDefault and Unconfined mean the same there: none.
 func checkAppArmor(in Input, sec *runtimeapi.LinuxContainerSecurityContext) error {
 	if appArmorProfile(sec) != "" && !in.Host.AppArmor {
 		return invalid("an AppArmor profile is asked for, but the kernel has no AppArmor")
@@ -136,7 +137,7 @@ func checkAppArmor(in Input, sec *runtimeapi.LinuxContainerSecurityContext) erro
 	return nil
 }
 
-// appArmorProfile is the profile of the machine that the container asks for by name; empty: none.
+// appArmorProfile returns the name of the Localhost profile; empty: none.
 func appArmorProfile(sec *runtimeapi.LinuxContainerSecurityContext) string {
 	if a := sec.GetApparmor(); a != nil {
 		if a.GetProfileType() != runtimeapi.SecurityProfile_Localhost {

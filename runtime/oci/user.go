@@ -12,13 +12,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// user is who the container runs as. groups holds the supplementary groups, the primary one among them.
+// user holds the ids that the container runs with. groups holds the supplementary groups and the primary one.
 type user struct {
 	uid, gid uint32
 	groups   []uint32
 }
 
-// resolveUser finds ids for what the pod says, or else the image. A number needs no entry in the image's files; a name does.
+// resolveUser resolves the user of the security context, or else of the image. A name must be in the image's /etc/passwd; a number need
+// not be.
 func resolveUser(in Input, sec *runtimeapi.LinuxContainerSecurityContext) (user, error) {
 	spec, err := userSpec(sec)
 	if err != nil {
@@ -27,7 +28,7 @@ func resolveUser(in Input, sec *runtimeapi.LinuxContainerSecurityContext) (user,
 	if spec == "" {
 		spec = in.Image.User
 	}
-	// What the files say of the user, without a group: its own groups count even when another primary group is asked for.
+	// No default is passed: an unset group is the one of /etc/passwd.
 	found, err := sysuser.GetExecUser(spec, nil, bytes.NewReader(in.Passwd), bytes.NewReader(in.Group))
 	if err != nil {
 		return user{}, invalid("user %q: %v", spec, err)
@@ -50,8 +51,7 @@ func resolveUser(in Input, sec *runtimeapi.LinuxContainerSecurityContext) (user,
 	return u, nil
 }
 
-// memberOf adds to what the library found the groups of which the user, by its name, is a member: the library leaves them out when
-// a primary group is given.
+// memberOf adds the groups of /etc/group that list the user to found: the library leaves them out when a primary group is given.
 func memberOf(in Input, uid int, found []int) []int {
 	users, err := sysuser.ParsePasswdFilter(bytes.NewReader(in.Passwd), func(u sysuser.User) bool { return u.Uid == uid })
 	if err != nil || len(users) == 0 {
@@ -69,7 +69,7 @@ func memberOf(in Input, uid int, found []int) []int {
 	return found
 }
 
-// userSpec writes the pod's wish as "user:group".
+// userSpec formats the user and group of the security context as "user:group", the form of an image's User.
 func userSpec(sec *runtimeapi.LinuxContainerSecurityContext) (string, error) {
 	spec := sec.GetRunAsUsername()
 	if sec.GetRunAsUser() != nil {

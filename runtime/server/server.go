@@ -40,8 +40,8 @@ import (
 type Config struct {
 	// Dir holds sandboxes, containers and the supervisor's state.
 	Dir string
-	// Helper is the path of the helper program.
-	Helper string
+	// Shim is the path of the shim program.
+	Shim string
 	// CgroupParent is where pods go whose sandbox names no cgroup, and the supervisor itself: "/keelson-<id>".
 	CgroupParent string
 	Images       *image.Store
@@ -136,7 +136,7 @@ func (s *Server) open(ctx context.Context) error {
 	if s.host, err = linux.Detect(); err != nil {
 		return err
 	}
-	s.shim, err = shim.Ensure(ctx, s.shimDir(), s.cfg.Helper, func(pid int) error {
+	s.shim, err = shim.Ensure(ctx, s.shimDir(), s.cfg.Shim, func(pid int) error {
 		// Out of our own cgroup, which an init system would end together with us.
 		return linux.JoinCgroup(s.host.Cgroups, filepath.Join(s.cfg.CgroupParent, "supervisor"), pid)
 	})

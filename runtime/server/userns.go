@@ -161,7 +161,7 @@ func (s *Server) tryUserNamespace(ctx context.Context) (err error) {
 
 // wait is the program that is in a user namespace while it is made.
 func (s *Server) wait(ctx context.Context) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, s.cfg.Helper, shim.WaitCommand)
+	cmd := exec.CommandContext(ctx, s.cfg.Shim, shim.WaitCommand)
 	cmd.Env, cmd.Dir = []string{}, "/"
 	return cmd
 }

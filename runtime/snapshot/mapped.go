@@ -16,23 +16,22 @@ import (
 	"keelson/runtime/image"
 )
 
-// Mapping says which user namespace a snapshot is for.
+// Mapping is the user namespace that a snapshot is for.
 type Mapping struct {
-	// UserNamespace is where it is held.
+	// UserNamespace is the path of the namespace.
 	UserNamespace string
-	// UID and GID are its root's, on the host.
+	// UID and GID are the host ids of its root.
 	UID, GID uint32
 }
 
-// A container's init is in its user namespace when it enters the root file system, and has no rights to directories of the host's root. So
-// the snapshots of user namespaces are mounted below Config.MappedDir, which everybody can search, each in a directory that only its
-// root's group can:
+// mappedPath is the mount point of a snapshot for a user namespace. A container's init enters the root file system from inside its user
+// namespace, where it cannot search directories of the host's root. So these snapshots are mounted below Config.MappedDir (mode 0711), each
+// in a directory that only the group of its root can search (0710):
 //
 //	<MappedDir>/<id>/rootfs
 func (s *Store) mappedPath(id string) string { return filepath.Join(s.mapped, id, "rootfs") }
 
-// PrepareMapped is Prepare for a container in a user namespace: files of user 0 in the image belong to the namespace's root, and so does
-// what the container writes.
+// PrepareMapped is Prepare for a container in a user namespace: files of user 0 in the image belong to the namespace's root.
 func (s *Store) PrepareMapped(ctx context.Context, id string, img image.Image, m Mapping) (rootfs string, err error) {
 	if s.mapped == "" {
 		return "", errors.New("prepare snapshot: there is no directory for root file systems of user namespaces")
@@ -40,7 +39,7 @@ func (s *Store) PrepareMapped(ctx context.Context, id string, img image.Image, m
 	if err := checkID(id); err != nil {
 		return "", err
 	}
-	defer s.turns.Lock(id)()
+	defer s.locks.Lock(id)()
 	if _, err := os.Lstat(filepath.Join(s.dir, id, "layers")); err == nil {
 		if mounted, err := isOverlay(s.mappedPath(id)); err != nil || !mounted {
 			return "", fmt.Errorf("prepare snapshot %s: it is there and not mounted for a user namespace (%w)", id, err)
@@ -50,12 +49,12 @@ func (s *Store) PrepareMapped(ctx context.Context, id string, img image.Image, m
 	return s.prepare(ctx, id, img, &m)
 }
 
-// makeReachable makes the directory of a mapped snapshot's mount point.
+// makeReachable makes the mount point of a mapped snapshot and the directories above it.
 func (s *Store) makeReachable(id string, m *Mapping) error {
 	if err := os.MkdirAll(s.mapped, 0o711); err != nil { //nolint:gosec // see mappedPath
 		return err
 	}
-	// Whatever the umask says.
+	// MkdirAll applies the umask.
 	if err := os.Chmod(s.mapped, 0o711); err != nil { //nolint:gosec // see mappedPath
 		return err
 	}
@@ -72,8 +71,8 @@ func (s *Store) makeReachable(id string, m *Mapping) error {
 	return os.Mkdir(s.mappedPath(id), 0o700)
 }
 
-// mountMapped mounts the overlay on layers whose owners are mapped. The mount of all layers is there only until the overlay has its own
-// copies of it.
+// mountMapped mounts the overlay on an id-mapped mount of the layers directory. That mount is needed only until the overlay is mounted,
+// which clones it.
 func (s *Store) mountMapped(id string, chains []string, m *Mapping) (err error) {
 	o := s.overlay(id, chains)
 	o.target = s.mappedPath(id)
@@ -91,7 +90,7 @@ func (s *Store) mountMapped(id string, chains []string, m *Mapping) (err error) 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = unix.Close(fd) }() // its mount is attached, or of no use
+	defer func() { _ = unix.Close(fd) }() // a mount that was not attached ends with it
 	if err := linux.Attach(fd, lower); err != nil {
 		return err
 	}
@@ -114,7 +113,7 @@ func (s *Store) mountMapped(id string, chains []string, m *Mapping) (err error) 
 	return nil
 }
 
-// removeMapped undoes makeReachable and mountMapped as far as they came.
+// removeMapped undoes makeReachable and mountMapped, also when they were not completed.
 func (s *Store) removeMapped(id string) error {
 	if err := linux.Unmount(filepath.Join(s.dir, id, "lower")); err != nil {
 		return err
@@ -133,7 +132,7 @@ func (s *Store) removeMapped(id string) error {
 	return nil
 }
 
-// Purge removes the directory of mapped snapshots. Those must be gone.
+// Purge removes Config.MappedDir. All mapped snapshots must have been removed.
 func (s *Store) Purge() error {
 	if s.mapped == "" {
 		return nil
@@ -144,7 +143,7 @@ func (s *Store) Purge() error {
 	return nil
 }
 
-// CheckMapping says why this machine cannot make snapshots for user namespaces; nil: it can. It tries.
+// CheckMapping makes and removes a snapshot for a user namespace. The error says why this machine cannot.
 func (s *Store) CheckMapping(ctx context.Context, m Mapping) error {
 	fd, err := linux.MapMount(s.images.LayersDir(), m.UserNamespace)
 	if err != nil {

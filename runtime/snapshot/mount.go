@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// features is what this kernel's overlayfs knows.
+// features are the abilities of this kernel's overlayfs.
 type features struct {
-	index    bool // has the option index
-	volatile bool // has the option volatile (5.10)
-	page     int  // bytes of options that mount(2) takes
+	index    bool // it has the option index
+	volatile bool // it has the option volatile (Linux 5.10)
+	page     int  // maximum size of mount(2)'s options
 }
 
-// detect says in one sentence why overlayfs cannot work in dir, or what it offers.
+// detect returns the features of overlayfs, or why it cannot work in dir.
 func detect(dir string) (features, error) {
 	f := features{page: os.Getpagesize() - 1}
 	var st unix.Statfs_t
@@ -44,7 +44,7 @@ func detect(dir string) (features, error) {
 	return f, nil
 }
 
-// moduleExists is true when the kernel would load overlay on the first mount.
+// moduleExists reports whether the kernel can load overlayfs as a module, which the first mount does.
 func moduleExists() bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -68,14 +68,14 @@ func kernelAtLeast(major, minor int) bool {
 	return err1 == nil && err2 == nil && (a > major || a == major && b >= minor)
 }
 
-// overlay is one mount to be made. lower is ordered as overlayfs wants it, uppermost first.
+// overlay describes one overlay mount. lower is in overlayfs' order, uppermost first.
 type overlay struct {
 	target, upper, work string
 	lower               []string
 	flags               []string // "volatile", "index=off"
 }
 
-// overlay is the mount of a snapshot on these layers.
+// overlay returns the mount of a snapshot on the layers with these chain ids.
 func (s *Store) overlay(id string, chains []string) overlay {
 	dir := filepath.Join(s.dir, id)
 	o := overlay{target: s.Path(id), upper: filepath.Join(dir, "upper"), work: filepath.Join(dir, "work")}
@@ -120,14 +120,14 @@ func describeMountError(err error, layers int) error {
 	return err
 }
 
-// mount uses mount(2) while its options fit in a page, then the mount API of Linux 6.7 which takes layers one by one, then
-// mount(2) with short names for the layers.
+// mount uses mount(2) if the options fit in a page, else the mount API of Linux 6.7, which takes layers one by one, else mount(2) with
+// short names for the layers.
 func (o *overlay) mount(page int) error {
 	opts := o.options(func(p string) string { return p })
 	if len(opts) <= page {
 		return unix.Mount("overlay", o.target, "overlay", 0, opts)
 	}
-	err := o.mountByParts()
+	err := o.mountByFsconfig()
 	if err == nil || !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) {
 		return err
 	}
@@ -137,7 +137,7 @@ func (o *overlay) mount(page int) error {
 	return nil
 }
 
-// options is the option string for mount(2), each path spelled as name says.
+// options returns the option string for mount(2). name translates each path.
 func (o *overlay) options(name func(string) string) string {
 	var b strings.Builder
 	b.WriteString("lowerdir=")
@@ -169,8 +169,8 @@ func escape(p, special string) string {
 	return b.String()
 }
 
-// mountByParts hands the layers over one by one; their number is bounded by the kernel (500), not by a page.
-func (o *overlay) mountByParts() error {
+// mountByFsconfig passes the layers one by one. Their number is limited by the kernel (500), not by the size of a page.
+func (o *overlay) mountByFsconfig() error {
 	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("fsopen: %w", err)
@@ -213,7 +213,7 @@ func (o *overlay) mountByParts() error {
 	return nil
 }
 
-// mountByDescriptor names each directory by an open descriptor, which keeps some 200 layers within a page.
+// mountByDescriptor passes each directory as /proc/self/fd/N. So the options of some 200 layers fit in a page.
 func (o *overlay) mountByDescriptor(page int) (err error) {
 	var fds []int
 	defer func() {

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshot gives each container a root file system of its own: a
-// writable overlay on the layers of its image. runtime/server calls it; it never
-// pulls anything and never looks into a container.
+// Package snapshot makes the root file systems of containers: writable overlay
+// mounts on the layers of an image. runtime/server calls it. It never pulls an
+// image and never runs anything in a container.
 //
 // On disk, below Config.Dir, each snapshot is one directory:
 //
-//	<id>/layers    the chain ids it stands on, lowest first; written last, so its presence means a whole snapshot
-//	<id>/upper     what the container wrote
-//	<id>/work      overlayfs' own
+//	<id>/layers    the chain ids of its layers, lowest first; written last, so its presence means a complete snapshot
+//	<id>/upper     overlayfs' upper directory: what the container wrote
+//	<id>/work      overlayfs' work directory
 //	<id>/rootfs    the mount point
-//	<id>/lower     the layers with mapped owners, while a snapshot for a user namespace is made (mapped.go)
+//	<id>/lower     the id-mapped layers, while a snapshot for a user namespace is made (mapped.go)
 //
 // Invariants:
-//  1. The image's layers are held (image.Store.Hold) before a snapshot stands on them and
+//  1. The image's layers are leased (image.Store.Hold) before a snapshot uses them and
 //     released after it was unmounted.
-//  2. Remove and Remount may be called at any time, any number of times, for ids that never were.
+//  2. Remove and Remount may be called at any time, any number of times, also for unknown ids.
 //  3. Mounts are volatile: overlayfs never syncs what containers write. A container does not
-//     survive a power cut, and what must survive lies in volumes.
+//     survive a power cut; what must survive belongs in volumes.
 package snapshot
 
 import (
@@ -36,15 +36,15 @@ import (
 	"keelson/runtime/image"
 )
 
-// ErrNotFound is Usage's and Remount's answer for an id that has no snapshot.
+// ErrNotFound is returned by Usage and Remount for an id without a snapshot.
 var ErrNotFound = errors.New("snapshot not found")
 
-// Config is what snapshots need to know.
+// Config configures a Store.
 type Config struct {
-	// Dir holds the snapshots; it is made when missing. It must lie on a file system that can be overlayfs' upper layer.
+	// Dir holds the snapshots; Open makes it. Its file system must be usable as overlayfs' upper layer.
 	Dir string
-	// MappedDir is where snapshots for user namespaces are mounted: a directory, made when needed, that every user of the machine can
-	// reach. Empty: there are none.
+	// MappedDir is where snapshots for user namespaces are mounted. It is made when needed, and every user of the machine must be
+	// able to reach it. Empty: such snapshots are refused.
 	MappedDir string
 	Images    *image.Store
 	Log       *slog.Logger
@@ -58,11 +58,11 @@ type Store struct {
 	log    *slog.Logger
 	feat   features
 
-	turns keylock.Locks // by id
+	locks keylock.Locks // by id
 }
 
-// Open prepares the directory, checks that overlayfs can work there, and clears what interrupted calls left half made.
-// Whole snapshots stay, mounted or not.
+// Open prepares the directory, checks that overlayfs works there, and removes incomplete snapshots of interrupted calls.
+// Complete snapshots stay, mounted or not.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -78,13 +78,13 @@ func Open(cfg Config) (*Store, error) {
 	if s.feat, err = detect(dir); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
-	if err := s.clearHalfMade(); err != nil {
+	if err := s.removeIncomplete(); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
 	return s, nil
 }
 
-func (s *Store) clearHalfMade() error {
+func (s *Store) removeIncomplete() error {
 	ids, err := s.List()
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (s *Store) clearHalfMade() error {
 		if _, err := os.Stat(filepath.Join(s.dir, id, "layers")); err == nil {
 			continue
 		}
-		s.log.Info("removing half-made snapshot", "snapshot", id)
+		s.log.Info("removing incomplete snapshot", "snapshot", id)
 		if err := s.remove(context.Background(), id); err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (s *Store) clearHalfMade() error {
 	return nil
 }
 
-// List returns the ids of all snapshots, so that an owner can remove those it does not know.
+// List returns the ids of all snapshots, so that the caller can remove those without a container.
 func (s *Store) List() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -131,16 +131,16 @@ func (s *Store) List() ([]string, error) {
 	return ids, nil
 }
 
-// Path is where the root file system of id is or would be mounted.
+// Path returns the mount point of id, whether it is mounted or not.
 func (s *Store) Path(id string) string { return filepath.Join(s.dir, id, "rootfs") }
 
-// Prepare mounts a fresh root file system on img's layers and returns its path. Preparing an id that is there already
-// returns it as it is, mounted. When it fails nothing stays.
+// Prepare mounts a new root file system on img's layers and returns its path. An id that exists is mounted if it is not, and returned.
+// After an error nothing stays.
 func (s *Store) Prepare(ctx context.Context, id string, img image.Image) (rootfs string, err error) {
 	if err := checkID(id); err != nil {
 		return "", err
 	}
-	defer s.turns.Lock(id)()
+	defer s.locks.Lock(id)()
 	rootfs = s.Path(id)
 	if _, err := os.Stat(filepath.Join(s.dir, id, "layers")); err == nil {
 		return rootfs, s.remount(id)
@@ -148,7 +148,7 @@ func (s *Store) Prepare(ctx context.Context, id string, img image.Image) (rootfs
 	return s.prepare(ctx, id, img, nil)
 }
 
-// prepare runs with the id locked.
+// prepare makes a snapshot; m is nil without a user namespace. The caller holds the lock of id.
 func (s *Store) prepare(ctx context.Context, id string, img image.Image, m *Mapping) (rootfs string, err error) {
 	if img, err = s.images.Ensure(ctx, img); err != nil {
 		return "", fmt.Errorf("prepare snapshot %s: %w", id, err)
@@ -167,7 +167,7 @@ func (s *Store) prepare(ctx context.Context, id string, img image.Image, m *Mapp
 			return "", fmt.Errorf("prepare snapshot: %w", err)
 		}
 	}
-	// The upper directory's mode is the container's own "/".
+	// The container's "/" has the mode of the upper directory.
 	if err := os.Chmod(filepath.Join(dir, "upper"), 0o755); err != nil {
 		return "", fmt.Errorf("prepare snapshot: %w", err)
 	}
@@ -189,12 +189,12 @@ func (s *Store) prepare(ctx context.Context, id string, img image.Image, m *Mapp
 	return rootfs, nil
 }
 
-// Remount mounts a snapshot that is there but not mounted, as after a reboot. ErrNotFound when there is none.
+// Remount mounts a snapshot that is not mounted, as after a reboot. It returns ErrNotFound when there is none.
 func (s *Store) Remount(_ context.Context, id string) (rootfs string, err error) {
 	if err := checkID(id); err != nil {
 		return "", err
 	}
-	defer s.turns.Lock(id)()
+	defer s.locks.Lock(id)()
 	return s.Path(id), s.remount(id)
 }
 
@@ -212,8 +212,8 @@ func (s *Store) remount(id string) error {
 	if mounted, err := isOverlay(s.Path(id)); mounted || err != nil {
 		return err
 	}
-	// A volatile mount that was cut short leaves a mark that forbids the next one. The container that wrote here ended with
-	// it, so losing unsynced writes is all that can have happened.
+	// After a crash the work directory of a volatile mount has a file that makes the next mount fail. Removing it is safe: only
+	// unsynced writes of the container, which ended too, are lost.
 	if err := removeTree(filepath.Join(s.dir, id), "work"); err != nil {
 		return fmt.Errorf("mount snapshot: %w", err)
 	}
@@ -223,12 +223,12 @@ func (s *Store) remount(id string) error {
 	return s.mount(id, strings.Fields(string(b)))
 }
 
-// Remove unmounts and deletes a snapshot and lets go of its layers. It is idempotent.
+// Remove unmounts and deletes a snapshot and releases its layers. It is idempotent.
 func (s *Store) Remove(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	defer s.turns.Lock(id)()
+	defer s.locks.Lock(id)()
 	return s.remove(ctx, id)
 }
 
@@ -239,17 +239,17 @@ func (s *Store) remove(ctx context.Context, id string) error {
 	}
 	err := unix.Unmount(s.Path(id), unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
-		// Something outside the container still stands in it; it keeps what it has open, and the name is free.
+		// A process outside the container uses the mount. A lazy unmount frees the path and leaves open files open.
 		err = unix.Unmount(s.Path(id), unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 	}
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("remove snapshot %s: unmount: %w", id, err)
 	}
-	// Without its list of layers the rest is leftovers, whatever happens from here on.
+	// From here on the snapshot is incomplete: after a crash removeIncomplete removes the rest.
 	if err := os.Remove(filepath.Join(dir, "layers")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove snapshot: %w", err)
 	}
-	// Never through the mount point: were it mounted still, this fails and nothing is lost.
+	// Remove the mount point by itself first: if it were still mounted, this fails, and no file below it is deleted.
 	if err := os.Remove(s.Path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove snapshot: %w", err)
 	}
@@ -259,7 +259,7 @@ func (s *Store) remove(ctx context.Context, id string) error {
 	return s.images.Release(ctx, lease(id))
 }
 
-// Usage is what a container wrote: bytes on disk and inodes of the upper directory.
+// Usage returns the size of the upper directory: bytes on disk and inodes that the container wrote.
 func (s *Store) Usage(id string) (image.Usage, error) {
 	if err := checkID(id); err != nil {
 		return image.Usage{}, err

@@ -11,7 +11,7 @@ import (
 	"keelson/runtime/image"
 )
 
-// diskUsage adds up what is below dir, in which a container goes on writing meanwhile.
+// diskUsage sums up the tree at dir, while a container may write to it.
 func diskUsage(dir string, u *image.Usage) error {
 	m, err := inroot.Measure(context.Background(), dir)
 	if err != nil {
@@ -21,7 +21,7 @@ func diskUsage(dir string, u *image.Usage) error {
 	return nil
 }
 
-// removeTree removes name in dir, which is ours, with whatever a container wrote there.
+// removeTree removes the tree name in dir. Containers may have written to the tree, but not to dir.
 func removeTree(dir, name string) error {
 	d, err := inroot.Open(dir)
 	if err != nil {
