@@ -47,7 +47,7 @@ type node struct {
 
 func newNode(t testing.TB) *node {
 	t.Helper()
-	helper, hello := shimtest.Helper(t), shimtest.Hello(t)
+	helper, hello := shimtest.Shim(t), shimtest.Hello(t)
 	dir := t.TempDir()
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s %d %d", dir, os.Getpid(), nodes.Add(1))

@@ -10,12 +10,12 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
-// maxCDIDevices bounds what one container may name.
+// maxCDIDevices bounds the CDI devices of one container.
 const maxCDIDevices = 1024
 
-// inject gives a container what the machine's CDI specifications say of the devices that it names. They are read anew each time: whoever
-// prepares devices has just written them. Only root can.
-func (s *Server) inject(c *runtimeapi.ContainerConfig, spec *specs.Spec) error {
+// injectCDI adds the container edits of its CDI devices to the OCI spec. The CDI specifications of the machine are read each time: a device
+// plugin or DRA driver may have written them a moment before. Only root can write them.
+func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) error {
 	var names []string
 	for _, d := range c.GetCDIDevices() {
 		names = append(names, d.GetName())
@@ -24,7 +24,7 @@ func (s *Server) inject(c *runtimeapi.ContainerConfig, spec *specs.Spec) error {
 	case len(names) == 0:
 		return nil
 	case len(names) > maxCDIDevices:
-		return badRequest("%d CDI devices, more than %d", len(names), maxCDIDevices)
+		return invalidArgument("%d CDI devices, more than %d", len(names), maxCDIDevices)
 	}
 	dirs := s.cfg.CDIDirs
 	if len(dirs) == 0 {
@@ -32,7 +32,7 @@ func (s *Server) inject(c *runtimeapi.ContainerConfig, spec *specs.Spec) error {
 	}
 	known, err := cdi.NewCache(cdi.WithSpecDirs(dirs...), cdi.WithAutoRefresh(false))
 	if err != nil {
-		return refused("read CDI specifications: %v", err)
+		return failedPrecondition("read CDI specifications: %v", err)
 	}
 	missing, err := known.InjectDevices(spec, names...)
 	if len(missing) > 0 {
@@ -42,10 +42,10 @@ func (s *Server) inject(c *runtimeapi.ContainerConfig, spec *specs.Spec) error {
 				why += "; " + path + ": " + e.Error()
 			}
 		}
-		return refused("unresolvable CDI devices %s: no specification in %s has them%.1000s", strings.Join(missing, ", "), strings.Join(dirs, ", "), why)
+		return failedPrecondition("unresolvable CDI devices %s: no specification in %s has them%.1000s", strings.Join(missing, ", "), strings.Join(dirs, ", "), why)
 	}
 	if err != nil {
-		return refused("CDI device injection failed: %v", err)
+		return failedPrecondition("CDI device injection failed: %v", err)
 	}
 	return nil
 }

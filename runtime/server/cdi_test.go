@@ -44,7 +44,7 @@ func TestInject(t *testing.T) {
 			c.CDIDevices = append(c.CDIDevices, &runtimeapi.CDIDevice{Name: n})
 		}
 		spec := &specs.Spec{Process: &specs.Process{Env: []string{"A=1"}}, Linux: &specs.Linux{Resources: &specs.LinuxResources{}}}
-		err := s.inject(c, spec)
+		err := s.injectCDI(c, spec)
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%.40q: got %v, want %s", tt.names, err, tt.err)

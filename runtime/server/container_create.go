@@ -18,7 +18,7 @@ import (
 	"keelson/runtime/shim"
 )
 
-// CreateContainer makes the container's root file system and decides what it will be. It starts nothing.
+// CreateContainer makes the container's root file system and OCI spec. It starts nothing.
 func (s *Server) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if err != nil {
@@ -28,10 +28,10 @@ func (s *Server) CreateContainer(ctx context.Context, r *runtimeapi.CreateContai
 	defer sb.op.RUnlock()
 	m := r.GetConfig().GetMetadata()
 	if !sb.record().Ready {
-		return nil, refused("create container %s: pod sandbox %s is not ready", m.GetName(), sb.id)
+		return nil, failedPrecondition("create container %s: pod sandbox %s is not ready", m.GetName(), sb.id)
 	}
 	if m.GetName() == "" {
-		return nil, badRequest("create container: the metadata must have a name")
+		return nil, invalidArgument("create container: the metadata must have a name")
 	}
 	img, ok := s.cfg.Images.Get(r.GetConfig().GetImage().GetImage())
 	if !ok {
@@ -52,24 +52,24 @@ func (s *Server) CreateContainer(ctx context.Context, r *runtimeapi.CreateContai
 	if c.rec.Resources.v == nil {
 		c.rec.Resources.v = &runtimeapi.LinuxContainerResources{}
 	}
-	if err := s.furnish(ctx, sb, c, img); err != nil {
+	if err := s.buildContainer(ctx, sb, c, img); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		if uerr := s.strip(undo, c); uerr != nil {
+		if uerr := s.destroyContainer(undo, c); uerr != nil {
 			err = errors.Join(err, uerr)
 		}
 		s.unreserve(name)
-		return nil, act(err, "create container %s", m.GetName())
+		return nil, wrapf(err, "create container %s", m.GetName())
 	}
 	s.mu.Lock()
 	s.containers[id] = c
 	s.mu.Unlock()
-	s.tell(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	s.sendEvent(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
-// furnish makes everything a created container consists of, its record first.
-func (s *Server) furnish(ctx context.Context, sb *sandbox, c *container, img image.Image) error {
+// buildContainer makes the parts of a created container, its record first.
+func (s *Server) buildContainer(ctx context.Context, sb *sandbox, c *container, img image.Image) error {
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		return fmt.Errorf("make container directory: %w", err)
 	}
@@ -85,7 +85,7 @@ func (s *Server) furnish(ctx context.Context, sb *sandbox, c *container, img ima
 	if err != nil {
 		return err
 	}
-	rootfs, err := s.prepare(ctx, sb, c.id, img)
+	rootfs, err := s.prepareRootfs(ctx, sb, c.id, img)
 	if err != nil {
 		return err
 	}
@@ -96,14 +96,14 @@ func (s *Server) furnish(ctx context.Context, sb *sandbox, c *container, img ima
 	if in.Container, err = s.mountImages(ctx, sb, c); err != nil {
 		return err
 	}
-	if err := s.look(sb, &in); err != nil {
+	if err := s.readSpecInputs(sb, &in); err != nil {
 		return err
 	}
 	res, err := oci.Spec(in)
 	if err != nil {
 		return err
 	}
-	if err := s.inject(in.Container, res.Spec); err != nil {
+	if err := s.injectCDI(in.Container, res.Spec); err != nil {
 		return err
 	}
 	if err := checkMappedUser(&pod, res.User); err != nil {
@@ -112,11 +112,12 @@ func (s *Server) furnish(ctx context.Context, sb *sandbox, c *container, img ima
 	if err := writeJSON(filepath.Join(c.dir, specFile), res.Spec); err != nil {
 		return err
 	}
-	return c.update(func(r *containerRecord) { r.User.v, r.Whole = res.User, true })
+	return c.update(func(r *containerRecord) { r.User.v, r.Complete = res.User, true })
 }
 
-// look reads what the spec depends on: the image's users, devices, profiles, the namespace of a target container.
-func (s *Server) look(sb *sandbox, in *oci.Input) error {
+// readSpecInputs reads the files and kernel state that the spec depends on: the image's users, devices, profiles, the PID namespace of a
+// target container.
+func (s *Server) readSpecInputs(sb *sandbox, in *oci.Input) error {
 	var err error
 	if in.Passwd, err = readInside(in.Rootfs, "etc/passwd"); err != nil {
 		return err
@@ -130,7 +131,7 @@ func (s *Server) look(sb *sandbox, in *oci.Input) error {
 	}
 	if p := oci.LocalhostProfile(sec); p != "" {
 		if in.SeccompProfile, err = os.ReadFile(p); err != nil {
-			return badRequest("read seccomp profile: %v", err)
+			return invalidArgument("read seccomp profile: %v", err)
 		}
 	}
 	if in.Container, err = resolveMounts(in.Container); err != nil {
@@ -145,29 +146,29 @@ func (s *Server) look(sb *sandbox, in *oci.Input) error {
 			in.Namespaces.PID = at
 		}
 	case runtimeapi.NamespaceMode_TARGET:
-		in.Namespaces.PID, err = s.pidOf(sb, sec.GetNamespaceOptions().GetTargetId())
+		in.Namespaces.PID, err = s.targetPIDNamespace(sb, sec.GetNamespaceOptions().GetTargetId())
 	case runtimeapi.NamespaceMode_CONTAINER, runtimeapi.NamespaceMode_NODE:
 	}
 	return err
 }
 
-// pidOf is the process namespace of another container of the pod.
-func (s *Server) pidOf(sb *sandbox, targetID string) (string, error) {
+// targetPIDNamespace returns the PID namespace of another container of the pod.
+func (s *Server) targetPIDNamespace(sb *sandbox, targetID string) (string, error) {
 	c, err := s.container(targetID)
 	if err != nil {
 		return "", err
 	}
 	r := c.record()
 	if r.SandboxID != sb.id {
-		return "", badRequest("target container %s is not in pod sandbox %s", targetID, sb.id)
+		return "", invalidArgument("target container %s is not in pod sandbox %s", targetID, sb.id)
 	}
 	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return "", refused("target container %s is not running", targetID)
+		return "", failedPrecondition("target container %s is not running", targetID)
 	}
 	return shim.PIDNamespaceOf(r.ID), nil
 }
 
-// logPath joins the pod's log directory with the container's path below it, making directories.
+// logPath joins the pod's log directory and the container's log path, and makes the directories.
 func logPath(pod *sandboxRecord, cfg *runtimeapi.ContainerConfig) (string, error) {
 	dir := pod.Config.v.GetLogDirectory()
 	if dir == "" || cfg.GetLogPath() == "" {
@@ -180,8 +181,8 @@ func logPath(pod *sandboxRecord, cfg *runtimeapi.ContainerConfig) (string, error
 	return p, nil
 }
 
-// strip removes what furnish made. It may be repeated.
-func (s *Server) strip(ctx context.Context, c *container) error {
+// destroyContainer undoes buildContainer. It is idempotent.
+func (s *Server) destroyContainer(ctx context.Context, c *container) error {
 	var errs []error
 	errs = append(errs, s.shim.Delete(ctx, c.id), s.removeCgroup(c), s.cfg.Snapshots.Remove(ctx, c.id))
 	for _, id := range c.record().ImageMounts {
@@ -193,13 +194,13 @@ func (s *Server) strip(ctx context.Context, c *container) error {
 	return removeAll(c.dir)
 }
 
-// removeCgroup removes what a supervisor that was killed in the middle of a start has left: the others have removed it themselves.
+// removeCgroup removes the container's cgroup. The supervisor does that itself, unless it was killed in the middle of a start.
 func (s *Server) removeCgroup(c *container) error {
 	path := c.record().CgroupPath
 	if filepath.Base(path) != c.id {
-		return nil // it has none, or a damaged record names another's
+		return nil // it has none, or a damaged record names another cgroup
 	}
-	if err := s.endStrays(path); err != nil {
+	if err := s.killCgroup(path); err != nil {
 		return err
 	}
 	return linux.RemoveCgroup(s.host.Cgroups, path)

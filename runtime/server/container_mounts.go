@@ -23,11 +23,10 @@ import (
 	"keelson/runtime/oci"
 )
 
-// maxUserFile bounds what is read of an image's /etc/passwd and /etc/group.
+// maxUserFile bounds an image's /etc/passwd and /etc/group.
 const maxUserFile = 4 << 20
 
-// readInside reads a file of an image as the container will see it: links cannot lead out of it, and a device in its place is not
-// opened. A file that is not there is nil.
+// readInside reads a file below rootfs. Links cannot lead out of rootfs, and devices are not opened. A missing file is nil.
 func readInside(rootfs, name string) ([]byte, error) {
 	root, err := inroot.Open(rootfs)
 	if err != nil {
@@ -44,8 +43,8 @@ func readInside(rootfs, name string) ([]byte, error) {
 	return b, nil
 }
 
-// resolveMounts follows links in the sources of mounts, makes sources that are not there, as the kubelet expects, and makes sure
-// that a mount which is to see others' mounts can.
+// resolveMounts resolves links in the sources of mounts, makes missing sources, as the kubelet expects, and checks that the source of a
+// mount with propagation is on a shared mount (or a slave one, where that is enough).
 func resolveMounts(cfg *runtimeapi.ContainerConfig) (*runtimeapi.ContainerConfig, error) {
 	if len(cfg.GetMounts()) == 0 {
 		return cfg, nil
@@ -79,13 +78,13 @@ func resolveMounts(cfg *runtimeapi.ContainerConfig) (*runtimeapi.ContainerConfig
 		}
 		on, _ := linux.MountOf(mounts, src)
 		if both := m.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL; !on.Shared && (both || !on.Slave) {
-			return nil, badRequest("mount at %s: %s is on the mount %s, which is not shared", m.GetContainerPath(), src, on.Point)
+			return nil, invalidArgument("mount at %s: %s is on the mount %s, which is not shared", m.GetContainerPath(), src, on.Point)
 		}
 	}
 	return out, nil
 }
 
-// mountImages makes a snapshot for each volume that is an image and returns the configuration with their paths in place.
+// mountImages makes a snapshot for each image volume and returns the configuration with their paths as host paths.
 func (s *Server) mountImages(ctx context.Context, sb *sandbox, c *container) (*runtimeapi.ContainerConfig, error) {
 	cfg := c.rec.Config.v
 	var out *runtimeapi.ContainerConfig
@@ -108,7 +107,7 @@ func (s *Server) mountImages(ctx context.Context, sb *sandbox, c *container) (*r
 		if err := c.update(func(r *containerRecord) { r.ImageMounts = append(r.ImageMounts, id) }); err != nil {
 			return nil, err
 		}
-		root, err := s.prepare(ctx, sb, id, img)
+		root, err := s.prepareRootfs(ctx, sb, id, img)
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +116,7 @@ func (s *Server) mountImages(ctx context.Context, sb *sandbox, c *container) (*r
 			return nil, fmt.Errorf("image volume at %s: %w", m.GetContainerPath(), err)
 		}
 		out.Mounts[i].HostPath, out.Mounts[i].Readonly, out.Mounts[i].Image = at, true, nil
-		out.Mounts[i].UidMappings, out.Mounts[i].GidMappings = nil, nil // its files have the right owners already
+		out.Mounts[i].UidMappings, out.Mounts[i].GidMappings = nil, nil // the snapshot is mapped already
 	}
 	if out == nil {
 		return cfg, nil
@@ -137,13 +136,13 @@ func subPath(root, sub string) (string, error) {
 	defer func() { _ = d.Close() }() // O_PATH
 	f, err := d.OpenPath(sub)
 	if err != nil {
-		return "", badRequest("sub path %q: %v", sub, err)
+		return "", invalidArgument("sub path %q: %v", sub, err)
 	}
 	defer func() { _ = f.Close() }() // O_PATH
 	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
-// devices finds the nodes that a container may use: those it names, or all of the host's when it is privileged.
+// devices returns the device nodes of a container: those in its configuration, and all of the host's when it is privileged.
 func devices(asked []*runtimeapi.Device, privileged bool) ([]oci.Device, error) {
 	var out []oci.Device
 	var err error
@@ -156,13 +155,13 @@ func devices(asked []*runtimeapi.Device, privileged bool) ([]oci.Device, error) 
 		at := filepath.Clean(d.GetContainerPath())
 		out = slices.DeleteFunc(out, func(o oci.Device) bool { return o.Path == at })
 		if out, err = addDevice(out, d); err != nil {
-			return nil, badRequest("device %s: %v", d.GetHostPath(), err)
+			return nil, invalidArgument("device %s: %v", d.GetHostPath(), err)
 		}
 	}
 	return out, nil
 }
 
-// addDevice adds the node at a path, or all nodes in a directory.
+// addDevice adds the device node at the host path, or all nodes below it when it is a directory.
 func addDevice(out []oci.Device, d *runtimeapi.Device) ([]oci.Device, error) {
 	src, err := filepath.EvalSymlinks(d.GetHostPath())
 	if err != nil {
@@ -188,7 +187,7 @@ func addDevice(out []oci.Device, d *runtimeapi.Device) ([]oci.Device, error) {
 	return out, err
 }
 
-// hostDevices lists the nodes below a directory, except those that every container has of its own.
+// hostDevices lists the device nodes below a directory, except those that every container gets its own of.
 func hostDevices(dir string, out []oci.Device, depth int) ([]oci.Device, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RemoveContainer removes a container with its root file system, killing it first when it runs. Its log stays: that is the
-// kubelet's. An unknown container is removed already.
+// RemoveContainer removes a container and its root file system; a running one is killed first. The kubelet removes the log. An unknown
+// container is not an error.
 func (s *Server) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	c, err := s.container(r.GetContainerId())
 	if isNotFound(err) {
@@ -19,7 +19,7 @@ func (s *Server) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContai
 		return nil, err
 	}
 	if err := s.removeContainer(ctx, c); err != nil {
-		return nil, act(err, "remove container %s", c.id)
+		return nil, wrapf(err, "remove container %s", c.id)
 	}
 	return &runtimeapi.RemoveContainerResponse{}, nil
 }
@@ -30,7 +30,7 @@ func (s *Server) removeContainer(ctx context.Context, c *container) error {
 	if err := s.killContainer(ctx, c); err != nil {
 		return err
 	}
-	if err := s.strip(ctx, c); err != nil {
+	if err := s.destroyContainer(ctx, c); err != nil {
 		return err
 	}
 	r := c.record()
@@ -40,7 +40,7 @@ func (s *Server) removeContainer(ctx context.Context, c *container) error {
 	delete(s.names, containerName(r.SandboxID, r.Config.v.GetMetadata()))
 	s.mu.Unlock()
 	if sb, err := s.sandbox(r.SandboxID); known && err == nil {
-		s.tell(sb, c.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+		s.sendEvent(sb, c.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	}
 	return nil
 }

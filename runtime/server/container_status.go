@@ -28,7 +28,7 @@ func (s *Server) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerSta
 		}
 		body, err := json.Marshal(info)
 		if err != nil {
-			return nil, act(err, "describe container %s", c.id)
+			return nil, wrapf(err, "describe container %s", c.id)
 		}
 		out.Info = map[string]string{"info": string(body)}
 	}
@@ -47,7 +47,7 @@ func containerStatus(c *container) *runtimeapi.ContainerStatus {
 	}
 }
 
-// image is the image as the user named it.
+// image returns the image name that the user gave.
 func (r *containerRecord) image() *runtimeapi.ImageSpec {
 	spec := r.Config.v.GetImage()
 	if u := spec.GetUserSpecifiedImage(); u != "" {
@@ -56,7 +56,7 @@ func (r *containerRecord) image() *runtimeapi.ImageSpec {
 	return spec
 }
 
-// reportedSignal is the signal that StopContainer sends.
+// reportedSignal returns the signal that StopContainer sends, in CRI's enumeration.
 func (r *containerRecord) reportedSignal() runtimeapi.Signal {
 	want := stopSignal(r)
 	for n, name := range runtimeapi.Signal_name {
@@ -67,7 +67,7 @@ func (r *containerRecord) reportedSignal() runtimeapi.Signal {
 	return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
 }
 
-// nanos is 0 for a time that has not come.
+// nanos returns 0 for the zero time.
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -75,7 +75,7 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// statusesOf describes a sandbox's containers, oldest first.
+// statusesOf returns the statuses of a sandbox's containers, oldest first.
 func (s *Server) statusesOf(sandboxID string) []*runtimeapi.ContainerStatus {
 	all := s.containersOf(sandboxID)
 	out := make([]*runtimeapi.ContainerStatus, 0, len(all))
@@ -106,7 +106,7 @@ func (s *Server) listContainers(q *runtimeapi.ContainerFilter) []*runtimeapi.Con
 	return out
 }
 
-// selectContainers returns the containers that fit, newest first. Ids may be beginnings of ids.
+// selectContainers returns the matching containers, newest first. Ids may be unique prefixes.
 func (s *Server) selectContainers(id, sandboxID string, labels map[string]string) []*container {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

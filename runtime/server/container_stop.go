@@ -15,10 +15,10 @@ import (
 	"keelson/runtime/shim"
 )
 
-// killPatience is how long a killed container may take to be gone. A process in uninterruptible sleep takes as long as it likes.
-const killPatience = 2 * time.Minute
+// killTimeout bounds the wait for the end of a killed container: a process in uninterruptible sleep does not end.
+const killTimeout = 2 * time.Minute
 
-// StopContainer sends the stop signal, waits for the timeout, and then kills. An unknown or ended container is stopped already.
+// StopContainer sends the stop signal, waits for the timeout, and then kills. An unknown or ended container is not an error.
 func (s *Server) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	c, err := s.container(r.GetContainerId())
 	if isNotFound(err) {
@@ -28,7 +28,7 @@ func (s *Server) StopContainer(ctx context.Context, r *runtimeapi.StopContainerR
 		return nil, err
 	}
 	if err := s.stopContainer(ctx, c, time.Duration(r.GetTimeout())*time.Second); err != nil {
-		return nil, act(err, "stop container %s", c.id)
+		return nil, wrapf(err, "stop container %s", c.id)
 	}
 	return &runtimeapi.StopContainerResponse{}, nil
 }
@@ -56,7 +56,7 @@ func (s *Server) stopContainer(ctx context.Context, c *container, timeout time.D
 	return s.killContainer(ctx, c)
 }
 
-// killContainer kills a container and waits until it has ended. One that is not running is no error.
+// killContainer kills a container and waits until it has ended. A container that is not running is not an error.
 func (s *Server) killContainer(ctx context.Context, c *container) error {
 	r := c.record()
 	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
@@ -66,7 +66,7 @@ func (s *Server) killContainer(ctx context.Context, c *container) error {
 	if err != nil && !errors.Is(err, shim.ErrNotRunning) {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, killPatience, errors.New("killed, but not gone after "+killPatience.String()))
+	ctx, cancel := context.WithTimeoutCause(ctx, killTimeout, errors.New("killed, but not gone after "+killTimeout.String()))
 	defer cancel()
 	select {
 	case <-c.exited:
@@ -76,7 +76,7 @@ func (s *Server) killContainer(ctx context.Context, c *container) error {
 	}
 }
 
-// stopSignal is the pod's, or else the image's, or else TERM.
+// stopSignal returns the container's stop signal, else the image's, else SIGTERM.
 func stopSignal(r *containerRecord) unix.Signal {
 	name := r.StopSignal
 	if sig := r.Config.v.GetStopSignal(); sig != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
@@ -88,13 +88,13 @@ func stopSignal(r *containerRecord) unix.Signal {
 	return unix.SIGTERM
 }
 
-// Real-time signals as the C library counts them: the kernel's first two are its own.
+// Real-time signals as the C library numbers them: it reserves the kernel's first two.
 const (
 	sigRTMin = 34
 	sigRTMax = 64
 )
 
-// parseSignal understands "SIGTERM", "TERM", "15", and real-time signals: "SIGRTMIN+3", and CRI's "SIGRTMINPLUS3".
+// parseSignal parses "SIGTERM", "TERM", "15", and real-time signals: "SIGRTMIN+3", and CRI's "SIGRTMINPLUS3".
 func parseSignal(s string) (unix.Signal, bool) {
 	if n, err := strconv.Atoi(s); err == nil {
 		return unix.Signal(n), n > 0 && n <= sigRTMax

@@ -12,7 +12,7 @@ import (
 	"keelson/runtime/oci"
 )
 
-// UpdateContainerResources changes the limits of a running container, or of one that is yet to start. Zero fields stay as they are.
+// UpdateContainerResources changes the limits of a created or running container. Zero fields do not change.
 func (s *Server) UpdateContainerResources(
 	ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest,
 ) (*runtimeapi.UpdateContainerResourcesResponse, error) {
@@ -25,28 +25,28 @@ func (s *Server) UpdateContainerResources(
 	rec := c.record()
 	next, ok := proto.Clone(rec.Resources.v).(*runtimeapi.LinuxContainerResources)
 	if !ok {
-		return nil, act(errCopy, "update container %s", c.id)
+		return nil, wrapf(errCopy, "update container %s", c.id)
 	}
-	proto.Merge(next, r.GetLinux()) // a zero is not sent in proto3, so it changes nothing
+	proto.Merge(next, r.GetLinux()) // Merge skips zero fields
 	switch rec.state() {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
 		err = s.shim.Update(ctx, c.id, oci.Resources(r.GetLinux(), s.host))
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		err = s.respec(c, next)
+		err = s.updateSpec(c, next)
 	default:
-		return nil, refused("update container %s: it is in state %s", c.id, rec.state())
+		return nil, failedPrecondition("update container %s: it is in state %s", c.id, rec.state())
 	}
 	if err == nil {
 		err = c.update(func(r *containerRecord) { r.Resources.v = next })
 	}
 	if err != nil {
-		return nil, act(err, "update container %s", c.id)
+		return nil, wrapf(err, "update container %s", c.id)
 	}
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 
-// respec changes the limits that a created container will start with.
-func (s *Server) respec(c *container, res *runtimeapi.LinuxContainerResources) error {
+// updateSpec changes the limits in the OCI spec of a created container.
+func (s *Server) updateSpec(c *container, res *runtimeapi.LinuxContainerResources) error {
 	spec, err := c.spec()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (s *Server) respec(c *container, res *runtimeapi.LinuxContainerResources) e
 	return writeJSON(filepath.Join(c.dir, specFile), spec)
 }
 
-// UpdatePodSandboxResources is told of the pod's limits, which the kubelet has set on the pod's cgroup; there is nothing left to do.
+// UpdatePodSandboxResources does nothing: the kubelet has set the pod's limits on the pod's cgroup.
 func (s *Server) UpdatePodSandboxResources(
 	_ context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest,
 ) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
@@ -67,14 +67,14 @@ func (s *Server) UpdatePodSandboxResources(
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 }
 
-// ReopenContainerLog makes a running container's log go to a new file at the same path, after a rotation.
+// ReopenContainerLog makes a running container log to a new file at the same path, after a rotation.
 func (s *Server) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	c, err := s.container(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
 	if err := s.shim.Reopen(ctx, c.id); err != nil {
-		return nil, act(err, "reopen log of container %s", c.id)
+		return nil, wrapf(err, "reopen log of container %s", c.id)
 	}
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }

@@ -20,40 +20,40 @@ func notFound(kind, id string) error {
 	return status.Errorf(codes.NotFound, "%s %q: not found", kind, id)
 }
 
-// errCopy cannot happen: a message is not of its own type.
+// errCopy cannot happen: proto.Clone returns the type of its argument.
 var errCopy = errors.New("copy message")
 
-func exists(format string, args ...any) error {
+func alreadyExists(format string, args ...any) error {
 	return status.Errorf(codes.AlreadyExists, format, args...)
 }
 
-func refused(format string, args ...any) error {
+func failedPrecondition(format string, args ...any) error {
 	return status.Errorf(codes.FailedPrecondition, format, args...)
 }
 
-func badRequest(format string, args ...any) error {
+func invalidArgument(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
 func isNotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
-// act wraps an error with what was being done, giving it the gRPC code that its cause calls for. nil stays nil.
-func act(err error, format string, args ...any) error {
+// wrapf prefixes an error with the failed operation and gives it the gRPC code of its cause. nil stays nil.
+func wrapf(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	return coded(err, fmt.Sprintf(format, args...)+": ")
+	return statusWith(err, fmt.Sprintf(format, args...)+": ")
 }
 
-// codedErr is an error that says itself what was done to what, with CRI's code for its cause.
-func codedErr(err error) error { return coded(err, "") }
+// toStatus gives an error, whose message names the operation already, the gRPC code of its cause.
+func toStatus(err error) error { return statusWith(err, "") }
 
-func coded(err error, act string) error {
+func statusWith(err error, wrapf string) error {
 	code := codes.Unknown
 	var st interface{ GRPCStatus() *status.Status }
 	switch {
 	case errors.As(err, &st):
-		return status.Error(st.GRPCStatus().Code(), act+st.GRPCStatus().Message())
+		return status.Error(st.GRPCStatus().Code(), wrapf+st.GRPCStatus().Message())
 	case errors.Is(err, oci.ErrInvalid), errors.Is(err, image.ErrReference):
 		code = codes.InvalidArgument
 	case errors.Is(err, shim.ErrNotFound), errors.Is(err, image.ErrNotFound):
@@ -69,10 +69,10 @@ func coded(err error, act string) error {
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
 	}
-	return status.Error(code, act+err.Error())
+	return status.Error(code, wrapf+err.Error())
 }
 
-// find looks a thing up by its id or a beginning of it that fits one only.
+// find looks up a sandbox or container by its id or a unique prefix.
 func find[T any](all map[string]T, kind, id string) (T, error) {
 	if v, ok := all[id]; ok {
 		return v, nil
@@ -93,5 +93,5 @@ func find[T any](all map[string]T, kind, id string) (T, error) {
 	return none, notFound(kind, id)
 }
 
-// minPrefix is how much of an id people must type.
+// minPrefix is the minimum length of an id's prefix.
 const minPrefix = 4

@@ -12,7 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// broker hands events to whoever listens. One that does not keep up loses its stream, which it notices, rather than events.
+// broker sends events to the streams of GetContainerEvents. The stream of a slow client is closed, so that it never misses an event
+// without noticing.
 type broker struct {
 	mu   sync.Mutex
 	subs map[chan *runtimeapi.ContainerEventResponse]struct{}
@@ -43,8 +44,8 @@ func (b *broker) listening() bool {
 	return len(b.subs) > 0
 }
 
-// tell sends an event about a sandbox or one of its containers, with the state of all of them.
-func (s *Server) tell(sb *sandbox, id string, t runtimeapi.ContainerEventType) {
+// sendEvent sends an event of a sandbox or one of its containers, with the status of the sandbox and all its containers.
+func (s *Server) sendEvent(sb *sandbox, id string, t runtimeapi.ContainerEventType) {
 	if !s.events.listening() {
 		return
 	}

@@ -19,13 +19,13 @@ import (
 	"keelson/runtime/shim"
 )
 
-// maxExecOutput is how much of each stream ExecSync answers with; CRI asks for a cap. The command may go on printing.
+// maxExecOutput is the maximum of each stream in ExecSync's response; CRI requires a limit. Output beyond it is dropped.
 const maxExecOutput = 16 << 20
 
-// execDrain is how long the output of an ended command may be held open by what it left running.
+// execDrain bounds the wait for output after the command has ended: processes that it left behind may hold its streams open.
 const execDrain = time.Second
 
-// ExecSync runs a command in a container and answers with what it printed. A command that outlasts the timeout is killed.
+// ExecSync runs a command in a container and returns its output. After the timeout the command is killed.
 func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	c, p, err := s.execProcess(r.GetContainerId(), r.GetCmd(), false)
 	if err != nil {
@@ -38,14 +38,14 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 		run, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	out, err := collect()
+	out, err := newCollector()
 	if err != nil {
-		return nil, act(err, "exec in container %s", c.id)
+		return nil, wrapf(err, "exec in container %s", c.id)
 	}
-	errs, err := collect()
+	errs, err := newCollector()
 	if err != nil {
 		out.stop()
-		return nil, act(err, "exec in container %s", c.id)
+		return nil, wrapf(err, "exec in container %s", c.id)
 	}
 	defer out.stop()
 	defer errs.stop()
@@ -62,12 +62,12 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 			return nil, status.Errorf(codes.DeadlineExceeded, "command %q timed out: it ran for more than %s",
 				strings.Join(r.GetCmd(), " "), limit)
 		}
-		return nil, codedErr(err)
+		return nil, toStatus(err)
 	}
 	return &runtimeapi.ExecSyncResponse{Stdout: out.wait(), Stderr: errs.wait(), ExitCode: int32(code)}, nil //nolint:gosec // exit codes are small
 }
 
-// execProcess is the container's own process with another command.
+// execProcess returns the container's process with another command.
 func (s *Server) execProcess(id string, cmd []string, tty bool) (*container, *specs.Process, error) {
 	c, err := s.container(id)
 	if err != nil {
@@ -75,14 +75,14 @@ func (s *Server) execProcess(id string, cmd []string, tty bool) (*container, *sp
 	}
 	r := c.record()
 	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return nil, nil, refused("exec in container %s: it is in state %s", c.id, r.state())
+		return nil, nil, failedPrecondition("exec in container %s: it is in state %s", c.id, r.state())
 	}
 	if len(cmd) == 0 || cmd[0] == "" {
-		return nil, nil, badRequest("exec in container %s: no command given", c.id)
+		return nil, nil, invalidArgument("exec in container %s: no command given", c.id)
 	}
 	spec, err := c.spec()
 	if err != nil {
-		return nil, nil, act(err, "exec in container %s", c.id)
+		return nil, nil, wrapf(err, "exec in container %s", c.id)
 	}
 	p := spec.Process
 	p.Args, p.Terminal = cmd, tty
@@ -101,7 +101,7 @@ func hasEnv(env []string, key string) bool {
 	return false
 }
 
-// collector gathers what comes out of a pipe, up to maxExecOutput; the rest is read and thrown away.
+// collector reads a pipe and keeps up to maxExecOutput; the rest is dropped.
 type collector struct {
 	r, w *os.File
 	done chan struct{}
@@ -110,20 +110,20 @@ type collector struct {
 	buf []byte
 }
 
-func collect() (*collector, error) {
+func newCollector() (*collector, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	k := &collector{r: r, w: w, done: make(chan struct{})}
-	go func() { // ends when nobody holds the other end, or stop closes this one
+	go func() { // ends when all write ends are closed, or stop closes the read end
 		defer close(k.done)
-		_, _ = io.Copy(k, r) // how it ended makes no difference
+		_, _ = io.Copy(k, r) // an error means the end of the output, too
 	}()
 	return k, nil
 }
 
-// Write keeps what there is room for.
+// Write keeps p up to the limit.
 func (k *collector) Write(p []byte) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +131,7 @@ func (k *collector) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (k *collector) closeWriter() { _ = k.w.Close() } // the command has its own
+func (k *collector) closeWriter() { _ = k.w.Close() } // the command has a copy
 
 // wait returns the output of an ended command.
 func (k *collector) wait() []byte {
@@ -147,7 +147,7 @@ func (k *collector) wait() []byte {
 }
 
 func (k *collector) stop() {
-	_ = k.w.Close() // closed already, mostly
+	_ = k.w.Close() // usually closed already
 	_ = k.r.Close() // ends the reader
 	<-k.done
 }

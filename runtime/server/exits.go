@@ -12,9 +12,9 @@ import (
 	"keelson/runtime/shim"
 )
 
-// follow listens to the supervisor until ctx is done. The first answer, its list of containers, is what load works from; loaded gets
-// the outcome. A supervisor that was upgraded is listened to again; one that died is replaced.
-func (s *Server) follow(ctx context.Context, loaded chan<- error) {
+// watchShim subscribes to the supervisor's exits until ctx is done. The first list of containers goes to load, whose result is sent to
+// loaded. After an upgrade of the supervisor it subscribes again; a supervisor that died is replaced.
+func (s *Server) watchShim(ctx context.Context, loaded chan<- error) {
 	first := true
 	for pause := time.Duration(0); ctx.Err() == nil; pause = min(2*pause+10*time.Millisecond, 5*time.Second) {
 		if !sleep(ctx, pause) {
@@ -27,14 +27,14 @@ func (s *Server) follow(ctx context.Context, loaded chan<- error) {
 				loaded <- s.load(ctx, all)
 				return
 			}
-			s.compare(all)
-		}, s.ended)
+			s.reconcile(all)
+		}, s.recordExit)
 		if err == nil || ctx.Err() != nil {
 			break
 		}
 		s.log.Info("container supervisor went away", "error", err)
 		if errors.Is(err, shim.ErrDown) {
-			if err := s.open(ctx); err != nil {
+			if err := s.ensureShim(ctx); err != nil {
 				s.log.Error("start container supervisor", "error", err)
 			}
 		}
@@ -55,13 +55,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// compare takes up what changed while nobody listened.
-func (s *Server) compare(all []shim.State) {
+// reconcile records the exits that were missed between two subscriptions.
+func (s *Server) reconcile(all []shim.State) {
 	known := map[string]bool{}
 	for _, st := range all {
 		known[st.ID] = true
 		if !st.Running() {
-			s.ended(st)
+			s.recordExit(st)
 		}
 	}
 	s.mu.RLock()
@@ -74,14 +74,15 @@ func (s *Server) compare(all []shim.State) {
 	}
 	s.mu.RUnlock()
 	for _, c := range missing {
-		s.vanished(c)
+		s.recordLost(c)
 	}
 }
 
-// ended records a container's exit, once, and tells of it. A container whose start is not recorded yet is left to StartContainer.
-func (s *Server) ended(st shim.State) {
+// recordExit records a container's exit, once, and sends the event. The exit of a container whose start is not recorded yet is left to
+// recordStart.
+func (s *Server) recordExit(st shim.State) {
 	if st.Hold {
-		s.holderEnded(st)
+		s.pidHolderExited(st)
 		return
 	}
 	c, err := s.container(st.ID)
@@ -91,11 +92,11 @@ func (s *Server) ended(st shim.State) {
 	if r := c.record(); r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
 	}
-	s.finish(c, func(r *containerRecord) { r.exit(st) })
+	s.markExited(c, func(r *containerRecord) { r.setExit(st) })
 }
 
-// exit says how a container ended, in Kubernetes' words.
-func (r *containerRecord) exit(st shim.State) {
+// setExit sets exit code and reason, with the reasons that Kubernetes uses.
+func (r *containerRecord) setExit(st shim.State) {
 	r.Finished, r.ExitCode = st.Exited, int32(st.ExitCode) //nolint:gosec // exit codes are small
 	switch {
 	case st.OOMKilled:
@@ -109,22 +110,22 @@ func (r *containerRecord) exit(st shim.State) {
 	}
 }
 
-// vanished records the end of a container that the supervisor knows nothing of.
-func (s *Server) vanished(c *container) {
-	s.finish(c, func(r *containerRecord) {
+// recordLost records the end of a container that the supervisor does not know.
+func (s *Server) recordLost(c *container) {
+	s.markExited(c, func(r *containerRecord) {
 		r.ExitCode, r.Reason, r.Message = 255, "Unknown", "the container was gone when its runtime came back"
 	})
 }
 
-// finish ends a container in the record and tells of it; false when it had ended already.
-func (s *Server) finish(c *container, how func(*containerRecord)) bool {
+// markExited records a container as exited and sends the event; set sets how it ended. It returns false when it was recorded already.
+func (s *Server) markExited(c *container, set func(*containerRecord)) bool {
 	done := false
 	err := c.update(func(r *containerRecord) {
 		if r.state() == runtimeapi.ContainerState_CONTAINER_EXITED {
 			return
 		}
 		done = true
-		how(r)
+		set(r)
 		if r.Finished.IsZero() {
 			r.Finished = time.Now()
 		}
@@ -134,27 +135,27 @@ func (s *Server) finish(c *container, how func(*containerRecord)) bool {
 	}
 	if done {
 		if sb, err := s.sandbox(c.record().SandboxID); err == nil {
-			s.tell(sb, c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+			s.sendEvent(sb, c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 		}
 	}
 	return done
 }
 
-// holderEnded: a pod whose shared process namespace is gone can run nothing more.
-func (s *Server) holderEnded(st shim.State) {
+// pidHolderExited makes a sandbox not ready whose shared PID namespace ended: no process can run in it any more.
+func (s *Server) pidHolderExited(st shim.State) {
 	s.mu.RLock()
-	var hurt *sandbox
+	var found *sandbox
 	for _, sb := range s.sandboxes {
 		if sb.holderID() == st.ID {
-			hurt = sb
+			found = sb
 		}
 	}
 	s.mu.RUnlock()
-	if hurt == nil || !hurt.record().Ready {
+	if found == nil || !found.record().Ready {
 		return
 	}
-	if err := hurt.update(func(r *sandboxRecord) { r.Ready = false }); err != nil {
-		s.log.Error("record lost pod sandbox", "sandbox", hurt.id, "error", err)
+	if err := found.update(func(r *sandboxRecord) { r.Ready = false }); err != nil {
+		s.log.Error("record lost pod sandbox", "sandbox", found.id, "error", err)
 	}
-	s.tell(hurt, hurt.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	s.sendEvent(found, found.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }

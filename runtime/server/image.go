@@ -17,11 +17,11 @@ import (
 	"keelson/runtime/image"
 )
 
-// PullImage makes an image present. Its progress is told by marks of the pod it is for.
+// PullImage pulls an image if it is not present. Progress is reported as marks of the pod that needs it.
 func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	ref := r.GetImage().GetImage()
 	if ref == "" {
-		return nil, badRequest("pull image: no image named")
+		return nil, invalidArgument("pull image: no image named")
 	}
 	var auth *image.Auth
 	if a := r.GetAuth(); a != nil {
@@ -32,13 +32,13 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 	}
 	img, err := s.cfg.Images.Pull(ctx, ref, auth, s.progress(r))
 	if err != nil {
-		return nil, codedErr(wayOut(err))
+		return nil, toStatus(addImportHint(err))
 	}
 	return &runtimeapi.PullImageResponse{ImageRef: img.ID}, nil
 }
 
-// wayOut adds what helps where no registry can be reached, as on a machine without a way out.
-func wayOut(err error) error {
+// addImportHint adds to a network error how to get an image without reaching its registry.
+func addImportHint(err error) error {
 	if _, ok := errors.AsType[*net.OpError](err); !ok {
 		if _, ok := errors.AsType[*net.DNSError](err); !ok {
 			return err
@@ -47,10 +47,10 @@ func wayOut(err error) error {
 	return fmt.Errorf("%w (its registry cannot be reached: import the image with `keelson image import FILE`, or name another place with --image-mirror HOST=URL)", err)
 }
 
-// progressStep is the least time between two marks of one pull.
-const progressStep = 500 * time.Millisecond
+// progressInterval is the minimum time between two marks of one pull.
+const progressInterval = 500 * time.Millisecond
 
-// progress returns what tells of a pull's progress; nil when the pull is for no pod.
+// progress returns the progress callback of a pull; nil when the pull is not for a pod.
 func (s *Server) progress(r *runtimeapi.PullImageRequest) image.Progress {
 	pod := r.GetSandboxConfig().GetMetadata()
 	if pod.GetUid() == "" {
@@ -60,7 +60,7 @@ func (s *Server) progress(r *runtimeapi.PullImageRequest) image.Progress {
 	var last time.Time
 	return func(done, total int64) {
 		now := time.Now()
-		if done < total && now.Sub(last) < progressStep {
+		if done < total && now.Sub(last) < progressInterval {
 			return
 		}
 		last = now
@@ -86,7 +86,7 @@ func (s *Server) ListImages(_ context.Context, r *runtimeapi.ListImagesRequest) 
 	return out, nil
 }
 
-// ImageStatus answers with nothing for an absent image.
+// ImageStatus returns no image for an absent one; CRI defines that as no error.
 func (s *Server) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	out := &runtimeapi.ImageStatusResponse{}
 	if img, ok := s.cfg.Images.Get(r.GetImage().GetImage()); ok {
@@ -113,7 +113,7 @@ func criImage(img image.Image) *runtimeapi.Image {
 	return out
 }
 
-// RemoveImage removes an image by any of its names, with all of them. An absent one is removed already; the built-in one stays.
+// RemoveImage removes an image and all its names. An absent one is not an error; the built-in image stays.
 func (s *Server) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	ref := r.GetImage().GetImage()
 	img, ok := s.cfg.Images.Get(ref)
@@ -122,16 +122,16 @@ func (s *Server) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageReque
 	}
 	err := s.cfg.Images.Remove(ctx, img.ID)
 	if err != nil && !errors.Is(err, image.ErrNotFound) {
-		return nil, act(err, "remove image %s", ref)
+		return nil, wrapf(err, "remove image %s", ref)
 	}
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo tells what images and containers take up.
+// ImageFsInfo returns the disk usage of images and containers.
 func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	u, err := s.cfg.Images.FsInfo()
 	if err != nil {
-		return nil, act(err, "image file system")
+		return nil, wrapf(err, "image file system")
 	}
 	now := time.Now()
 	fs := &runtimeapi.FilesystemUsage{

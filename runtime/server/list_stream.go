@@ -9,39 +9,39 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The streaming forms of the list verbs answer the same in pieces, for nodes with so much that one message would not hold it.
+// The streaming list verbs return the same items as the unary ones, in several messages: a gRPC message has a size limit.
 
-// pieceSize is how many items one message carries.
-const pieceSize = 500
+// chunkSize is the number of items per message.
+const chunkSize = 500
 
-func inPieces[T any](items []T, send func([]T) error) error {
-	for piece := range slices.Chunk(items, pieceSize) {
-		if err := send(piece); err != nil {
+func inChunks[T any](items []T, send func([]T) error) error {
+	for chunk := range slices.Chunk(items, chunkSize) {
+		if err := send(chunk); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// StreamPodSandboxes is ListPodSandbox in pieces.
+// StreamPodSandboxes is the streaming form of ListPodSandbox.
 func (s *Server) StreamPodSandboxes(
 	r *runtimeapi.StreamPodSandboxesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse],
 ) error {
-	return inPieces(s.listSandboxes(r.GetFilter()), func(p []*runtimeapi.PodSandbox) error {
+	return inChunks(s.listSandboxes(r.GetFilter()), func(p []*runtimeapi.PodSandbox) error {
 		return out.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: p})
 	})
 }
 
-// StreamContainers is ListContainers in pieces.
+// StreamContainers is the streaming form of ListContainers.
 func (s *Server) StreamContainers(
 	r *runtimeapi.StreamContainersRequest, out grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse],
 ) error {
-	return inPieces(s.listContainers(r.GetFilter()), func(p []*runtimeapi.Container) error {
+	return inChunks(s.listContainers(r.GetFilter()), func(p []*runtimeapi.Container) error {
 		return out.Send(&runtimeapi.StreamContainersResponse{Containers: p})
 	})
 }
 
-// StreamContainerStats is ListContainerStats in pieces.
+// StreamContainerStats is the streaming form of ListContainerStats.
 func (s *Server) StreamContainerStats(
 	r *runtimeapi.StreamContainerStatsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamContainerStatsResponse],
 ) error {
@@ -49,12 +49,12 @@ func (s *Server) StreamContainerStats(
 	if err != nil {
 		return err
 	}
-	return inPieces(all.GetStats(), func(p []*runtimeapi.ContainerStats) error {
+	return inChunks(all.GetStats(), func(p []*runtimeapi.ContainerStats) error {
 		return out.Send(&runtimeapi.StreamContainerStatsResponse{ContainerStats: p})
 	})
 }
 
-// StreamPodSandboxStats is ListPodSandboxStats in pieces.
+// StreamPodSandboxStats is the streaming form of ListPodSandboxStats.
 func (s *Server) StreamPodSandboxStats(
 	r *runtimeapi.StreamPodSandboxStatsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxStatsResponse],
 ) error {
@@ -62,12 +62,12 @@ func (s *Server) StreamPodSandboxStats(
 	if err != nil {
 		return err
 	}
-	return inPieces(all.GetStats(), func(p []*runtimeapi.PodSandboxStats) error {
+	return inChunks(all.GetStats(), func(p []*runtimeapi.PodSandboxStats) error {
 		return out.Send(&runtimeapi.StreamPodSandboxStatsResponse{PodSandboxStats: p})
 	})
 }
 
-// StreamPodSandboxMetrics is ListPodSandboxMetrics in pieces.
+// StreamPodSandboxMetrics is the streaming form of ListPodSandboxMetrics.
 func (s *Server) StreamPodSandboxMetrics(
 	_ *runtimeapi.StreamPodSandboxMetricsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxMetricsResponse],
 ) error {
@@ -75,16 +75,16 @@ func (s *Server) StreamPodSandboxMetrics(
 	if err != nil {
 		return err
 	}
-	return inPieces(all.GetPodMetrics(), func(p []*runtimeapi.PodSandboxMetrics) error {
+	return inChunks(all.GetPodMetrics(), func(p []*runtimeapi.PodSandboxMetrics) error {
 		return out.Send(&runtimeapi.StreamPodSandboxMetricsResponse{PodSandboxMetrics: p})
 	})
 }
 
-// StreamImages is ListImages in pieces.
+// StreamImages is the streaming form of ListImages.
 func (s *Server) StreamImages(r *runtimeapi.StreamImagesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse]) error {
 	all, err := s.ListImages(out.Context(), &runtimeapi.ListImagesRequest{Filter: r.GetFilter()})
 	if err != nil {
 		return err
 	}
-	return inPieces(all.GetImages(), func(p []*runtimeapi.Image) error { return out.Send(&runtimeapi.StreamImagesResponse{Images: p}) })
+	return inChunks(all.GetImages(), func(p []*runtimeapi.Image) error { return out.Send(&runtimeapi.StreamImagesResponse{Images: p}) })
 }

@@ -20,7 +20,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// load reads sandboxes and containers from disk, joins them with what the supervisor knows, and undoes what is half done.
+// load reads the records of sandboxes and containers, compares them with the supervisor's containers, and removes what is incomplete or
+// unknown.
 func (s *Server) load(ctx context.Context, all []shim.State) error {
 	if err := s.loadSandboxes(ctx); err != nil {
 		return err
@@ -33,24 +34,24 @@ func (s *Server) load(ctx context.Context, all []shim.State) error {
 		return err
 	}
 	for _, st := range all {
-		if s.owned(st) {
+		if s.isOwned(st) {
 			continue
 		}
-		s.log.Info("removing a container nobody knows", "container", st.ID)
+		s.log.Info("removing a container without a record", "container", st.ID)
 		if err := s.shim.Delete(ctx, st.ID); err != nil {
 			return fmt.Errorf("remove unknown container: %w", err)
 		}
 	}
 	for _, st := range all {
 		if st.Hold && !st.Running() {
-			s.holderEnded(st)
+			s.pidHolderExited(st)
 		}
 	}
 	return errors.Join(s.sweepSnapshots(ctx), s.sweepNetwork(ctx), s.sweepCgroups())
 }
 
-// owned tells whether a sandbox or container of ours stands behind what the supervisor knows.
-func (s *Server) owned(st shim.State) bool {
+// isOwned reports whether a container of the supervisor belongs to a recorded sandbox or container.
+func (s *Server) isOwned(st shim.State) bool {
 	if id, ok := strings.CutPrefix(st.ID, "hold-"); ok {
 		return s.sandboxes[id] != nil
 	}
@@ -68,24 +69,24 @@ func (s *Server) loadSandboxes(ctx context.Context) error {
 			sb.rec, err = decodeSandbox(sb.id, b)
 			return err
 		})
-		if rerr == nil && sb.rec.Whole {
+		if rerr == nil && sb.rec.Complete {
 			if restored {
 				if err := sb.update(func(*sandboxRecord) {}); err != nil {
 					return err
 				}
 			}
-			s.revive(sb)
+			s.adoptSandbox(sb)
 			continue
 		}
 		if rerr == nil {
-			s.log.Info("removing a half-made pod sandbox", "sandbox", sb.id)
+			s.log.Info("removing an incomplete pod sandbox", "sandbox", sb.id)
 		} else {
-			s.log.Info("removing a half-made pod sandbox", "sandbox", sb.id, "error", rerr)
-			// Whatever it was to be: every part is taken down.
+			s.log.Info("removing an incomplete pod sandbox", "sandbox", sb.id, "error", rerr)
+			// With an empty record teardownSandbox removes every part that a sandbox can have.
 			sb.rec = sandboxRecord{ID: sb.id, Config: emptyPod()}
 		}
-		if err := s.dismantle(ctx, sb); err != nil {
-			return fmt.Errorf("remove half-made pod sandbox %s: %w", sb.id, err)
+		if err := s.teardownSandbox(ctx, sb); err != nil {
+			return fmt.Errorf("remove incomplete pod sandbox %s: %w", sb.id, err)
 		}
 		if err := removeAll(sb.dir); err != nil {
 			return err
@@ -94,41 +95,41 @@ func (s *Server) loadSandboxes(ctx context.Context) error {
 	return nil
 }
 
-// damagedDir keeps records that were found damaged, for inspection.
+// damagedDir holds damaged records, for inspection.
 const damagedDir = "damaged"
 
-// readRecord reads the record of something that may be running. One that is damaged is set aside and its copy taken: restored then says
-// that it must be written again. When both are damaged both are set aside: nobody can say any more what it was.
+// readRecord reads a record from its file or, when that is damaged, from its copy (see lib/record). restored: the copy was used, and the
+// caller must write the record again. Damaged files are moved to damagedDir.
 func (s *Server) readRecord(path string, decode func([]byte) error) (restored bool, err error) {
 	damage, err := record.Read(path, decode)
 	switch {
 	case damage != nil:
 		kept, aerr := record.SetAside(path, s.path(damagedDir))
-		s.log.Error("damaged record restored from its copy; what it is of goes on", "record", path, "kept", kept, "error", errors.Join(damage, aerr))
+		s.log.Error("damaged record restored from its copy; its sandbox or container keeps running", "record", path, "kept", kept, "error", errors.Join(damage, aerr))
 		return true, nil
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 		return false, err
 	}
 	for _, p := range []string{path, record.Copy(path)} {
 		kept, aerr := record.SetAside(p, s.path(damagedDir))
-		s.log.Error("damaged record has no good copy; what it is of ends", "record", p, "kept", kept, "error", errors.Join(err, aerr))
+		s.log.Error("damaged record has no good copy; its sandbox or container is removed", "record", p, "kept", kept, "error", errors.Join(err, aerr))
 	}
 	return false, err
 }
 
-// emptyPod stands for a configuration that was never written.
+// emptyPod returns an empty configuration, for a sandbox without a readable record.
 func emptyPod() message[*runtimeapi.PodSandboxConfig] {
 	return message[*runtimeapi.PodSandboxConfig]{&runtimeapi.PodSandboxConfig{}}
 }
 
-// revive enters a sandbox. One whose namespaces are gone, as after a restart of the machine, is not ready any more.
-func (s *Server) revive(sb *sandbox) {
+// adoptSandbox adds a recorded sandbox. It becomes not ready if its namespaces are gone, as after a reboot.
+func (s *Server) adoptSandbox(sb *sandbox) {
 	s.sandboxes[sb.id] = sb
 	s.names[sandboxName(sb.rec.Config.v.GetMetadata())] = sb.id
 	if !sb.rec.Ready {
 		return
 	}
-	lost := slices.ContainsFunc(sb.rec.heldKinds(), func(k linux.Namespace) bool { return !linux.IsNamespace(sb.ns(string(k))) })
+	lost := slices.ContainsFunc(sb.rec.heldNamespaces(), func(k linux.Namespace) bool { return !linux.IsNamespace(sb.ns(string(k))) })
 	if !lost {
 		return
 	}
@@ -148,11 +149,11 @@ func (s *Server) loadContainers(ctx context.Context, states map[string]shim.Stat
 			c.rec, err = decodeContainer(c.id, b)
 			return err
 		})
-		if rerr != nil || !c.rec.Whole || s.sandboxes[c.rec.SandboxID] == nil {
-			s.log.Info("removing a half-made container", "container", c.id, "error", rerr)
+		if rerr != nil || !c.rec.Complete || s.sandboxes[c.rec.SandboxID] == nil {
+			s.log.Info("removing an incomplete container", "container", c.id, "error", rerr)
 			c.rec.ID = c.id
-			if err := s.strip(ctx, c); err != nil {
-				return fmt.Errorf("remove half-made container %s: %w", c.id, err)
+			if err := s.destroyContainer(ctx, c); err != nil {
+				return fmt.Errorf("remove incomplete container %s: %w", c.id, err)
 			}
 			continue
 		}
@@ -163,13 +164,13 @@ func (s *Server) loadContainers(ctx context.Context, states map[string]shim.Stat
 		}
 		s.containers[c.id] = c
 		s.names[containerName(c.rec.SandboxID, c.rec.Config.v.GetMetadata())] = c.id
-		s.join(c, states)
+		s.adoptContainer(c, states)
 	}
 	return nil
 }
 
-// join brings a container's record up to what the supervisor knows.
-func (s *Server) join(c *container, states map[string]shim.State) {
+// adoptContainer updates a container's record from the supervisor's state.
+func (s *Server) adoptContainer(c *container, states map[string]shim.State) {
 	if c.rec.state() == runtimeapi.ContainerState_CONTAINER_EXITED {
 		close(c.exited)
 		return
@@ -177,22 +178,22 @@ func (s *Server) join(c *container, states map[string]shim.State) {
 	st, known := states[c.id]
 	switch {
 	case known && c.rec.Started.IsZero():
-		// We died between its start and the record of it.
+		// The runtime died between the start and recording it.
 		if err := c.update(func(r *containerRecord) { r.Started = st.Started }); err != nil {
 			s.log.Error("record container start", "container", c.id, "error", err)
 		}
 	case !known && !c.rec.Started.IsZero():
-		s.vanished(c)
+		s.recordLost(c)
 		return
 	}
 	if known && !st.Running() {
-		if err := c.update(func(r *containerRecord) { r.exit(st) }); err != nil {
+		if err := c.update(func(r *containerRecord) { r.setExit(st) }); err != nil {
 			s.log.Error("record container exit", "container", c.id, "error", err)
 		}
 	}
 }
 
-// sweepSnapshots removes root file systems that no container has.
+// sweepSnapshots removes snapshots without a container.
 func (s *Server) sweepSnapshots(ctx context.Context) error {
 	ids, err := s.cfg.Snapshots.List()
 	if err != nil {
@@ -214,7 +215,7 @@ func (s *Server) sweepSnapshots(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sweepNetwork detaches pods that do not exist.
+// sweepNetwork detaches pods without a sandbox.
 func (s *Server) sweepNetwork(ctx context.Context) error {
 	if s.cfg.Network == nil {
 		return nil
@@ -222,36 +223,36 @@ func (s *Server) sweepNetwork(ctx context.Context) error {
 	var errs []error
 	for _, id := range s.cfg.Network.Attached() {
 		if s.sandboxes[id] == nil {
-			s.log.Info("detaching a pod nobody knows", "sandbox", id)
+			s.log.Info("detaching a pod without a sandbox", "sandbox", id)
 			errs = append(errs, s.cfg.Network.Detach(ctx, id))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// ourCgroup is how the cgroups of containers and pods are named below ours.
-var ourCgroup = regexp.MustCompile(`^(pod-)?([0-9a-f]{64})$`)
+// cgroupName matches the names of the cgroups of containers and pods below CgroupParent.
+var cgroupName = regexp.MustCompile(`^(pod-)?([0-9a-f]{64})$`)
 
-// sweepCgroups removes the cgroups of containers and pods that do not exist, with the processes that are still in them.
+// sweepCgroups removes cgroups without a container or sandbox, and kills the processes in them.
 func (s *Server) sweepCgroups() error {
 	dirs, err := linux.CgroupDirs(s.host.Cgroups, s.cfg.CgroupParent)
 	if err != nil {
 		return err
 	}
-	strays := map[string]bool{}
+	unknown := map[string]bool{}
 	for _, dir := range dirs {
-		for _, name := range list(dir) {
-			m := ourCgroup.FindStringSubmatch(name)
+		for _, name := range dirNames(dir) {
+			m := cgroupName.FindStringSubmatch(name)
 			if m != nil && s.containers[m[2]] == nil && s.sandboxes[m[2]] == nil {
-				strays[name] = true
+				unknown[name] = true
 			}
 		}
 	}
 	var errs []error
-	for name := range strays {
-		s.log.Info("removing a cgroup nobody knows", "cgroup", name)
+	for name := range unknown {
+		s.log.Info("removing a cgroup without a container or sandbox", "cgroup", name)
 		path := filepath.Join(s.cfg.CgroupParent, name)
-		if err := s.endStrays(path); err != nil {
+		if err := s.killCgroup(path); err != nil {
 			errs = append(errs, err)
 			continue
 		}

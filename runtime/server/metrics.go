@@ -15,8 +15,8 @@ import (
 	"keelson/lib/linux"
 )
 
-// reading is all that a container's metrics are made of.
-type reading struct {
+// metricsInput holds the values that a container's metrics are computed from.
+type metricsInput struct {
 	now    time.Time
 	rec    containerRecord
 	stats  *runtimeapi.ContainerStats
@@ -24,11 +24,11 @@ type reading struct {
 	disk   unix.Statfs_t
 }
 
-// podMetric is one metric of a container, under the name that cAdvisor gave it. Its last labels are fixed.
+// podMetric is one metric of a container, with cAdvisor's name. keys and values are labels after those of metricLabels.
 type podMetric struct {
 	name, help string
 	kind       runtimeapi.MetricType
-	of         func(*reading) uint64
+	of         func(*metricsInput) uint64
 	keys       []string
 	values     []string
 }
@@ -39,64 +39,64 @@ const (
 	second  = uint64(time.Second)
 )
 
-// byDevice is the label of what is counted over all block devices.
+// byDevice is the label key of disk metrics; the value is empty for the sum of all block devices.
 var byDevice = []string{"device"}
 
 func unixSeconds(t time.Time) uint64 { return uint64(max(0, t.Unix())) }
 
-func resources(r *reading) *runtimeapi.LinuxContainerResources {
+func resources(r *metricsInput) *runtimeapi.LinuxContainerResources {
 	return r.rec.Config.v.GetLinux().GetResources()
 }
 
-// whole is for what a number cannot be negative in.
-func whole(n int64) uint64 { return uint64(max(0, n)) }
+// nonNegative returns 0 for negative numbers.
+func nonNegative(n int64) uint64 { return uint64(max(0, n)) }
 
 var podMetrics = []podMetric{
-	{name: "container_cpu_usage_seconds_total", help: "Processor time used, in seconds.", kind: counter, of: func(r *reading) uint64 {
+	{name: "container_cpu_usage_seconds_total", help: "Processor time used, in seconds.", kind: counter, of: func(r *metricsInput) uint64 {
 		return r.stats.GetCpu().GetUsageCoreNanoSeconds().GetValue() / second
 	}, keys: []string{"cpu"}, values: []string{"total"}},
-	{name: "container_cpu_user_seconds_total", help: "Processor time used by programs, in seconds.", kind: counter, of: func(r *reading) uint64 { return r.detail.CPUUser / second }},
-	{name: "container_cpu_system_seconds_total", help: "Processor time used by the kernel, in seconds.", kind: counter, of: func(r *reading) uint64 { return r.detail.CPUSystem / second }},
-	{name: "container_cpu_cfs_periods_total", help: "Periods in which a processor limit was in force.", kind: counter, of: func(r *reading) uint64 { return r.detail.Periods }},
-	{name: "container_cpu_cfs_throttled_periods_total", help: "Periods in which the processor limit was reached.", kind: counter, of: func(r *reading) uint64 { return r.detail.Throttled }},
-	{name: "container_cpu_cfs_throttled_seconds_total", help: "Time the container was held back, in seconds.", kind: counter, of: func(r *reading) uint64 { return r.detail.ThrottledTime / second }},
-	{name: "container_memory_usage_bytes", help: "Memory used, with page cache.", kind: gauge, of: func(r *reading) uint64 { return r.stats.GetMemory().GetUsageBytes().GetValue() }},
-	{name: "container_memory_working_set_bytes", help: "Memory that cannot be taken back without harm.", kind: gauge, of: func(r *reading) uint64 { return r.stats.GetMemory().GetWorkingSetBytes().GetValue() }},
-	{name: "container_memory_rss", help: "Anonymous memory.", kind: gauge, of: func(r *reading) uint64 { return r.stats.GetMemory().GetRssBytes().GetValue() }},
-	{name: "container_memory_cache", help: "Page cache.", kind: gauge, of: func(r *reading) uint64 { return r.detail.Cache }},
-	{name: "container_memory_mapped_file", help: "Mapped files.", kind: gauge, of: func(r *reading) uint64 { return r.detail.Mapped }},
-	{name: "container_memory_kernel_usage", help: "Memory that the kernel uses for the container.", kind: gauge, of: func(r *reading) uint64 { return r.detail.Kernel }},
-	{name: "container_memory_max_usage_bytes", help: "The most memory ever used.", kind: gauge, of: func(r *reading) uint64 { return r.detail.MaxMemory }},
-	{name: "container_memory_swap", help: "Swap used.", kind: gauge, of: func(r *reading) uint64 { return r.stats.GetSwap().GetSwapUsageBytes().GetValue() }},
-	{name: "container_memory_failcnt", help: "How often the memory limit was reached.", kind: counter, of: func(r *reading) uint64 { return r.detail.MemoryFailures }},
-	{name: "container_memory_failures_total", help: "Page faults.", kind: counter, of: func(r *reading) uint64 { return r.stats.GetMemory().GetPageFaults().GetValue() },
+	{name: "container_cpu_user_seconds_total", help: "Processor time used by programs, in seconds.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.CPUUser / second }},
+	{name: "container_cpu_system_seconds_total", help: "Processor time used by the kernel, in seconds.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.CPUSystem / second }},
+	{name: "container_cpu_cfs_periods_total", help: "Periods in which a processor limit was in force.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.Periods }},
+	{name: "container_cpu_cfs_throttled_periods_total", help: "Periods in which the processor limit was reached.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.Throttled }},
+	{name: "container_cpu_cfs_throttled_seconds_total", help: "Time the container was throttled, in seconds.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.ThrottledTime / second }},
+	{name: "container_memory_usage_bytes", help: "Memory used, with page cache.", kind: gauge, of: func(r *metricsInput) uint64 { return r.stats.GetMemory().GetUsageBytes().GetValue() }},
+	{name: "container_memory_working_set_bytes", help: "Memory in use, without inactive page cache.", kind: gauge, of: func(r *metricsInput) uint64 { return r.stats.GetMemory().GetWorkingSetBytes().GetValue() }},
+	{name: "container_memory_rss", help: "Anonymous memory.", kind: gauge, of: func(r *metricsInput) uint64 { return r.stats.GetMemory().GetRssBytes().GetValue() }},
+	{name: "container_memory_cache", help: "Page cache.", kind: gauge, of: func(r *metricsInput) uint64 { return r.detail.Cache }},
+	{name: "container_memory_mapped_file", help: "Mapped files.", kind: gauge, of: func(r *metricsInput) uint64 { return r.detail.Mapped }},
+	{name: "container_memory_kernel_usage", help: "Memory that the kernel uses for the container.", kind: gauge, of: func(r *metricsInput) uint64 { return r.detail.Kernel }},
+	{name: "container_memory_max_usage_bytes", help: "The most memory ever used.", kind: gauge, of: func(r *metricsInput) uint64 { return r.detail.MaxMemory }},
+	{name: "container_memory_swap", help: "Swap used.", kind: gauge, of: func(r *metricsInput) uint64 { return r.stats.GetSwap().GetSwapUsageBytes().GetValue() }},
+	{name: "container_memory_failcnt", help: "How often the memory limit was reached.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.MemoryFailures }},
+	{name: "container_memory_failures_total", help: "Page faults.", kind: counter, of: func(r *metricsInput) uint64 { return r.stats.GetMemory().GetPageFaults().GetValue() },
 		keys: []string{"failure_type", "scope"}, values: []string{"pgfault", "container"}},
-	{name: "container_memory_failures_total", help: "Page faults.", kind: counter, of: func(r *reading) uint64 { return r.stats.GetMemory().GetMajorPageFaults().GetValue() },
+	{name: "container_memory_failures_total", help: "Page faults.", kind: counter, of: func(r *metricsInput) uint64 { return r.stats.GetMemory().GetMajorPageFaults().GetValue() },
 		keys: []string{"failure_type", "scope"}, values: []string{"pgmajfault", "container"}},
-	{name: "container_oom_events_total", help: "Processes killed for want of memory.", kind: counter, of: func(r *reading) uint64 { return r.detail.OOMKills }},
-	{name: "container_processes", help: "Processes.", kind: gauge, of: func(r *reading) uint64 { return r.detail.Processes }},
-	{name: "container_threads", help: "Threads.", kind: gauge, of: func(r *reading) uint64 { return r.detail.Threads }},
-	{name: "container_threads_max", help: "Threads allowed, 0 when unlimited.", kind: gauge, of: func(r *reading) uint64 { return r.detail.ThreadsMax }},
-	{name: "container_file_descriptors", help: "Open descriptors.", kind: gauge, of: func(r *reading) uint64 { return r.detail.Files }},
-	{name: "container_sockets", help: "Open sockets.", kind: gauge, of: func(r *reading) uint64 { return r.detail.Sockets }},
-	{name: "container_fs_usage_bytes", help: "What the container has written to its root file system.", kind: gauge, of: func(r *reading) uint64 { return r.stats.GetWritableLayer().GetUsedBytes().GetValue() }},
-	{name: "container_fs_limit_bytes", help: "Size of the disk below the root file system.", kind: gauge, of: func(r *reading) uint64 { return r.disk.Blocks * whole(r.disk.Bsize) }},
-	{name: "container_fs_inodes_total", help: "Inodes of that disk.", kind: gauge, of: func(r *reading) uint64 { return r.disk.Files }},
-	{name: "container_fs_inodes_free", help: "Free inodes of that disk.", kind: gauge, of: func(r *reading) uint64 { return r.disk.Ffree }},
-	{name: "container_fs_reads_total", help: "Reads from block devices.", kind: counter, of: func(r *reading) uint64 { return r.detail.Reads }, keys: byDevice, values: []string{""}},
-	{name: "container_fs_writes_total", help: "Writes to block devices.", kind: counter, of: func(r *reading) uint64 { return r.detail.Writes }, keys: byDevice, values: []string{""}},
-	{name: "container_fs_reads_bytes_total", help: "Bytes read from block devices.", kind: counter, of: func(r *reading) uint64 { return r.detail.BytesRead }, keys: byDevice, values: []string{""}},
-	{name: "container_fs_writes_bytes_total", help: "Bytes written to block devices.", kind: counter, of: func(r *reading) uint64 { return r.detail.BytesWrit }, keys: byDevice, values: []string{""}},
-	{name: "container_blkio_device_usage_total", help: "Bytes moved from and to block devices.", kind: counter, of: func(r *reading) uint64 { return r.detail.BytesRead + r.detail.BytesWrit }, keys: byDevice, values: []string{""}},
-	{name: "container_spec_cpu_period", help: "Period of the processor limit, in microseconds.", kind: gauge, of: func(r *reading) uint64 { return whole(resources(r).GetCpuPeriod()) }},
-	{name: "container_spec_cpu_shares", help: "Weight of the container.", kind: gauge, of: func(r *reading) uint64 { return whole(resources(r).GetCpuShares()) }},
-	{name: "container_spec_memory_limit_bytes", help: "Memory limit, 0 when unlimited.", kind: gauge, of: func(r *reading) uint64 { return whole(resources(r).GetMemoryLimitInBytes()) }},
-	{name: "container_spec_memory_swap_limit_bytes", help: "Limit of memory and swap, 0 when unlimited.", kind: gauge, of: func(r *reading) uint64 { return whole(resources(r).GetMemorySwapLimitInBytes()) }},
-	{name: "container_start_time_seconds", help: "When it started, in seconds since 1970.", kind: gauge, of: func(r *reading) uint64 { return unixSeconds(r.rec.Started) }},
-	{name: "container_last_seen", help: "When this was read, in seconds since 1970.", kind: gauge, of: func(r *reading) uint64 { return unixSeconds(r.now) }},
+	{name: "container_oom_events_total", help: "Processes killed by the kernel for lack of memory.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.OOMKills }},
+	{name: "container_processes", help: "Processes.", kind: gauge, of: func(r *metricsInput) uint64 { return r.detail.Processes }},
+	{name: "container_threads", help: "Threads.", kind: gauge, of: func(r *metricsInput) uint64 { return r.detail.Threads }},
+	{name: "container_threads_max", help: "Threads allowed, 0 when unlimited.", kind: gauge, of: func(r *metricsInput) uint64 { return r.detail.ThreadsMax }},
+	{name: "container_file_descriptors", help: "Open descriptors.", kind: gauge, of: func(r *metricsInput) uint64 { return r.detail.Files }},
+	{name: "container_sockets", help: "Open sockets.", kind: gauge, of: func(r *metricsInput) uint64 { return r.detail.Sockets }},
+	{name: "container_fs_usage_bytes", help: "What the container has written to its root file system.", kind: gauge, of: func(r *metricsInput) uint64 { return r.stats.GetWritableLayer().GetUsedBytes().GetValue() }},
+	{name: "container_fs_limit_bytes", help: "Size of the disk below the root file system.", kind: gauge, of: func(r *metricsInput) uint64 { return r.disk.Blocks * nonNegative(r.disk.Bsize) }},
+	{name: "container_fs_inodes_total", help: "Inodes of that disk.", kind: gauge, of: func(r *metricsInput) uint64 { return r.disk.Files }},
+	{name: "container_fs_inodes_free", help: "Free inodes of that disk.", kind: gauge, of: func(r *metricsInput) uint64 { return r.disk.Ffree }},
+	{name: "container_fs_reads_total", help: "Reads from block devices.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.Reads }, keys: byDevice, values: []string{""}},
+	{name: "container_fs_writes_total", help: "Writes to block devices.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.Writes }, keys: byDevice, values: []string{""}},
+	{name: "container_fs_reads_bytes_total", help: "Bytes read from block devices.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.BytesRead }, keys: byDevice, values: []string{""}},
+	{name: "container_fs_writes_bytes_total", help: "Bytes written to block devices.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.BytesWrit }, keys: byDevice, values: []string{""}},
+	{name: "container_blkio_device_usage_total", help: "Bytes moved from and to block devices.", kind: counter, of: func(r *metricsInput) uint64 { return r.detail.BytesRead + r.detail.BytesWrit }, keys: byDevice, values: []string{""}},
+	{name: "container_spec_cpu_period", help: "Period of the processor limit, in microseconds.", kind: gauge, of: func(r *metricsInput) uint64 { return nonNegative(resources(r).GetCpuPeriod()) }},
+	{name: "container_spec_cpu_shares", help: "Weight of the container.", kind: gauge, of: func(r *metricsInput) uint64 { return nonNegative(resources(r).GetCpuShares()) }},
+	{name: "container_spec_memory_limit_bytes", help: "Memory limit, 0 when unlimited.", kind: gauge, of: func(r *metricsInput) uint64 { return nonNegative(resources(r).GetMemoryLimitInBytes()) }},
+	{name: "container_spec_memory_swap_limit_bytes", help: "Limit of memory and swap, 0 when unlimited.", kind: gauge, of: func(r *metricsInput) uint64 { return nonNegative(resources(r).GetMemorySwapLimitInBytes()) }},
+	{name: "container_start_time_seconds", help: "When it started, in seconds since 1970.", kind: gauge, of: func(r *metricsInput) uint64 { return unixSeconds(r.rec.Started) }},
+	{name: "container_last_seen", help: "When this was read, in seconds since 1970.", kind: gauge, of: func(r *metricsInput) uint64 { return unixSeconds(r.now) }},
 }
 
-// netMetric is one metric of one of a pod's interfaces.
+// netMetric is one metric of a network interface of a pod.
 type netMetric struct {
 	name, help string
 	of         func(*counters) uint64
@@ -113,17 +113,17 @@ var netMetrics = []netMetric{
 	{"container_network_transmit_packets_dropped_total", "Packets dropped before they were sent.", func(c *counters) uint64 { return c.tx[3] }},
 }
 
-// metricLabels are the labels of every metric, in order; a metric's own follow.
+// metricLabels are the label keys of every metric, in order.
 var metricLabels = []string{"id", "name", "image"}
 
-// ListMetricDescriptors says which metrics ListPodSandboxMetrics has.
+// ListMetricDescriptors describes the metrics of ListPodSandboxMetrics.
 func (s *Server) ListMetricDescriptors(
 	context.Context, *runtimeapi.ListMetricDescriptorsRequest,
 ) (*runtimeapi.ListMetricDescriptorsResponse, error) {
 	out := &runtimeapi.ListMetricDescriptorsResponse{}
 	last := ""
 	for _, m := range podMetrics {
-		if m.name != last { // one may come with several values of its own labels
+		if m.name != last { // a metric is in the list once for each set of label values
 			out.Descriptors = append(out.Descriptors, &runtimeapi.MetricDescriptor{Name: m.name, Help: m.help, LabelKeys: slices.Concat(metricLabels, m.keys)})
 		}
 		last = m.name
@@ -147,7 +147,7 @@ func (s *Server) ListPodSandboxMetrics(
 		for _, c := range s.containersOf(sb.id) {
 			m, err := s.containerMetrics(c)
 			if err != nil {
-				return nil, act(err, "metrics of container %s", c.id)
+				return nil, wrapf(err, "metrics of container %s", c.id)
 			}
 			if m != nil {
 				pod.ContainerMetrics = append(pod.ContainerMetrics, m)
@@ -158,9 +158,9 @@ func (s *Server) ListPodSandboxMetrics(
 	return out, nil
 }
 
-// containerMetrics is nil for a container that does not run.
+// containerMetrics returns nil for a container that does not run.
 func (s *Server) containerMetrics(c *container) (*runtimeapi.ContainerMetrics, error) {
-	r := reading{now: time.Now(), rec: c.record()}
+	r := metricsInput{now: time.Now(), rec: c.record()}
 	if r.rec.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return nil, nil
 	}
@@ -186,10 +186,10 @@ func (s *Server) containerMetrics(c *container) (*runtimeapi.ContainerMetrics, e
 	return out, nil
 }
 
-// networkMetrics are the counters of the pod's interfaces.
+// networkMetrics returns the counters of the pod's interfaces.
 func (s *Server) networkMetrics(sb *sandbox) []*runtimeapi.Metric {
 	r := sb.record()
-	if !slices.Contains(r.kinds(), linux.NetworkNamespace) {
+	if !slices.Contains(r.ownNamespaces(), linux.NetworkNamespace) {
 		return nil
 	}
 	now := time.Now()

@@ -15,32 +15,33 @@ import (
 	"keelson/lib/mark"
 )
 
-// Network connects pods. Implementations must bear being called again after a crash.
+// Network connects pods to the pod network: package network, or CNI plugins. All methods must be idempotent: they are repeated after a
+// crash.
 type Network interface {
-	// Attach connects a pod's network namespace. Attaching what is attached gives the same addresses. What a failure leaves half done,
-	// Detach undoes; the Attachment then says how far it got.
+	// Attach connects a pod's network namespace. An attached pod keeps its addresses. After an error the caller calls Detach; the
+	// Attachment then has the plugins that ran.
 	Attach(ctx context.Context, pod Pod) (Attachment, error)
-	// Detach undoes Attach, for the id of a pod sandbox. Detaching what is not attached is no error.
+	// Detach undoes Attach of the sandbox with this id. A sandbox that is not attached is not an error.
 	Detach(ctx context.Context, id string) error
-	// Attached lists what is attached, so that the server can detach what it does not know.
+	// Attached returns the ids of attached sandboxes, so that the server can detach those without a record.
 	Attached() []string
-	// Watch calls report with why no pod can be attached, or nil, at first and whenever that changes, and returns when ctx is done.
+	// Watch reports why pods cannot be attached (nil: they can), at first and after each change, until ctx is done.
 	Watch(ctx context.Context, report func(error)) error
 }
 
-// Pod is a pod sandbox as a Network wants to know it.
+// Pod is the pod sandbox that is attached to a Network.
 type Pod struct {
-	// ID names the sandbox, Netns is where its network namespace is held.
+	// ID is the sandbox id, Netns the path of its network namespace.
 	ID, Netns            string
 	Namespace, Name, UID string
 	Annotations          map[string]string
 	CgroupParent         string
 	DNS                  *runtimeapi.DNSConfig
-	// Ports are to be reachable from the host.
+	// Ports are the host ports.
 	Ports []PortMapping
 }
 
-// PortMapping is a port of the host that leads to one of the pod.
+// PortMapping forwards a port of the host to a port of the pod.
 type PortMapping struct {
 	Protocol      string     // TCP, UDP, SCTP
 	HostIP        netip.Addr // invalid: all addresses
@@ -48,50 +49,50 @@ type PortMapping struct {
 	ContainerPort uint16
 }
 
-// Attachment is what a Network gave a pod.
+// Attachment is the result of Network.Attach.
 type Attachment struct {
-	// Addrs are the pod's addresses, the first one first.
+	// Addrs are the pod's addresses, the primary one first.
 	Addrs []netip.Addr
-	// CNI is the network's name where CNI plugins connect pods, and Plugins are those that ran, also when one failed.
+	// CNI is the name of the CNI network, if there is one, and Plugins are the plugins that ran, also when one failed.
 	CNI     string
 	Plugins []mark.Plugin
 }
 
-// networkState is what Watch last reported.
+// networkState is the last report of Network.Watch.
 type networkState struct {
 	mu  sync.Mutex
 	err error
 }
 
-// watchNetwork follows the network until ctx is done. known waits until it has said how it is.
+// watchNetwork watches the network until ctx is done. known waits for the first report.
 func (s *Server) watchNetwork(ctx context.Context, wg *sync.WaitGroup) (known func()) {
 	if s.cfg.Network == nil {
 		return func() {}
 	}
 	first := make(chan struct{})
-	said := sync.OnceFunc(func() { close(first) })
+	reported := sync.OnceFunc(func() { close(first) })
 	wg.Go(func() {
-		defer said()
+		defer reported()
 		err := s.cfg.Network.Watch(ctx, func(err error) {
-			s.networkIs(err)
-			said()
+			s.setNetworkState(err)
+			reported()
 		})
 		if err != nil && ctx.Err() == nil {
-			s.networkIs(fmt.Errorf("it is not watched any more, restart this process: %w", err))
+			s.setNetworkState(fmt.Errorf("it is not watched any more, restart this process: %w", err))
 		}
 	})
 	return func() { <-first }
 }
 
-// networkIs notes how the network is. Those who listen hear of news that concern no single pod.
-func (s *Server) networkIs(err error) {
+// setNetworkState stores the network's state. It sends an event without a pod, so that the kubelet asks for the runtime's status.
+func (s *Server) setNetworkState(err error) {
 	s.network.mu.Lock()
 	s.network.err = err
 	s.network.mu.Unlock()
 	s.events.send(&runtimeapi.ContainerEventResponse{ContainerEventType: runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, CreatedAt: time.Now().UnixNano()})
 }
 
-// networkReady is the condition NetworkReady, worded as containerd does.
+// networkReady returns the condition NetworkReady, with containerd's reason and message.
 func (s *Server) networkReady() *runtimeapi.RuntimeCondition {
 	s.network.mu.Lock()
 	defer s.network.mu.Unlock()
@@ -102,8 +103,8 @@ func (s *Server) networkReady() *runtimeapi.RuntimeCondition {
 	return c
 }
 
-// connect attaches the pod to the network and leaves the mark.
-func (s *Server) connect(ctx context.Context, sb *sandbox) ([]netip.Addr, error) {
+// attachNetwork attaches the pod to the network and emits the mark.
+func (s *Server) attachNetwork(ctx context.Context, sb *sandbox) ([]netip.Addr, error) {
 	cfg := sb.rec.Config.v
 	m := mark.Mark{Step: mark.StepNetwork, Component: "runtime", At: time.Now(), Subject: subject(cfg.GetMetadata())}
 	detail := &mark.Network{HostNetwork: sb.rec.options().GetNetwork() == runtimeapi.NamespaceMode_NODE}

@@ -19,18 +19,18 @@ import (
 	"keelson/runtime/shim"
 )
 
-// Limits of Purge. Each is for a step that makes no progress, not for all of it: a thousand containers may take their time.
+// Limits of Purge. Each applies to one step without progress, not to the whole purge: a thousand containers may take long.
 const (
-	purgeSay    = 3 * time.Second  // after which it says what it waits for
-	answerLimit = 10 * time.Second // for the supervisor's answer
-	endLimit    = 15 * time.Second // for the next killed container's end
-	strayLimit  = 5 * time.Second  // for the end of what is killed by its cgroup
+	purgeReportAfter = 3 * time.Second  // after which the caller is told what is waited for
+	answerLimit      = 10 * time.Second // for an answer of the supervisor
+	endLimit         = 15 * time.Second // for the end of the next killed container
+	killCgroupLimit  = 5 * time.Second  // for the end of the processes of a killed cgroup
 )
 
-// Purge takes everything of this runtime out of the kernel and forgets sandboxes and containers. It works from what is on disk, also
-// when the process that served and the supervisor are dead, or do not answer: what does not end in time is killed by its cgroup, and the
-// rest goes on; only what even that cannot end is an error. Run must not be running. It may be repeated. waiting, which may be nil, hears
-// what it waits for when that takes long.
+// Purge ends all containers and the supervisor, and removes all that they have in the kernel, and all records. It needs only the data
+// directory: the supervisor may be dead or hang. Processes that do not end in time are killed through their cgroup; it is an error if that
+// does not end them either. Run must not be running. Purge is idempotent. waiting, which may be nil, is called with what Purge waits for when
+// that takes long.
 func (s *Server) Purge(ctx context.Context, waiting func(what string)) error {
 	if waiting == nil {
 		waiting = func(string) {}
@@ -48,14 +48,14 @@ func (s *Server) Purge(ctx context.Context, waiting func(what string)) error {
 		s.killSupervisor(ctx)
 	}
 	var errs []error
-	errs = append(errs, s.endStrays(s.cfg.CgroupParent))
-	for _, id := range list(s.path("sandboxes")) {
+	errs = append(errs, s.killCgroup(s.cfg.CgroupParent))
+	for _, id := range dirNames(s.path("sandboxes")) {
 		errs = append(errs, s.purgeSandbox(ctx, id))
 	}
-	for _, id := range list(s.path("containers")) {
+	for _, id := range dirNames(s.path("containers")) {
 		errs = append(errs, removeAll(s.path("containers", id)))
 	}
-	for _, id := range list(filepath.Join(s.shimDir(), shim.ContainersDir)) {
+	for _, id := range dirNames(filepath.Join(s.shimDir(), shim.ContainersDir)) {
 		errs = append(errs, removeAll(filepath.Join(s.shimDir(), shim.ContainersDir, id)))
 	}
 	s.sandboxes, s.containers, s.names = map[string]*sandbox{}, map[string]*container{}, map[string]string{}
@@ -63,10 +63,10 @@ func (s *Server) Purge(ctx context.Context, waiting func(what string)) error {
 	return errors.Join(errs...)
 }
 
-func list(dir string) []string {
+func dirNames(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // nothing was ever made
+		return nil // it does not exist
 	}
 	out := make([]string, 0, len(entries))
 	for _, e := range entries {
@@ -75,15 +75,15 @@ func list(dir string) []string {
 	return out
 }
 
-// purgeSupervisor ends every container and then the supervisor. When that one is dead but its containers may not be, another is
-// started to find them.
+// purgeSupervisor ends every container and then the supervisor. If the supervisor is dead and has containers on disk, a new one is
+// started to end them.
 func (s *Server) purgeSupervisor(ctx context.Context, waiting func(string)) error {
 	h, err := s.hello(ctx)
 	if errors.Is(err, shim.ErrDown) {
-		if len(list(filepath.Join(s.shimDir(), shim.ContainersDir))) == 0 {
+		if len(dirNames(filepath.Join(s.shimDir(), shim.ContainersDir))) == 0 {
 			return nil
 		}
-		if err := s.open(ctx); err != nil {
+		if err := s.ensureShim(ctx); err != nil {
 			return err
 		}
 		h, err = s.hello(ctx)
@@ -99,7 +99,7 @@ func (s *Server) purgeSupervisor(ctx context.Context, waiting func(string)) erro
 	if err := s.shim.Quit(ask); err != nil {
 		return err
 	}
-	return waitGone(ask, h.PID)
+	return waitExit(ask, h.PID)
 }
 
 func (s *Server) hello(ctx context.Context) (shim.Hello, error) {
@@ -108,7 +108,7 @@ func (s *Server) hello(ctx context.Context) (shim.Hello, error) {
 	return s.shim.Hello(ctx)
 }
 
-// deleteAll ends all containers. It gives up when none has ended for endLimit.
+// deleteAll deletes all containers of the supervisor. It fails when none has ended for endLimit.
 func (s *Server) deleteAll(ctx context.Context, waiting func(string)) error {
 	ask, cancel := context.WithTimeout(ctx, answerLimit)
 	all, err := s.shim.List(ask)
@@ -136,12 +136,12 @@ func (s *Server) deleteAll(ctx context.Context, waiting func(string)) error {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	say := time.AfterFunc(purgeSay, func() { waiting(names()) })
+	say := time.AfterFunc(purgeReportAfter, func() { waiting(names()) })
 	defer say.Stop()
 	giveUp := time.AfterFunc(endLimit, func() { stop(fmt.Errorf("%s were killed and did not end in %s", names(), endLimit)) })
 	defer giveUp.Stop()
 	var g errgroup.Group
-	g.SetLimit(64) // more than are likely to hang
+	g.SetLimit(64) // containers that hang must not block the others
 	for _, st := range all {
 		g.Go(func() error {
 			if err := s.shim.Delete(ctx, st.ID); err != nil {
@@ -160,20 +160,20 @@ func (s *Server) deleteAll(ctx context.Context, waiting func(string)) error {
 	return nil
 }
 
-// killSupervisor ends a supervisor that does not do what it is asked. What it held in its hands is on disk and in cgroups.
+// killSupervisor kills a supervisor that does not answer. Its containers are found by their cgroups.
 func (s *Server) killSupervisor(ctx context.Context) {
-	pid, err := s.shim.Listener(ctx)
+	pid, err := s.shim.SupervisorPID(ctx)
 	if err != nil {
 		return // none is running
 	}
-	ctx, cancel := context.WithTimeout(ctx, strayLimit)
+	ctx, cancel := context.WithTimeout(ctx, killCgroupLimit)
 	defer cancel()
-	_ = unix.Kill(pid, unix.SIGKILL) // gone already is what we want
-	_ = waitGone(ctx, pid)           // and if it does not go, its cgroup says so
+	_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+	_ = waitExit(ctx, pid)           // killCgroup reports one that does not end
 }
 
-// waitGone waits for the end of a process.
-func waitGone(ctx context.Context, pid int) error {
+// waitExit waits until a process has ended.
+func waitExit(ctx context.Context, pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil
@@ -206,9 +206,9 @@ func (s *Server) purgeSandbox(ctx context.Context, id string) error {
 	return removeAll(sb.dir)
 }
 
-// endStrays kills what is left in a cgroup: processes that escaped their container's first one, or whose supervisor is gone.
-func (s *Server) endStrays(cgroup string) error {
-	for end := time.Now().Add(strayLimit); ; time.Sleep(10 * time.Millisecond) {
+// killCgroup kills the processes in a cgroup: those that outlived their container's first process or their supervisor.
+func (s *Server) killCgroup(cgroup string) error {
+	for end := time.Now().Add(killCgroupLimit); ; time.Sleep(10 * time.Millisecond) {
 		pids, err := linux.KillCgroup(s.host.Cgroups, cgroup)
 		if err != nil || len(pids) == 0 {
 			return err

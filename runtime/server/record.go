@@ -21,13 +21,13 @@ import (
 	"keelson/lib/record"
 )
 
-// message keeps a CRI message in a JSON file.
+// message stores a CRI message in a JSON file, as protobuf's JSON.
 type message[T proto.Message] struct{ v T }
 
 // MarshalJSON writes the message as protobuf's JSON.
 func (m message[T]) MarshalJSON() ([]byte, error) { return protojson.Marshal(m.v) }
 
-// UnmarshalJSON reads it, leaving out fields of later versions.
+// UnmarshalJSON reads it and ignores fields of later versions.
 func (m *message[T]) UnmarshalJSON(b []byte) error {
 	m.v = m.v.ProtoReflect().New().Interface().(T) //nolint:forcetypeassert // a message's own type
 	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, m.v)
@@ -39,21 +39,21 @@ const (
 	specFile      = "spec.json"
 )
 
-// sandboxRecord is a sandbox on disk.
+// sandboxRecord is the file of a sandbox.
 type sandboxRecord struct {
 	ID      string                                `json:"id"`
 	Config  message[*runtimeapi.PodSandboxConfig] `json:"config"`
 	Handler string                                `json:"handler,omitempty"`
 	Created time.Time                             `json:"created"`
-	// Ready is false until the sandbox is whole, and again once it is stopped.
+	// Ready is false until the sandbox is complete, and again once it is stopped.
 	Ready bool `json:"ready"`
-	// Whole tells that RunPodSandbox succeeded: what is not whole is undone at the next start.
-	Whole    bool         `json:"whole"`
+	// Complete: RunPodSandbox succeeded. Incomplete sandboxes are removed at the next start.
+	Complete bool         `json:"whole"`
 	IPs      []netip.Addr `json:"ips,omitempty"`
 	Hostname string       `json:"hostname"`
 }
 
-// sandbox is one pod sandbox. op is held for writing by Stop and Remove, for reading by what needs the sandbox to stay; mu guards
+// sandbox is one pod sandbox. Stop and Remove hold op for writing, calls that need the sandbox to exist hold it for reading; mu guards
 // the record.
 type sandbox struct {
 	id  string
@@ -92,7 +92,7 @@ func sandboxName(m *runtimeapi.PodSandboxMetadata) string {
 	return fmt.Sprintf("pod sandbox %s_%s_%s_%d", m.GetName(), m.GetNamespace(), m.GetUid(), m.GetAttempt())
 }
 
-// containerRecord is a container on disk.
+// containerRecord is the file of a container.
 type containerRecord struct {
 	ID        string                                       `json:"id"`
 	SandboxID string                                       `json:"sandboxID"`
@@ -102,13 +102,13 @@ type containerRecord struct {
 	LogPath   string                                       `json:"logPath,omitempty"`
 	User      message[*runtimeapi.LinuxContainerUser]      `json:"user"`
 	Resources message[*runtimeapi.LinuxContainerResources] `json:"resources"`
-	// ImageMounts are snapshots made for volumes that are images.
+	// ImageMounts are the ids of the snapshots of image volumes.
 	ImageMounts []string  `json:"imageMounts,omitempty"`
 	StopSignal  string    `json:"stopSignal,omitempty"` // the image's
 	CgroupPath  string    `json:"cgroupPath"`
 	Created     time.Time `json:"created"`
-	// Whole tells that CreateContainer succeeded.
-	Whole    bool      `json:"whole"`
+	// Complete: CreateContainer succeeded.
+	Complete bool      `json:"whole"`
 	Started  time.Time `json:"started,omitzero"`
 	Finished time.Time `json:"finished,omitzero"`
 	ExitCode int32     `json:"exitCode"`
@@ -126,12 +126,12 @@ func (r *containerRecord) state() runtimeapi.ContainerState {
 	return runtimeapi.ContainerState_CONTAINER_CREATED
 }
 
-// container is one container. op is held by Start and Remove, mu guards the record.
+// container is one container. Start and Remove hold op; mu guards the record.
 type container struct {
 	id     string
 	dir    string
 	op     sync.Mutex
-	exited chan struct{} // closed when the record says so
+	exited chan struct{} // closed when the exit is recorded
 
 	mu   sync.Mutex
 	rec  containerRecord
@@ -156,7 +156,7 @@ func (c *container) update(change func(*containerRecord)) error {
 	if err != nil && next.state() == was {
 		return err
 	}
-	// An exit is true whether or not it could be written; the supervisor has it on disk as well.
+	// The new record is used even if it could not be written: an exit has happened, and the supervisor has it on disk as well.
 	c.rec = next
 	if next.state() == runtimeapi.ContainerState_CONTAINER_EXITED && was != next.state() {
 		close(c.exited)
@@ -164,7 +164,7 @@ func (c *container) update(change func(*containerRecord)) error {
 	return err
 }
 
-// spec reads what the container was started with: it is large and seldom wanted.
+// spec reads the OCI spec from disk: it is large and seldom needed, so it is not kept in memory.
 func (c *container) spec() (*specs.Spec, error) {
 	raw, err := os.ReadFile(filepath.Join(c.dir, specFile))
 	if err != nil {
@@ -181,7 +181,7 @@ func containerName(sandboxID string, m *runtimeapi.ContainerMetadata) string {
 	return fmt.Sprintf("container %s_%d of pod sandbox %s", m.GetName(), m.GetAttempt(), sandboxID)
 }
 
-// writeJSON replaces a file, whole or not at all.
+// writeJSON replaces a file atomically.
 func writeJSON(path string, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -196,7 +196,7 @@ func writeJSON(path string, v any) error {
 	return nil
 }
 
-// writeRecord is writeJSON for what must be found again although one file is damaged.
+// writeRecord writes v to the file and a copy of it, so that one of them may get damaged (see lib/record).
 func writeRecord(path string, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -211,7 +211,7 @@ func decodeSandbox(id string, body []byte) (sandboxRecord, error) {
 		return sandboxRecord{}, err
 	}
 	if r.ID != id || r.Config.v.GetMetadata() == nil {
-		return sandboxRecord{}, fmt.Errorf("it is of pod sandbox %q, or has no metadata", r.ID)
+		return sandboxRecord{}, fmt.Errorf("it belongs to pod sandbox %q, or has no metadata", r.ID)
 	}
 	return r, nil
 }
@@ -222,12 +222,12 @@ func decodeContainer(id string, body []byte) (containerRecord, error) {
 		return containerRecord{}, err
 	}
 	if r.ID != id || r.SandboxID == "" || r.Config.v.GetMetadata() == nil {
-		return containerRecord{}, fmt.Errorf("it is of container %q, or has no pod sandbox or metadata", r.ID)
+		return containerRecord{}, fmt.Errorf("it belongs to container %q, or has no pod sandbox or metadata", r.ID)
 	}
 	return r, nil
 }
 
-// newID is 256 random bits, as Kubernetes expects ids of containers to look.
+// newID returns 256 random bits in hex, the usual form of container ids.
 func newID() string {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails

@@ -16,7 +16,7 @@ import (
 	"keelson/runtime/oci"
 )
 
-// writeFiles makes the files that a pod's containers find in /etc where the kubelet gives them none.
+// writeFiles writes the pod's /etc/hosts, resolv.conf and hostname, for containers to which the kubelet mounts none.
 func (s *Server) writeFiles(sb *sandbox) error {
 	hosts, err := readIfThere("/etc/hosts")
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Server) writeFiles(sb *sandbox) error {
 		}
 	}
 	for name, body := range map[string]string{"hosts": hosts, "resolv.conf": resolv, "hostname": sb.rec.Hostname + "\n"} {
-		// Containers of any user read them.
+		// Any user in a container may read them.
 		if err := os.WriteFile(filepath.Join(sb.dir, name), []byte(body), 0o644); err != nil { //nolint:gosec // see above
 			return fmt.Errorf("write the pod's %s: %w", name, err)
 		}
@@ -59,7 +59,7 @@ func resolvConf(d *runtimeapi.DNSConfig) string {
 	return b.String()
 }
 
-// files are those of writeFiles, and the pod's shared memory.
+// files returns the files of writeFiles, and the pod's shared memory.
 func (sb *sandbox) files() oci.PodFiles {
 	f := oci.PodFiles{
 		Hosts: filepath.Join(sb.dir, "hosts"), ResolvConf: filepath.Join(sb.dir, "resolv.conf"),
@@ -72,14 +72,14 @@ func (sb *sandbox) files() oci.PodFiles {
 	return f
 }
 
-// namespaces are what the pod's containers join.
+// namespaces returns the namespaces that the pod's containers join.
 func (sb *sandbox) namespaces() oci.Namespaces {
 	var n oci.Namespaces
 	r := sb.record()
 	if r.hasUserNamespace() {
 		n.User = sb.ns(string(linux.UserNamespace))
 	}
-	for _, k := range r.kinds() {
+	for _, k := range r.ownNamespaces() {
 		switch k {
 		case linux.NetworkNamespace:
 			n.Network = sb.ns(string(k))

@@ -11,7 +11,7 @@ import (
 	"keelson/lib/linux"
 )
 
-// RemovePodSandbox stops the sandbox and removes it with all its containers. An unknown sandbox is removed already.
+// RemovePodSandbox stops the sandbox and removes it with all its containers. An unknown sandbox is not an error.
 func (s *Server) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if isNotFound(err) {
@@ -23,12 +23,12 @@ func (s *Server) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSa
 	sb.op.Lock()
 	defer sb.op.Unlock()
 	if err := s.removeSandbox(ctx, sb); err != nil {
-		return nil, act(err, "remove pod sandbox %s", sb.id)
+		return nil, wrapf(err, "remove pod sandbox %s", sb.id)
 	}
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
 }
 
-// removeSandbox runs with op held.
+// removeSandbox removes a sandbox; the caller holds op.
 func (s *Server) removeSandbox(ctx context.Context, sb *sandbox) error {
 	if err := s.stopSandbox(ctx, sb); err != nil {
 		return err
@@ -53,12 +53,12 @@ func (s *Server) removeSandbox(ctx context.Context, sb *sandbox) error {
 	delete(s.names, sandboxName(r.Config.v.GetMetadata()))
 	s.mu.Unlock()
 	if known {
-		s.tell(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+		s.sendEvent(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	}
 	return nil
 }
 
-// podCgroup is the cgroup that the pod's containers are in: the kubelet's, or one of our own.
+// podCgroup returns the parent cgroup of the pod's containers: the one that the kubelet named, or one below CgroupParent.
 func (s *Server) podCgroup(r *sandboxRecord) string {
 	if p := r.Config.v.GetLinux().GetCgroupParent(); p != "" {
 		return filepath.Join("/", p)

@@ -21,15 +21,15 @@ import (
 	"keelson/runtime/shim"
 )
 
-// RunPodSandbox makes the pod's place: a directory, namespaces, network, files. What a failure leaves half done is undone.
+// RunPodSandbox makes the sandbox: a directory, namespaces, network, files. After an error everything is undone.
 func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	cfg := r.GetConfig()
 	m := cfg.GetMetadata()
 	if m.GetName() == "" || m.GetUid() == "" {
-		return nil, badRequest("run pod sandbox: the metadata must have a name and a uid")
+		return nil, invalidArgument("run pod sandbox: the metadata must have a name and a uid")
 	}
 	if r.GetRuntimeHandler() != "" {
-		return nil, badRequest("run pod sandbox: no runtime handler %q is configured", r.GetRuntimeHandler())
+		return nil, invalidArgument("run pod sandbox: no runtime handler %q is configured", r.GetRuntimeHandler())
 	}
 	id := newID()
 	rec := sandboxRecord{ID: id, Config: message[*runtimeapi.PodSandboxConfig]{cfg}, Handler: r.GetRuntimeHandler(), Created: time.Now()}
@@ -40,11 +40,11 @@ func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxR
 		return nil, err
 	}
 	sb := &sandbox{id: id, dir: s.path("sandboxes", id), rec: rec}
-	if err := s.build(ctx, sb); err != nil {
+	if err := s.buildSandbox(ctx, sb); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		if uerr := s.dismantle(undo, sb); uerr != nil {
-			// It stays as a stopped one, so that whoever cleans up tries again.
+		if uerr := s.teardownSandbox(undo, sb); uerr != nil {
+			// Keep it as a stopped sandbox, so that the kubelet stops and removes it again.
 			err = errors.Join(err, uerr)
 			s.mu.Lock()
 			s.sandboxes[id] = sb
@@ -53,18 +53,18 @@ func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxR
 			err = errors.Join(err, removeAll(sb.dir))
 			s.unreserve(sandboxName(m))
 		}
-		return nil, act(err, "run pod sandbox %s/%s", m.GetNamespace(), m.GetName())
+		return nil, wrapf(err, "run pod sandbox %s/%s", m.GetNamespace(), m.GetName())
 	}
 	s.mu.Lock()
 	s.sandboxes[id] = sb
 	s.mu.Unlock()
-	s.tell(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
-	s.tell(sb, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	s.sendEvent(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	s.sendEvent(sb, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// build makes everything a sandbox consists of, its record first.
-func (s *Server) build(ctx context.Context, sb *sandbox) error {
+// buildSandbox makes the parts of a sandbox, its record first.
+func (s *Server) buildSandbox(ctx context.Context, sb *sandbox) error {
 	for _, d := range []string{sb.dir, sb.ns(""), sb.shm()} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			return fmt.Errorf("make sandbox directory: %w", err)
@@ -80,7 +80,7 @@ func (s *Server) build(ctx context.Context, sb *sandbox) error {
 	if err := s.buildNamespaces(ctx, sb); err != nil {
 		return err
 	}
-	ips, err := s.connect(ctx, sb)
+	ips, err := s.attachNetwork(ctx, sb)
 	if err != nil {
 		return err
 	}
@@ -96,20 +96,20 @@ func (s *Server) build(ctx context.Context, sb *sandbox) error {
 			return fmt.Errorf("mount the pod's /dev/shm: %w", err)
 		}
 	}
-	return sb.update(func(r *sandboxRecord) { r.IPs, r.Ready, r.Whole = ips, true, true })
+	return sb.update(func(r *sandboxRecord) { r.IPs, r.Ready, r.Complete = ips, true, true })
 }
 
 func (sb *sandbox) ns(kind string) string { return filepath.Join(sb.dir, "ns", kind) }
 func (sb *sandbox) shm() string           { return filepath.Join(sb.dir, "shm") }
 
-// pidNamespace is where a PID namespace that containers share is held.
+// pidNamespace is the PID namespace that the pod's containers share.
 const pidNamespace linux.Namespace = "pid"
 
 // holderID is the supervisor's name for the first process of the pod's PID namespace.
 func (sb *sandbox) holderID() string { return "hold-" + sb.id }
 
-// kinds are the namespaces that the sandbox has of its own.
-func (r *sandboxRecord) kinds() []linux.Namespace {
+// ownNamespaces returns the kinds of namespaces that the sandbox does not share with the host.
+func (r *sandboxRecord) ownNamespaces() []linux.Namespace {
 	var out []linux.Namespace
 	if r.options().GetNetwork() != runtimeapi.NamespaceMode_NODE {
 		out = append(out, linux.NetworkNamespace, linux.UTSNamespace)
@@ -120,9 +120,9 @@ func (r *sandboxRecord) kinds() []linux.Namespace {
 	return out
 }
 
-// heldKinds are all namespaces that are held below the sandbox's directory.
-func (r *sandboxRecord) heldKinds() []linux.Namespace {
-	out := r.kinds()
+// heldNamespaces returns the kinds of all namespaces that are held by mounts below the sandbox's directory.
+func (r *sandboxRecord) heldNamespaces() []linux.Namespace {
+	out := r.ownNamespaces()
 	if r.options().GetPid() == runtimeapi.NamespaceMode_POD {
 		out = append(out, pidNamespace)
 	}
@@ -133,7 +133,7 @@ func (r *sandboxRecord) heldKinds() []linux.Namespace {
 }
 
 func (s *Server) buildNamespaces(ctx context.Context, sb *sandbox) error {
-	kinds := sb.rec.kinds()
+	kinds := sb.rec.ownNamespaces()
 	if err := checkSysctls(sb.rec.Config.v.GetLinux().GetSysctls(), kinds); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (s *Server) buildNamespaces(ctx context.Context, sb *sandbox) error {
 		err = s.buildUserNamespace(ctx, sb, kinds)
 	case len(kinds) > 0:
 		err = linux.HoldNamespaces(sb.ns(""), kinds, func() error {
-			_, err := settle(&sb.rec, kinds, func(string) bool { return false })
+			_, err := configureNamespaces(&sb.rec, kinds, func(string) bool { return false })
 			return err
 		})
 	}
@@ -154,7 +154,7 @@ func (s *Server) buildNamespaces(ctx context.Context, sb *sandbox) error {
 		return nil
 	}
 	hold := shim.Hold{Name: "/pause"}
-	if sb.rec.hasUserNamespace() { // before the others, which then include the new PID namespace
+	if sb.rec.hasUserNamespace() { // it is joined first, so that it owns the new PID namespace
 		hold.Namespaces = append(hold.Namespaces, sb.ns(string(linux.UserNamespace)))
 	}
 	for _, k := range kinds {
@@ -167,16 +167,16 @@ func (s *Server) buildNamespaces(ctx context.Context, sb *sandbox) error {
 	if err := linux.HoldNamespace(st.PID, pidNamespace, sb.ns(string(pidNamespace))); err != nil {
 		return err
 	}
-	// It is the holder's if that is alive now: no other process has had its number.
+	// The holder is alive, so its pid was not reused, and the namespace is the holder's.
 	if err := s.shim.Kill(context.Background(), sb.holderID(), shim.Kill{Signal: 0}); err != nil {
 		return fmt.Errorf("hold the pod's process namespace: %w", err)
 	}
 	return nil
 }
 
-// settle gives new namespaces, in which the thread is, what every pod's have, and the pod's parameters, except for those to be set later,
-// which it returns.
-func settle(r *sandboxRecord, kinds []linux.Namespace, later func(sysctl string) bool) (late map[string]string, err error) {
+// configureNamespaces sets up the new namespaces of this thread: loopback, host name, and the pod's sysctls, except for those that later
+// selects. It returns these.
+func configureNamespaces(r *sandboxRecord, kinds []linux.Namespace, later func(sysctl string) bool) (remaining map[string]string, err error) {
 	if slices.Contains(kinds, linux.NetworkNamespace) {
 		if err := linux.LoopbackUp(); err != nil {
 			return nil, err
@@ -185,20 +185,20 @@ func settle(r *sandboxRecord, kinds []linux.Namespace, later func(sysctl string)
 			return nil, fmt.Errorf("set hostname %q: %w", r.Hostname, err)
 		}
 	}
-	late = map[string]string{}
+	remaining = map[string]string{}
 	for k, v := range r.Config.v.GetLinux().GetSysctls() {
 		if later(k) {
-			late[k] = v
+			remaining[k] = v
 			continue
 		}
 		if err := linux.Sysctl(k, v); err != nil {
 			return nil, err
 		}
 	}
-	return late, nil
+	return remaining, nil
 }
 
-// namespaceOf is the kind of namespace that a kernel parameter belongs to; empty: none.
+// namespaceOf returns the kind of namespace that a sysctl belongs to; empty: none.
 func namespaceOf(sysctl string) linux.Namespace {
 	name := strings.ReplaceAll(sysctl, "/", ".")
 	switch {
@@ -212,15 +212,15 @@ func namespaceOf(sysctl string) linux.Namespace {
 	return ""
 }
 
-// checkSysctls refuses parameters that would change the host: each must belong to a namespace that the pod has of its own.
+// checkSysctls refuses sysctls that would change the host: each must belong to a namespace that the pod does not share with the host.
 func checkSysctls(sysctls map[string]string, kinds []linux.Namespace) error {
 	for k := range sysctls {
 		in := namespaceOf(k)
 		if in == "" {
-			return badRequest("sysctl %q does not belong to a namespace", k)
+			return invalidArgument("sysctl %q does not belong to a namespace", k)
 		}
 		if !slices.Contains(kinds, in) {
-			return badRequest("sysctl %q is the host's in this pod, which shares the host's %s namespace", k, in)
+			return invalidArgument("sysctl %q is the host's in this pod, which shares the host's %s namespace", k, in)
 		}
 	}
 	return nil
@@ -230,7 +230,7 @@ func subject(m *runtimeapi.PodSandboxMetadata) mark.Subject {
 	return mark.Subject{Resource: "pods", Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid()}
 }
 
-// podOf is what the network is told of a sandbox.
+// podOf returns the input of Network.Attach for a sandbox.
 func podOf(sb *sandbox) (Pod, error) {
 	cfg := sb.rec.Config.v
 	m := cfg.GetMetadata()
@@ -248,7 +248,7 @@ func portsOf(cfg *runtimeapi.PodSandboxConfig) ([]PortMapping, error) {
 			continue
 		}
 		if p.GetHostPort() < 0 || p.GetHostPort() > 65535 || p.GetContainerPort() <= 0 || p.GetContainerPort() > 65535 {
-			return nil, badRequest("port mapping %d to %d", p.GetHostPort(), p.GetContainerPort())
+			return nil, invalidArgument("port mapping %d to %d", p.GetHostPort(), p.GetContainerPort())
 		}
 		pm := PortMapping{
 			Protocol: p.GetProtocol().String(),
@@ -257,7 +257,7 @@ func portsOf(cfg *runtimeapi.PodSandboxConfig) ([]PortMapping, error) {
 		if ip := p.GetHostIp(); ip != "" {
 			var err error
 			if pm.HostIP, err = netip.ParseAddr(ip); err != nil {
-				return nil, badRequest("port mapping: host ip %q", ip)
+				return nil, invalidArgument("port mapping: host ip %q", ip)
 			}
 			if pm.HostIP.IsUnspecified() {
 				pm.HostIP = netip.Addr{}
@@ -268,7 +268,7 @@ func portsOf(cfg *runtimeapi.PodSandboxConfig) ([]PortMapping, error) {
 	return out, nil
 }
 
-// hostnameOf is the pod's hostname; a pod in the host's network, or one that says nothing, has the host's.
+// hostnameOf returns the pod's host name; a pod with host network, or without a host name, has the host's.
 func hostnameOf(r *sandboxRecord) (string, error) {
 	if h := r.Config.v.GetHostname(); h != "" && r.options().GetNetwork() != runtimeapi.NamespaceMode_NODE {
 		return h, nil

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// PodSandboxStatus describes a sandbox with its containers.
+// PodSandboxStatus describes a sandbox and its containers.
 func (s *Server) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if err != nil {
@@ -24,20 +24,20 @@ func (s *Server) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxSta
 	if r.GetVerbose() {
 		info, err := json.Marshal(sandboxInfo{sb.record(), sandboxSpec(sb)})
 		if err != nil {
-			return nil, act(err, "describe pod sandbox %s", sb.id)
+			return nil, wrapf(err, "describe pod sandbox %s", sb.id)
 		}
 		out.Info = map[string]string{"info": string(info)}
 	}
 	return out, nil
 }
 
-// sandboxInfo is the record, and beside it the words in which other runtimes too say which the sandbox's network namespace is.
+// sandboxInfo is the verbose information: the record, and the OCI spec in which tools look up the network namespace, as containerd has it.
 type sandboxInfo struct {
 	sandboxRecord
 	RuntimeSpec *specs.Spec `json:"runtimeSpec,omitempty"`
 }
 
-// sandboxSpec names the network namespace; nil: it is the node's.
+// sandboxSpec returns a spec that names the network namespace only; nil: host network.
 func sandboxSpec(sb *sandbox) *specs.Spec {
 	network := sb.namespaces().Network
 	if network == "" {
@@ -58,7 +58,7 @@ func sandboxStatus(sb *sandbox) *runtimeapi.PodSandboxStatus {
 	net := &runtimeapi.PodSandboxNetworkStatus{}
 	for i, ip := range r.IPs {
 		switch {
-		case !r.Ready: // its addresses may be another pod's by now
+		case !r.Ready: // its addresses may belong to another pod by now
 		case i == 0:
 			net.Ip = ip.String()
 		default:
@@ -96,7 +96,7 @@ func (s *Server) listSandboxes(q *runtimeapi.PodSandboxFilter) []*runtimeapi.Pod
 	return out
 }
 
-// selectSandboxes returns the sandboxes with this id (or beginning of one) and these labels, newest first.
+// selectSandboxes returns the sandboxes with this id (or unique prefix) and these labels, newest first.
 func (s *Server) selectSandboxes(id string, labels map[string]string) []*sandbox {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -13,7 +13,7 @@ import (
 	"keelson/lib/linux"
 )
 
-// StopPodSandbox kills the pod's containers and takes down its namespaces and network. An unknown sandbox is stopped already.
+// StopPodSandbox kills the pod's containers and removes its namespaces and network. An unknown sandbox is not an error.
 func (s *Server) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if isNotFound(err) {
@@ -25,12 +25,12 @@ func (s *Server) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandbo
 	sb.op.Lock()
 	defer sb.op.Unlock()
 	if err := s.stopSandbox(ctx, sb); err != nil {
-		return nil, act(err, "stop pod sandbox %s", sb.id)
+		return nil, wrapf(err, "stop pod sandbox %s", sb.id)
 	}
 	return &runtimeapi.StopPodSandboxResponse{}, nil
 }
 
-// stopSandbox runs with op held. It may be repeated after a failure.
+// stopSandbox stops a sandbox; the caller holds op. It may be repeated after an error.
 func (s *Server) stopSandbox(ctx context.Context, sb *sandbox) error {
 	var g errgroup.Group
 	for _, c := range s.containersOf(sb.id) {
@@ -41,31 +41,31 @@ func (s *Server) stopSandbox(ctx context.Context, sb *sandbox) error {
 	}
 	was := sb.record().Ready
 	if was {
-		// From here on no container may start in it.
+		// No container can start in a sandbox that is not ready.
 		if err := sb.update(func(r *sandboxRecord) { r.Ready = false }); err != nil {
 			return err
 		}
 	}
-	if err := s.dismantle(ctx, sb); err != nil {
+	if err := s.teardownSandbox(ctx, sb); err != nil {
 		return err
 	}
 	if was {
-		s.tell(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		s.sendEvent(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 	return nil
 }
 
-// dismantle undoes build, except for the directory. Every part is tried, and may be gone already.
-func (s *Server) dismantle(ctx context.Context, sb *sandbox) error {
+// teardownSandbox undoes buildSandbox, except for the directory. An error does not stop it; missing parts are not errors.
+func (s *Server) teardownSandbox(ctx context.Context, sb *sandbox) error {
 	var errs []error
 	r := sb.record()
-	if slices.Contains(r.kinds(), linux.NetworkNamespace) && s.cfg.Network != nil {
+	if slices.Contains(r.ownNamespaces(), linux.NetworkNamespace) && s.cfg.Network != nil {
 		errs = append(errs, s.cfg.Network.Detach(ctx, sb.id))
 	}
 	if r.options().GetPid() == runtimeapi.NamespaceMode_POD {
 		errs = append(errs, s.shim.Delete(ctx, sb.holderID()))
 	}
-	errs = append(errs, linux.Release(sb.ns(""), append(r.kinds(), pidNamespace, linux.UserNamespace)), linux.Unmount(sb.shm()))
+	errs = append(errs, linux.Release(sb.ns(""), append(r.ownNamespaces(), pidNamespace, linux.UserNamespace)), linux.Unmount(sb.shm()))
 	return errors.Join(errs...)
 }
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server is Keelson's container runtime as the kubelet sees it: CRI v1, a file per verb. package runtime assembles it; it
-// knows images, snapshots, the supervisor and the pod network by their interfaces, and nothing of Kubernetes beyond CRI.
+// Package server implements CRI v1, one file per verb. Package runtime makes a Server; the kubelet calls it through package cri. It uses
+// image, snapshot and oci for what a container is made of, and the supervisor (package shim) to run it. It never calls the API server.
 //
-// There is no pause process. A pod's network, IPC and UTS namespaces are held by mounts below the pod's directory; a PID namespace that
-// containers share cannot be, because it ends with its first process, so such a pod (and no other) has a holder of a few hundred kB.
+// There is no pause container. A pod's network, IPC and UTS namespaces are held by bind mounts below the pod's directory. A PID namespace
+// ends with its first process, so only a pod whose containers share one has a holder process, of a few hundred kB.
 //
 // Invariants:
-//  1. Every sandbox and container is on disk before it has anything in the kernel, and leaves the disk after it has nothing there.
-//     So whatever a crash leaves half done is found, and undone, at the next start.
-//  2. The supervisor knows which containers run; the files say what they are. A restart joins the two.
-//  3. Stop and Remove may be repeated, and of what does not exist they are done already.
+//  1. The record of a sandbox or container is written before anything is made in the kernel, and deleted after all of that is removed.
+//     So the next start finds whatever a crash left incomplete, and removes it.
+//  2. The supervisor knows which containers run; the records say what they are. load brings the two together at a start.
+//  3. Stop and Remove are idempotent; an unknown id is not an error.
 package server
 
 import (
@@ -38,55 +38,56 @@ import (
 
 // Config is what a Server needs.
 type Config struct {
-	// Dir holds sandboxes, containers and the supervisor's state.
+	// Dir holds the records of sandboxes and containers and the supervisor's state.
 	Dir string
 	// Shim is the path of the shim program.
 	Shim string
-	// CgroupParent is where pods go whose sandbox names no cgroup, and the supervisor itself: "/keelson-<id>".
+	// CgroupParent ("/keelson-<id>") is the parent cgroup of the supervisor, and of pods whose sandbox names no cgroup.
 	CgroupParent string
 	Images       *image.Store
 	Snapshots    *snapshot.Store
 	// Network may be nil: pods then have a loopback interface only.
 	Network Network
-	// Connected, unless nil, is told of a pod's addresses before its containers can be made. An error ends the sandbox.
+	// Connected, unless nil, is called with a pod's addresses before its containers can be created. An error fails RunPodSandbox.
 	Connected func(ctx context.Context, pod *runtimeapi.PodSandboxConfig, addrs []netip.Addr) error
-	// Logs bounds each container's log; what is zero is Kubernetes' default.
+	// Logs bounds each container's log; zero fields mean Kubernetes' defaults.
 	Logs  logrotate.Policy
 	Marks *mark.Recorder
 	Log   *slog.Logger
-	// StreamTCP offers streams on a port of the loopback, with TLS, for clients in other processes; else DialStreams is the only way.
+	// StreamTCP also serves exec, attach and port-forward streams on a loopback port with TLS, for clients in other processes. Otherwise
+	// only DialStreams reaches them.
 	StreamTCP bool
-	// CDIDirs hold the specifications of devices that containers name; empty: /etc/cdi and /var/run/cdi.
+	// CDIDirs hold the CDI specifications; empty: /etc/cdi and /var/run/cdi.
 	CDIDirs []string
 }
 
-// Server implements cri.Server. Its verbs work while Run does.
+// Server implements cri.Server. Its methods may be called while Run runs.
 type Server struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
 
-	cfg    Config
-	log    *slog.Logger
-	host   linux.Facts
-	shim   *shim.Client
-	events *broker
-	stream streaming.Server
-	base   *url.URL // of stream's addresses; its host is known once Run listens
-	pairs  *pairs
+	cfg          Config
+	log          *slog.Logger
+	host         linux.Facts
+	shim         *shim.Client
+	events       *broker
+	stream       streaming.Server
+	base         *url.URL // of the URLs that Exec, Attach and PortForward return; Run sets the host
+	pairListener *pairListener
 
-	users   usersCheck
+	userns  usernsCheck
 	network networkState
 
 	mu         sync.RWMutex
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	names      map[string]string // what may exist once -> id
+	names      map[string]string // unique name of a sandbox or container -> id
 }
 
 // New prepares a Server. It starts nothing and reads nothing.
 func New(cfg Config) (*Server, error) {
 	s := &Server{
-		cfg: cfg, log: cfg.Log, events: newBroker(), base: &url.URL{}, pairs: newPairs(),
+		cfg: cfg, log: cfg.Log, events: newBroker(), base: &url.URL{}, pairListener: newPairListener(),
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, names: map[string]string{},
 	}
 	sc := streaming.DefaultConfig
@@ -98,9 +99,9 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run finds what earlier runs left, calls ready and serves until ctx is done. Containers go on running after it.
+// Run loads the sandboxes and containers of earlier runs, calls ready and serves until ctx is done. Containers keep running after it.
 func (s *Server) Run(ctx context.Context, ready func()) error {
-	if err := s.open(ctx); err != nil {
+	if err := s.ensureShim(ctx); err != nil {
 		return err
 	}
 	var wg sync.WaitGroup
@@ -110,7 +111,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	}
 	known := s.watchNetwork(ctx, &wg)
 	loaded := make(chan error, 1)
-	wg.Go(func() { s.follow(ctx, loaded) })
+	wg.Go(func() { s.watchShim(ctx, loaded) })
 	select {
 	case err = <-loaded:
 	case <-ctx.Done():
@@ -125,8 +126,8 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// open makes the directories, learns the machine's facts and makes sure of a supervisor.
-func (s *Server) open(ctx context.Context) error {
+// ensureShim makes the directories, detects the machine's abilities and starts or upgrades the supervisor.
+func (s *Server) ensureShim(ctx context.Context) error {
 	for _, d := range []string{s.shimDir(), s.path("sandboxes"), s.path("containers")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("make runtime directory: %w", err)
@@ -137,7 +138,7 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.shim, err = shim.Ensure(ctx, s.shimDir(), s.cfg.Shim, func(pid int) error {
-		// Out of our own cgroup, which an init system would end together with us.
+		// In a cgroup of its own, because an init system kills all processes in ours when this one stops.
 		return linux.JoinCgroup(s.host.Cgroups, filepath.Join(s.cfg.CgroupParent, "supervisor"), pid)
 	})
 	if err != nil {
@@ -155,7 +156,7 @@ func (s *Server) path(elem ...string) string {
 
 func (s *Server) shimDir() string { return s.path("shim") }
 
-// sandbox finds a sandbox by id, or by a beginning of it that fits one only.
+// sandbox finds a sandbox by id or unique prefix.
 func (s *Server) sandbox(id string) (*sandbox, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -168,12 +169,12 @@ func (s *Server) container(id string) (*container, error) {
 	return find(s.containers, "container", id)
 }
 
-// reserve makes sure that what has this name exists once.
+// reserve fails when a sandbox or container with this name exists.
 func (s *Server) reserve(name, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have, ok := s.names[name]; ok {
-		return exists("%s is %s already", name, have)
+		return alreadyExists("%s is %s already", name, have)
 	}
 	s.names[name] = id
 	return nil
@@ -185,7 +186,7 @@ func (s *Server) unreserve(name string) {
 	delete(s.names, name)
 }
 
-// removeAll deletes a directory that must not be a mount point any more.
+// removeAll deletes a directory. The caller has unmounted everything in it.
 func removeAll(dir string) error {
 	if err := os.RemoveAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", dir, err)

@@ -18,7 +18,7 @@ import (
 	"keelson/lib/linux"
 )
 
-// sample is an earlier reading of a cgroup's processor time, from which the rate follows.
+// sample is an earlier reading of a cgroup's CPU time, to compute the rate.
 type sample struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -26,7 +26,7 @@ type sample struct {
 	rate uint64 // nanocores
 }
 
-// minSample is how far apart two readings must be to give a rate that means something.
+// minSample is the minimum interval of two readings for a useful rate.
 const minSample = time.Second
 
 func (p *sample) next(now time.Time, cpu uint64) *runtimeapi.UInt64Value {
@@ -42,7 +42,7 @@ func (p *sample) next(now time.Time, cpu uint64) *runtimeapi.UInt64Value {
 	return value(p.rate)
 }
 
-// diskSample remembers what a container's writable layer holds: counting it is a walk through it.
+// diskSample caches the usage of a container's writable layer: counting it walks the tree.
 type diskSample struct {
 	mu            sync.Mutex
 	at            time.Time
@@ -50,17 +50,17 @@ type diskSample struct {
 	bytes, inodes uint64
 }
 
-// A writable layer is counted at most every leastDiskAge, and when that takes long (a container may fill its layer with files) so rarely
-// that it takes a hundredth of the time.
+// A writable layer is counted at most every minDiskAge. When counting is slow (a container may make many files), it is counted less often,
+// so that it takes at most a hundredth of the time.
 const (
-	leastDiskAge = 9 * time.Second // the kubelet asks every ten
-	mostDiskAge  = 10 * time.Minute
-	diskShare    = 100
+	minDiskAge = 9 * time.Second // the kubelet asks every 10 s
+	maxDiskAge = 10 * time.Minute
+	diskShare  = 100
 )
 
 func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
-// ContainerStats reads a container's usage. One that does not run uses nothing.
+// ContainerStats returns a container's usage; one that does not run has disk usage only.
 func (s *Server) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	c, err := s.container(r.GetContainerId())
 	if err != nil {
@@ -68,12 +68,12 @@ func (s *Server) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsR
 	}
 	st, err := s.containerStats(c)
 	if err != nil {
-		return nil, act(err, "stats of container %s", c.id)
+		return nil, wrapf(err, "stats of container %s", c.id)
 	}
 	return &runtimeapi.ContainerStatsResponse{Stats: st}, nil
 }
 
-// ListContainerStats reads the usage of running containers.
+// ListContainerStats returns the usage of running containers.
 func (s *Server) ListContainerStats(_ context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
 	q := r.GetFilter()
 	out := &runtimeapi.ListContainerStatsResponse{}
@@ -84,7 +84,7 @@ func (s *Server) ListContainerStats(_ context.Context, r *runtimeapi.ListContain
 		}
 		st, err := s.containerStats(c)
 		if err != nil {
-			return nil, act(err, "stats of container %s", c.id)
+			return nil, wrapf(err, "stats of container %s", c.id)
 		}
 		out.Stats = append(out.Stats, st)
 	}
@@ -131,7 +131,7 @@ func (s *Server) diskUsage(c *container, now time.Time) *runtimeapi.FilesystemUs
 	d := &c.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now.Sub(d.at) > min(max(leastDiskAge, diskShare*d.took), mostDiskAge) {
+	if now.Sub(d.at) > min(max(minDiskAge, diskShare*d.took), maxDiskAge) {
 		u, err := s.cfg.Snapshots.Usage(c.id)
 		if err != nil {
 			return nil
@@ -145,7 +145,7 @@ func (s *Server) diskUsage(c *container, now time.Time) *runtimeapi.FilesystemUs
 	}
 }
 
-// PodSandboxStats reads a pod's usage, with its containers'.
+// PodSandboxStats returns the usage of a pod and its containers.
 func (s *Server) PodSandboxStats(_ context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if err != nil {
@@ -153,12 +153,12 @@ func (s *Server) PodSandboxStats(_ context.Context, r *runtimeapi.PodSandboxStat
 	}
 	st, err := s.podStats(sb)
 	if err != nil {
-		return nil, act(err, "stats of pod sandbox %s", sb.id)
+		return nil, wrapf(err, "stats of pod sandbox %s", sb.id)
 	}
 	return &runtimeapi.PodSandboxStatsResponse{Stats: st}, nil
 }
 
-// ListPodSandboxStats reads the usage of ready pods.
+// ListPodSandboxStats returns the usage of ready pods.
 func (s *Server) ListPodSandboxStats(_ context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	out := &runtimeapi.ListPodSandboxStatsResponse{}
 	for _, sb := range s.selectSandboxes(r.GetFilter().GetId(), r.GetFilter().GetLabelSelector()) {
@@ -167,7 +167,7 @@ func (s *Server) ListPodSandboxStats(_ context.Context, r *runtimeapi.ListPodSan
 		}
 		st, err := s.podStats(sb)
 		if err != nil {
-			return nil, act(err, "stats of pod sandbox %s", sb.id)
+			return nil, wrapf(err, "stats of pod sandbox %s", sb.id)
 		}
 		out.Stats = append(out.Stats, st)
 	}
@@ -189,7 +189,7 @@ func (s *Server) podStats(sb *sandbox) (*runtimeapi.PodSandboxStats, error) {
 	}
 	cgroup := s.podCgroup(&r)
 	u, err := linux.ReadUsage(s.host.Cgroups, cgroup)
-	if cgroup == s.cfg.CgroupParent { // all pods are there
+	if cgroup == s.cfg.CgroupParent { // it is shared by all pods
 		l.Cpu, l.Memory = sum(l.Containers, now)
 	} else if err == nil {
 		l.Cpu, l.Memory = usage(u, now, &sb.cpu)
@@ -197,7 +197,7 @@ func (s *Server) podStats(sb *sandbox) (*runtimeapi.PodSandboxStats, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if r.Ready && slices.Contains(r.kinds(), linux.NetworkNamespace) {
+	if r.Ready && slices.Contains(r.ownNamespaces(), linux.NetworkNamespace) {
 		l.Network = networkUsage(sb.ns(string(linux.NetworkNamespace)), now)
 	}
 	return &runtimeapi.PodSandboxStats{
@@ -208,7 +208,7 @@ func (s *Server) podStats(sb *sandbox) (*runtimeapi.PodSandboxStats, error) {
 	}, nil
 }
 
-// sum is the usage of a pod that has no cgroup of its own; nil when nothing runs.
+// sum adds up the containers' usage, for a pod without a cgroup of its own; nil when nothing runs.
 func sum(containers []*runtimeapi.ContainerStats, now time.Time) (*runtimeapi.CpuUsage, *runtimeapi.MemoryUsage) {
 	if len(containers) == 0 {
 		return nil, nil
@@ -238,7 +238,7 @@ func sum(containers []*runtimeapi.ContainerStats, now time.Time) (*runtimeapi.Cp
 		}
 }
 
-// networkUsage reads the counters of the pod's interfaces; nil when it cannot, because the pod is going away.
+// networkUsage reads the counters of the pod's interfaces; nil when it cannot, because the pod is being removed.
 func networkUsage(ns string, now time.Time) *runtimeapi.NetworkUsage {
 	all := interfaces(ns)
 	if all == nil {
@@ -260,13 +260,13 @@ func networkUsage(ns string, now time.Time) *runtimeapi.NetworkUsage {
 	return out
 }
 
-// counters are those of one interface: bytes, packets, errors, dropped; received and sent.
+// counters holds bytes, packets, errors and drops of one interface, received and sent.
 type counters struct {
 	name   string
 	rx, tx [4]uint64
 }
 
-// interfaces reads the counters of a namespace's interfaces; nil when it cannot.
+// interfaces reads the counters of the interfaces of a network namespace; nil when it cannot.
 func interfaces(ns string) []counters {
 	var raw []byte
 	err := linux.InNetwork(ns, func() (err error) {

@@ -19,7 +19,7 @@ const (
 	runtimeRelease = "1.37.2"
 )
 
-// Version says who this is. Everything before v1 is gone.
+// Version returns the runtime's name and version. Only CRI v1 is served.
 func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{
 		Version: "0.1.0", RuntimeName: runtimeName, RuntimeVersion: runtimeRelease, RuntimeApiVersion: "v1",
@@ -32,7 +32,7 @@ func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runt
 	if _, err := s.shim.Hello(ctx); err != nil {
 		ready.Status, ready.Reason, ready.Message = false, "ContainerSupervisorDown", err.Error()
 	}
-	users := s.userNamespaces(ctx)
+	users := s.usernsSupport(ctx)
 	out := &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{
 			Conditions: []*runtimeapi.RuntimeCondition{ready, s.networkReady()},
@@ -45,7 +45,7 @@ func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runt
 	if r.GetVerbose() {
 		facts, err := json.Marshal(s.host)
 		if err != nil {
-			return nil, act(err, "status")
+			return nil, wrapf(err, "status")
 		}
 		out.Info = map[string]string{"host": string(facts)}
 		if users != nil {
@@ -55,17 +55,17 @@ func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runt
 	return out, nil
 }
 
-// RuntimeConfig says that cgroups are made through the cgroup file system.
+// RuntimeConfig reports the cgroup driver: cgroupfs.
 func (s *Server) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
 }
 
-// UpdateRuntimeConfig is told the node's pod addresses, which the network knows already.
+// UpdateRuntimeConfig ignores the node's pod CIDR: the network has it from elsewhere.
 func (s *Server) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// CheckpointContainer is not offered.
+// CheckpointContainer is not supported.
 func (s *Server) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "keelson does not checkpoint containers")
 }

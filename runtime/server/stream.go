@@ -22,7 +22,7 @@ import (
 	"keelson/runtime/shim"
 )
 
-// Exec prepares an interactive exec and answers with the address, good once, where the streams connect.
+// Exec returns a URL, valid once, for the streams of an interactive exec.
 func (s *Server) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	if _, _, err := s.execProcess(r.GetContainerId(), r.GetCmd(), r.GetTty()); err != nil {
 		return nil, err
@@ -30,34 +30,34 @@ func (s *Server) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi
 	return s.stream.GetExec(r)
 }
 
-// Attach answers with the address, good once, where the streams of a running container connect.
+// Attach returns a URL, valid once, for the streams of a running container.
 func (s *Server) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	c, err := s.container(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
 	if rec := c.record(); rec.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return nil, refused("attach to container %s: it is in state %s", c.id, rec.state())
+		return nil, failedPrecondition("attach to container %s: it is in state %s", c.id, rec.state())
 	}
 	return s.stream.GetAttach(r)
 }
 
-// PortForward answers with the address, good once, where connections to the pod's ports are made.
+// PortForward returns a URL, valid once, for connections to the pod's ports.
 func (s *Server) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
 	if !sb.record().Ready {
-		return nil, refused("port-forward to pod sandbox %s: it is not ready", sb.id)
+		return nil, failedPrecondition("port-forward to pod sandbox %s: it is not ready", sb.id)
 	}
 	return s.stream.GetPortForward(r)
 }
 
-// streams does the work behind those addresses.
+// streams implements the streaming runtime behind those URLs.
 type streams struct{ s *Server }
 
-// Exec runs a command with the streams connected. A non-zero exit code is an error of its own kind.
+// Exec runs a command with the streams connected. A non-zero exit code is a CodeExitError.
 func (w streams) Exec(
 	ctx context.Context, id string, cmd []string, in io.Reader, out, errw io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize,
 ) error {
@@ -80,7 +80,7 @@ func (w streams) Exec(
 	return nil
 }
 
-// execPipes connects an exec without a terminal. The command's ends of the pipes are its own: nothing passes through the supervisor.
+// execPipes runs an exec without a terminal. The command gets its ends of the pipes: data does not pass through the supervisor.
 func (s *Server) execPipes(ctx context.Context, id string, e shim.Exec, in io.Reader, out, errw io.WriteCloser) (int, error) {
 	var theirs, ours []*os.File
 	defer func() { shim.CloseAll(ours) }()
@@ -92,9 +92,9 @@ func (s *Server) execPipes(ctx context.Context, id string, e shim.Exec, in io.Re
 			return 0, err
 		}
 		theirs, ours = append(theirs, r), append(ours, w)
-		go func() { // ends with the client's input, or when the command's end is closed and written to
+		go func() { // ends with the client's input, or with EPIPE when the command has closed its end
 			defer func() { _ = w.Close() }()
-			_, _ = io.Copy(w, in) // the command may not want it all
+			_, _ = io.Copy(w, in) // the command need not read everything
 		}()
 	}
 	for _, o := range []io.Writer{out, errw} {
@@ -123,10 +123,10 @@ func (s *Server) execPipes(ctx context.Context, id string, e shim.Exec, in io.Re
 	return code, err
 }
 
-// waitFor waits until the output of an ended command has been passed on, but not for what it left running.
+// waitFor waits until the output of an ended command has been copied, or for limit: processes that it left behind may hold the streams open.
 func waitFor(g *sync.WaitGroup, limit time.Duration) {
 	done := make(chan struct{})
-	go func() { // ends with the group: the caller closes what it reads
+	go func() { // ends with the group: the caller closes the read ends
 		g.Wait()
 		close(done)
 	}()
@@ -138,7 +138,7 @@ func waitFor(g *sync.WaitGroup, limit time.Duration) {
 	}
 }
 
-// execTerminal connects an exec with a terminal, whose other side the command's init sends us directly.
+// execTerminal runs an exec with a terminal. The command's init sends the master side over a socket pair.
 func (s *Server) execTerminal(
 	ctx context.Context, id string, e shim.Exec, in io.Reader, out io.Writer, resize <-chan remotecommand.TerminalSize,
 ) (int, error) {
@@ -186,7 +186,7 @@ func resizeTerminal(ctx context.Context, tty *os.File, resize <-chan remotecomma
 	}
 }
 
-// Attach connects to the streams of a running container until it ends or the client goes.
+// Attach connects the streams of a running container until it ends or the client disconnects.
 func (w streams) Attach(
 	ctx context.Context, id string, in io.Reader, out, errw io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize,
 ) error {
@@ -238,7 +238,7 @@ func (w streams) Attach(
 	return err
 }
 
-// PortForward connects the stream to a port of the pod's loopback.
+// PortForward connects the stream to a port on the pod's loopback interface.
 func (w streams) PortForward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
 	sb, err := w.s.sandbox(id)
 	if err != nil {
@@ -246,13 +246,13 @@ func (w streams) PortForward(ctx context.Context, id string, port int32, stream 
 	}
 	r := sb.record()
 	if !r.Ready {
-		return refused("port-forward to pod sandbox %s: it is not ready", sb.id)
+		return failedPrecondition("port-forward to pod sandbox %s: it is not ready", sb.id)
 	}
 	var conn net.Conn
 	dial := func() (err error) {
 		d := net.Dialer{Timeout: 10 * time.Second}
 		for _, host := range []string{"127.0.0.1", "::1"} {
-			// An address needs no lookup, so that this happens on the calling thread.
+			// Dialling an address does no lookup, so it stays on this thread, which is in the pod's network namespace.
 			if conn, err = d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port)))); err == nil {
 				return nil
 			}

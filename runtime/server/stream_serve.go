@@ -22,24 +22,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Streams of exec, attach and port-forward never cross the node's network in the clear, where a pod might come between: the kubelet in
-// this process gets them over socket pairs that nobody else can open, clients over a CRI socket by TLS. Each address is good once and
-// cannot be guessed.
+// Streams of exec, attach and port-forward never cross the node's network unencrypted, where a pod could intercept them. The kubelet in
+// this process gets them over socket pairs, clients of the CRI socket over TLS. Each URL is valid once and cannot be guessed.
 
-// pairs is a listener whose connections are made by dial, in this process alone.
-type pairs struct {
+// pairListener is a net.Listener whose connections are socket pairs that dial makes, in this process only.
+type pairListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	close  func()
 }
 
-func newPairs() *pairs {
-	p := &pairs{conns: make(chan net.Conn), closed: make(chan struct{})}
+func newPairListener() *pairListener {
+	p := &pairListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	p.close = sync.OnceFunc(func() { close(p.closed) })
 	return p
 }
 
-func (p *pairs) Accept() (net.Conn, error) {
+func (p *pairListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
@@ -48,15 +47,15 @@ func (p *pairs) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *pairs) Close() error {
+func (p *pairListener) Close() error {
 	p.close()
 	return nil
 }
 
-func (p *pairs) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "in process"} }
+func (p *pairListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "in process"} }
 
-// dial returns one end of a new connection and hands the other one to Accept.
-func (p *pairs) dial(ctx context.Context) (net.Conn, error) {
+// dial returns one end of a new connection and passes the other one to Accept.
+func (p *pairListener) dial(ctx context.Context) (net.Conn, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the runtime's streams: %w", err)
@@ -81,19 +80,19 @@ func (p *pairs) dial(ctx context.Context) (net.Conn, error) {
 	}
 	for _, c := range ends {
 		if c != nil {
-			_ = c.Close() // nobody has it
+			_ = c.Close() // it was not passed to anyone
 		}
 	}
 	return nil, fmt.Errorf("connect to the runtime's streams: %w", err)
 }
 
-// DialStreams connects to the server behind the addresses of Exec, Attach and PortForward. It is for a kubelet in this process.
-func (s *Server) DialStreams(ctx context.Context) (net.Conn, error) { return s.pairs.dial(ctx) }
+// DialStreams connects a kubelet in this process to the server of the URLs of Exec, Attach and PortForward.
+func (s *Server) DialStreams(ctx context.Context) (net.Conn, error) { return s.pairListener.dial(ctx) }
 
-// serveStreams serves the addresses of streams until ctx is done.
+// serveStreams serves the URLs of streams until stop is called.
 func (s *Server) serveStreams(ctx context.Context, wg *sync.WaitGroup) (stop func(), err error) {
 	web := &http.Server{Handler: s.stream, ReadHeaderTimeout: 10 * time.Second}
-	listeners := []net.Listener{s.pairs}
+	listeners := []net.Listener{s.pairListener}
 	s.base.Scheme, s.base.Host = "http", "streams"
 	if s.cfg.StreamTCP {
 		var lc net.ListenConfig
@@ -118,12 +117,12 @@ func (s *Server) serveStreams(ctx context.Context, wg *sync.WaitGroup) (stop fun
 			}
 		})
 	}
-	// Streams are hijacked connections, which Close ends; a graceful end would wait for people.
-	return func() { _ = web.Close() }, nil // nothing is left to lose
+	// Close ends the streams (hijacked connections); Shutdown would wait for interactive sessions.
+	return func() { _ = web.Close() }, nil // the listeners are in this process only
 }
 
-// selfSigned makes a certificate for this process's life. Clients of a CRI socket do not check it, as CRI has no word for whom to
-// trust; it keeps their streams from who only sees the traffic.
+// selfSigned makes a certificate for the life of this process. CRI cannot tell clients which CA to trust, so they do not verify it; it
+// protects the streams from passive listeners only.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

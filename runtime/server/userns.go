@@ -24,15 +24,15 @@ import (
 // maxMappings is the kernel's limit on lines in /proc/PID/uid_map.
 const maxMappings = 340
 
-// hasUserNamespace tells whether the pod has a user namespace of its own.
+// hasUserNamespace reports whether the pod has its own user namespace.
 func (r *sandboxRecord) hasUserNamespace() bool { return ownUserNamespace(r.options()) }
 
 func ownUserNamespace(o *runtimeapi.NamespaceOption) bool {
-	// A message without options says nothing, which means the node's; one with options and no mode says POD, the zero value.
+	// Without options the pod uses the host's user namespace; with options, the mode's zero value is POD.
 	return o.GetUsernsOptions() != nil && o.GetUsernsOptions().GetMode() != runtimeapi.NamespaceMode_NODE
 }
 
-// idMaps are the mappings of the pod's user namespace.
+// idMaps returns the mappings of the pod's user namespace.
 func (r *sandboxRecord) idMaps() linux.IDMaps {
 	u := r.options().GetUsernsOptions()
 	return linux.IDMaps{UIDs: idMaps(u.GetUids()), GIDs: idMaps(u.GetGids())}
@@ -46,30 +46,30 @@ func idMaps(all []*runtimeapi.IDMapping) []linux.IDMap {
 	return out
 }
 
-// checkUserNamespace refuses what cannot be, or would be no protection.
+// checkUserNamespace refuses options that cannot work, or that would not isolate the pod.
 func (s *Server) checkUserNamespace(ctx context.Context, r *sandboxRecord) error {
 	o := r.options()
 	if !ownUserNamespace(o) {
 		return nil
 	}
 	if m := o.GetUsernsOptions().GetMode(); m != runtimeapi.NamespaceMode_POD {
-		return badRequest("run pod sandbox: user namespace mode %s", m)
+		return invalidArgument("run pod sandbox: user namespace mode %s", m)
 	}
 	for kind, mode := range map[string]runtimeapi.NamespaceMode{"network": o.GetNetwork(), "PID": o.GetPid(), "IPC": o.GetIpc()} {
 		if mode == runtimeapi.NamespaceMode_NODE {
-			return badRequest("run pod sandbox: a pod with a user namespace of its own cannot share the host's %s namespace", kind)
+			return invalidArgument("run pod sandbox: a pod with a user namespace of its own cannot share the host's %s namespace", kind)
 		}
 	}
 	for what, maps := range map[string][]*runtimeapi.IDMapping{"user": o.GetUsernsOptions().GetUids(), "group": o.GetUsernsOptions().GetGids()} {
 		if err := checkMappings(maps); err != nil {
-			return badRequest("run pod sandbox: mapping of %s ids: %v", what, err)
+			return invalidArgument("run pod sandbox: mapping of %s ids: %v", what, err)
 		}
 	}
 	if _, _, err := r.idMaps().Root(); err != nil {
-		return badRequest("run pod sandbox: %v", err)
+		return invalidArgument("run pod sandbox: %v", err)
 	}
-	if err := s.userNamespaces(ctx); err != nil {
-		return refused("run pod sandbox: user namespaces are not supported on this machine: %v", err)
+	if err := s.usernsSupport(ctx); err != nil {
+		return failedPrecondition("run pod sandbox: user namespaces are not supported on this machine: %v", err)
 	}
 	return nil
 }
@@ -90,25 +90,25 @@ func checkMappings(maps []*runtimeapi.IDMapping) error {
 	return nil
 }
 
-// usersCheck is what was found out about user namespaces.
-type usersCheck struct {
+// usernsCheck is the cached result of probeUserNamespace.
+type usernsCheck struct {
 	mu  sync.Mutex
-	at  time.Time // of the last try; zero: never
+	at  time.Time // of the last probe; zero: none
 	err error
 }
 
-// tryUsersAgain is how long a failure counts: a limit may be raised, a disk may have room again.
-const tryUsersAgain = time.Minute
+// usernsRetryAfter is how long a failed probe is cached: an administrator may raise a limit, or free disk space.
+const usernsRetryAfter = time.Minute
 
-// userNamespaces says why pods cannot have user namespaces of their own here; nil: they can. It is found out by trying.
-func (s *Server) userNamespaces(ctx context.Context) error {
-	c := &s.users
+// usernsSupport returns nil if this machine can run pods with user namespaces, else why not.
+func (s *Server) usernsSupport(ctx context.Context) error {
+	c := &s.userns
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.at.IsZero() && (c.err == nil || time.Since(c.at) < tryUsersAgain) {
+	if !c.at.IsZero() && (c.err == nil || time.Since(c.at) < usernsRetryAfter) {
 		return c.err
 	}
-	err := s.tryUserNamespace(context.WithoutCancel(ctx))
+	err := s.probeUserNamespace(context.WithoutCancel(ctx))
 	if err != nil && (c.err == nil || c.err.Error() != err.Error()) {
 		s.log.Warn("pods cannot have user namespaces", "error", err)
 	}
@@ -116,7 +116,7 @@ func (s *Server) userNamespaces(ctx context.Context) error {
 	return err
 }
 
-// checkMappedUser refuses ids that the pod's user namespace does not have.
+// checkMappedUser refuses ids that are not mapped in the pod's user namespace.
 func checkMappedUser(r *sandboxRecord, u *runtimeapi.LinuxContainerUser) error {
 	if !r.hasUserNamespace() {
 		return nil
@@ -126,19 +126,19 @@ func checkMappedUser(r *sandboxRecord, u *runtimeapi.LinuxContainerUser) error {
 		return slices.ContainsFunc(maps, func(m linux.IDMap) bool { return id >= int64(m.Inside) && id < int64(m.Inside)+int64(m.Length) })
 	}
 	if !has(maps.UIDs, u.GetUid()) {
-		return badRequest("user %d is not mapped in the pod's user namespace", u.GetUid())
+		return invalidArgument("user %d is not mapped in the pod's user namespace", u.GetUid())
 	}
 	for _, g := range append([]int64{u.GetGid()}, u.GetSupplementalGroups()...) {
 		if !has(maps.GIDs, g) {
-			return badRequest("group %d is not mapped in the pod's user namespace", g)
+			return invalidArgument("group %d is not mapped in the pod's user namespace", g)
 		}
 	}
 	return nil
 }
 
-// tryUserNamespace makes what a pod with a user namespace needs, and undoes it.
-func (s *Server) tryUserNamespace(ctx context.Context) (err error) {
-	// Where a sandbox would be: what a crash leaves of it is removed like a half-made one.
+// probeUserNamespace makes and removes what a pod with a user namespace needs.
+func (s *Server) probeUserNamespace(ctx context.Context) (err error) {
+	// It uses a sandbox directory, so that after a crash load removes it like an incomplete sandbox.
 	sb := &sandbox{id: newID()}
 	sb.dir = s.path("sandboxes", sb.id)
 	if err := os.MkdirAll(sb.ns(""), 0o700); err != nil {
@@ -148,7 +148,7 @@ func (s *Server) tryUserNamespace(ctx context.Context) (err error) {
 	const first = 65536
 	maps := []linux.IDMap{{Outside: first, Length: 65536}}
 	kinds := []linux.Namespace{linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace}
-	if err := linux.HoldUserNamespace(sb.ns(""), kinds, linux.IDMaps{UIDs: maps, GIDs: maps}, s.wait(ctx)); err != nil {
+	if err := linux.HoldUserNamespace(sb.ns(""), kinds, linux.IDMaps{UIDs: maps, GIDs: maps}, s.waitCmd(ctx)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, linux.Release(sb.ns(""), append(kinds, linux.UserNamespace))) }()
@@ -159,15 +159,15 @@ func (s *Server) tryUserNamespace(ctx context.Context) (err error) {
 	return s.cfg.Snapshots.CheckMapping(ctx, m)
 }
 
-// wait is the program that is in a user namespace while it is made.
-func (s *Server) wait(ctx context.Context) *exec.Cmd {
+// waitCmd returns the command that keeps a user namespace alive while it is set up.
+func (s *Server) waitCmd(ctx context.Context) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.cfg.Shim, shim.WaitCommand)
 	cmd.Env, cmd.Dir = []string{}, "/"
 	return cmd
 }
 
-// prepare makes a root file system for a container of the pod.
-func (s *Server) prepare(ctx context.Context, sb *sandbox, id string, img image.Image) (string, error) {
+// prepareRootfs makes a snapshot for a container of the pod.
+func (s *Server) prepareRootfs(ctx context.Context, sb *sandbox, id string, img image.Image) (string, error) {
 	r := sb.record()
 	if !r.hasUserNamespace() {
 		return s.cfg.Snapshots.Prepare(ctx, id, img)
@@ -179,7 +179,7 @@ func (s *Server) prepare(ctx context.Context, sb *sandbox, id string, img image.
 	return s.cfg.Snapshots.PrepareMapped(ctx, id, img, snapshot.Mapping{UserNamespace: sb.ns(string(linux.UserNamespace)), UID: uid, GID: gid})
 }
 
-// checkMappedMounts refuses mounts that the pod's user namespace cannot have, before anything is started.
+// checkMappedMounts refuses id-mapped mounts that the pod or the file system does not support, before anything is started.
 func checkMappedMounts(sb *sandbox, mounts []*runtimeapi.Mount) error {
 	r := sb.record()
 	u := r.options().GetUsernsOptions()
@@ -188,13 +188,13 @@ func checkMappedMounts(sb *sandbox, mounts []*runtimeapi.Mount) error {
 			continue
 		}
 		if !r.hasUserNamespace() {
-			return badRequest("mount at %s: it has id mappings, but the pod has no user namespace of its own", m.GetContainerPath())
+			return invalidArgument("mount at %s: it has id mappings, but the pod has no user namespace of its own", m.GetContainerPath())
 		}
 		if !sameMappings(m.GetUidMappings(), u.GetUids()) || !sameMappings(m.GetGidMappings(), u.GetGids()) {
-			return badRequest("mount at %s: its id mappings are not those of the pod's user namespace", m.GetContainerPath())
+			return invalidArgument("mount at %s: its id mappings are not those of the pod's user namespace", m.GetContainerPath())
 		}
 		if err := linux.CheckMappedMount(m.GetHostPath(), sb.ns(string(linux.UserNamespace))); err != nil {
-			return refused("mount at %s: %v", m.GetContainerPath(), err)
+			return failedPrecondition("mount at %s: %v", m.GetContainerPath(), err)
 		}
 	}
 	return nil
@@ -204,7 +204,7 @@ func sameMappings(a, b []*runtimeapi.IDMapping) bool {
 	return slices.EqualFunc(a, b, func(x, y *runtimeapi.IDMapping) bool { return proto.Equal(x, y) })
 }
 
-// buildUserNamespace makes the pod's namespaces together with a user namespace that owns them.
+// buildUserNamespace makes the pod's namespaces and the user namespace that owns them.
 func (s *Server) buildUserNamespace(ctx context.Context, sb *sandbox, kinds []linux.Namespace) error {
 	r := sb.record()
 	maps := r.idMaps()
@@ -212,19 +212,19 @@ func (s *Server) buildUserNamespace(ctx context.Context, sb *sandbox, kinds []li
 	if err != nil {
 		return err
 	}
-	if err := linux.HoldUserNamespace(sb.ns(""), kinds, maps, s.wait(ctx)); err != nil {
+	if err := linux.HoldUserNamespace(sb.ns(""), kinds, maps, s.waitCmd(ctx)); err != nil {
 		return err
 	}
 	return linux.InNamespaces(sb.ns(""), kinds, func() error {
-		late, err := settle(&r, kinds, func(name string) bool { return namespaceOf(name) == linux.IPCNamespace })
-		if err != nil || len(late) == 0 {
+		remaining, err := configureNamespaces(&r, kinds, func(name string) bool { return namespaceOf(name) == linux.IPCNamespace })
+		if err != nil || len(remaining) == 0 {
 			return err
 		}
-		// The IPC namespace's parameters are its root's to set, and nobody else's.
+		// Only the root of the user namespace may set the IPC namespace's sysctls.
 		if err := linux.BecomeOnThread(uid, gid); err != nil {
 			return err
 		}
-		for k, v := range late {
+		for k, v := range remaining {
 			if err := linux.Sysctl(k, v); err != nil {
 				return err
 			}

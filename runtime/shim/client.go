@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Client calls the supervisor that works in Dir. The zero Client is of no use; New makes one. It keeps no connection.
+// Client calls the supervisor of a directory. Make it with New. It keeps no connection open.
 type Client struct {
 	dir string
 }
@@ -51,7 +51,7 @@ func (c *Client) dial(ctx context.Context) (*Conn, error) {
 	return conn, nil
 }
 
-// open sends one request and returns the connection for its answers.
+// open sends a request and returns the connection for the replies.
 func (c *Client) open(ctx context.Context, verb, id string, arg any, files ...*os.File) (*Conn, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (r *Reply) err() error {
 	return errors.New(r.Error)
 }
 
-// call is one request with one answer. When ctx ends first the connection is closed and the outcome unknown.
+// call sends a request and waits for its reply. When ctx ends first, the connection is closed and the outcome is unknown.
 func (c *Client) call(ctx context.Context, verb, id string, arg, value any) error {
 	conn, err := c.open(ctx, verb, id, arg)
 	if err != nil {
@@ -125,9 +125,9 @@ func (c *Client) call(ctx context.Context, verb, id string, arg, value any) erro
 	return err
 }
 
-// again is call for verbs that may be done twice: it repeats a call whose connection broke before the answer. A supervisor answers
-// every call before it makes way for another program, but one that is killed does not, and Delete's wait gives way to upgrades.
-func (c *Client) again(ctx context.Context, verb, id string, arg, value any) error {
+// callIdempotent is call for idempotent verbs: it repeats a call whose connection was closed without a reply. That happens when the
+// supervisor is killed, and to Delete when an upgrade interrupts its wait.
+func (c *Client) callIdempotent(ctx context.Context, verb, id string, arg, value any) error {
 	var err error
 	for pause := time.Millisecond; pause < time.Second; pause *= 2 {
 		if err = c.call(ctx, verb, id, arg, value); !broken(err) {
@@ -144,20 +144,20 @@ func (c *Client) again(ctx context.Context, verb, id string, arg, value any) err
 	return err
 }
 
-// broken tells whether err means that the supervisor closed the connection without an answer.
+// broken reports whether err means that the supervisor closed the connection without a reply.
 func broken(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// Hello asks who answers; ErrDown when nobody does.
+// Hello identifies the running supervisor; ErrDown when there is none.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	var h Hello
-	err := c.again(ctx, VerbHello, "", nil, &h)
+	err := c.callIdempotent(ctx, VerbHello, "", nil, &h)
 	return h, err
 }
 
-// Listener is the process id of the supervisor, also of one that does not answer; ErrDown when there is none.
-func (c *Client) Listener(ctx context.Context) (int, error) {
+// SupervisorPID returns the process id of the supervisor, even if it does not answer; ErrDown when there is none.
+func (c *Client) SupervisorPID(ctx context.Context) (int, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return 0, err
@@ -177,7 +177,7 @@ func (c *Client) Run(ctx context.Context, id string, r Run) (State, error) {
 	return s, err
 }
 
-// Hold starts a holder of a new PID namespace.
+// Hold starts a holder process with a new PID namespace.
 func (c *Client) Hold(ctx context.Context, id string, h Hold) (State, error) {
 	var s State
 	err := c.call(ctx, VerbHold, id, h, &s)
@@ -189,55 +189,55 @@ func (c *Client) Kill(ctx context.Context, id string, k Kill) error {
 	return c.call(ctx, VerbKill, id, k, nil)
 }
 
-// Delete forgets a container, killing it first when it runs. An unknown one is deleted already.
+// Delete removes a container; a running one is killed first. An unknown one is not an error.
 func (c *Client) Delete(ctx context.Context, id string) error {
-	return c.again(ctx, VerbDelete, id, nil, nil)
+	return c.callIdempotent(ctx, VerbDelete, id, nil, nil)
 }
 
-// List returns every container the supervisor knows.
+// List returns all containers of the supervisor.
 func (c *Client) List(ctx context.Context) ([]State, error) {
 	var s []State
-	err := c.again(ctx, VerbList, "", nil, &s)
+	err := c.callIdempotent(ctx, VerbList, "", nil, &s)
 	return s, err
 }
 
 // State returns one container's state; ErrNotFound when there is none.
 func (c *Client) State(ctx context.Context, id string) (State, error) {
 	var s State
-	err := c.again(ctx, VerbState, id, nil, &s)
+	err := c.callIdempotent(ctx, VerbState, id, nil, &s)
 	return s, err
 }
 
-// Reopen makes the supervisor open the container's log anew, after a rotation.
+// Reopen makes the supervisor reopen the container's log, after a rotation.
 func (c *Client) Reopen(ctx context.Context, id string) error {
-	return c.again(ctx, VerbReopen, id, nil, nil)
+	return c.callIdempotent(ctx, VerbReopen, id, nil, nil)
 }
 
-// CloseStdin ends the container's standard input.
+// CloseStdin closes the container's standard input.
 func (c *Client) CloseStdin(ctx context.Context, id string) error {
-	return c.again(ctx, VerbCloseIn, id, nil, nil)
+	return c.callIdempotent(ctx, VerbCloseIn, id, nil, nil)
 }
 
 // Update changes a running container's resources.
 func (c *Client) Update(ctx context.Context, id string, r *specs.LinuxResources) error {
-	return c.again(ctx, VerbUpdate, id, Update{Resources: r}, nil)
+	return c.callIdempotent(ctx, VerbUpdate, id, Update{Resources: r}, nil)
 }
 
 // Upgrade replaces the supervisor's program by the file at path, keeping process, containers and descriptors.
 func (c *Client) Upgrade(ctx context.Context, path string) error {
-	return c.again(ctx, VerbUpgrade, "", Upgrade{Path: path}, nil)
+	return c.callIdempotent(ctx, VerbUpgrade, "", Upgrade{Path: path}, nil)
 }
 
-// Configure changes the settings of all containers, those that run and those to come.
+// Configure changes the settings of all containers, also of running ones.
 func (c *Client) Configure(ctx context.Context, s Settings) error {
-	return c.again(ctx, VerbConfigure, "", s, nil)
+	return c.callIdempotent(ctx, VerbConfigure, "", s, nil)
 }
 
 // Quit ends the supervisor; it refuses while containers run.
 func (c *Client) Quit(ctx context.Context) error { return c.call(ctx, VerbQuit, "", nil, nil) }
 
-// Subscribe calls first with all states, then exit with each container that ended, in order, until ctx ends (nil) or the
-// supervisor goes away (an error: subscribe again).
+// Subscribe calls first with all states, then exit for each container that ended, in order. It returns nil when ctx ends, and an error
+// when the connection is lost: subscribe again.
 func (c *Client) Subscribe(ctx context.Context, first func([]State), exit func(State)) error {
 	conn, err := c.open(ctx, VerbSubscribe, "", nil)
 	if err != nil {

@@ -173,7 +173,7 @@ func TestNextSupervisorThaws(t *testing.T) {
 	}
 	waitGone(t, pid)
 	before := n.log("tracer")
-	if _, err := shim.Ensure(t.Context(), n.dir, shimtest.Helper(t), nil); err != nil {
+	if _, err := shim.Ensure(t.Context(), n.dir, shimtest.Shim(t), nil); err != nil {
 		t.Fatal(err)
 	}
 	pollUntil(t, func() bool { return len(n.log("tracer")) > len(before)+20*len("stdout:tick\n") })

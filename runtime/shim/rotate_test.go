@@ -31,7 +31,7 @@ func TestLogRotation(t *testing.T) {
 	if err := n.c.Kill(t.Context(), "counts", shim.Kill{Signal: int(syscall.SIGUSR1)}); err != nil {
 		t.Fatal(err)
 	}
-	body, err := os.ReadFile(shimtest.Helper(t))
+	body, err := os.ReadFile(shimtest.Shim(t))
 	if err != nil {
 		t.Fatal(err)
 	}

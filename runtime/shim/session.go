@@ -13,13 +13,14 @@ type Session struct {
 	verb string
 	// PID of the process, for an exec.
 	PID int
-	// Stdin is where an attached container reads from: a FIFO, or the terminal. Nil when it was not asked for. Close it.
+	// Stdin is the write end of an attached container's standard input: a FIFO, or the terminal. Nil when not requested. The caller
+	// closes it.
 	Stdin *os.File
-	// Terminal tells that Stdin is a terminal, whose size may be set.
+	// Terminal: Stdin is a terminal, whose size may be set.
 	Terminal bool
 }
 
-// Exec starts a process. files are as Exec says and stay the caller's, who closes them when Exec has returned.
+// Exec starts a process. For files see type Exec; the caller closes them after Exec has returned.
 func (c *Client) Exec(ctx context.Context, id string, e Exec, files ...*os.File) (*Session, error) {
 	conn, err := c.open(ctx, VerbExec, id, e, files...)
 	if err != nil {
@@ -29,13 +30,13 @@ func (c *Client) Exec(ctx context.Context, id string, e Exec, files ...*os.File)
 	defer stop()
 	var st Started
 	if _, err := answer(conn, VerbExec, &st); err != nil {
-		_ = conn.Close() // the answer's error says more
+		_ = conn.Close() // the reply's error says more
 		return nil, err
 	}
 	return &Session{conn: conn, verb: VerbExec, PID: st.PID}, nil
 }
 
-// Attach connects to a container's streams. files are as Attach says and stay the caller's.
+// Attach connects to a container's streams. For files see type Attach; the caller closes them after Attach has returned.
 func (c *Client) Attach(ctx context.Context, id string, a Attach, files ...*os.File) (*Session, error) {
 	conn, err := c.open(ctx, VerbAttach, id, a, files...)
 	if err != nil {
@@ -46,7 +47,7 @@ func (c *Client) Attach(ctx context.Context, id string, a Attach, files ...*os.F
 	var at Attached
 	fds, err := answer(conn, VerbAttach, &at)
 	if err != nil {
-		_ = conn.Close() // the answer's error says more
+		_ = conn.Close() // the reply's error says more
 		return nil, err
 	}
 	s := &Session{conn: conn, verb: VerbAttach, Terminal: at.Terminal}

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shim is how the runtime talks to its helper program, the node's container supervisor: the messages, their
-// framing on a unix socket, and the Client. runtime/server uses the Client; the helper (keelson-shim) shares the messages.
+// Package shim is the protocol between the runtime and the container supervisor of the node: the messages, their framing on a unix
+// socket, and the Client. runtime/server uses the Client; the program keelson-shim, which serves it, uses the messages.
 //
-// The supervisor is one process per node. It owns all containers, outlives the main program, and knows nothing of
-// Kubernetes: it is given an OCI spec and says when the process ended and how.
+// The supervisor is one process per node, not one per pod as in containerd. It is the parent of all containers and outlives the main
+// program. It knows nothing of Kubernetes: it gets an OCI spec, and reports when and how the process ended.
 //
 // Invariants:
-//  1. An exit is in the container's state file before anyone is told of it.
-//  2. A connection carries one call. Exec and Subscribe answer several times; closing an Exec's connection kills its process.
-//  3. File descriptors travel with the message that names them; whoever receives a message owns them.
-//  4. An upgrade loses no call: the supervisor accepts a connection only when it will answer it, and makes way for its new program
-//     when every accepted call is answered. What comes meanwhile waits in the listening socket's queue for the new program. Delete,
-//     while it waits for a container's end, Subscribe and Attach give way; the Client repeats Delete, the others' callers call again.
+//  1. An exit is written to the container's state file before it is reported.
+//  2. A connection carries one call. Exec, Attach and Subscribe have several replies; closing an Exec's connection kills its process.
+//  3. File descriptors are sent with the message that names them; the receiver of a message owns them.
+//  4. An upgrade loses no call: the supervisor answers every connection that it has accepted before it executes its new program. New
+//     connections wait in the listening socket's queue. An upgrade does not wait for a Delete that waits for a container's end, or for
+//     Subscribe and Attach: their connections are closed. The Client repeats Delete; callers of the others call again.
 package shim
 
 import (
@@ -26,7 +26,7 @@ import (
 	"keelson/lib/logrotate"
 )
 
-// Protocol is the version of the messages. A supervisor that speaks another one is upgraded in place.
+// Protocol is the version of the messages. A supervisor with another version is upgraded in place.
 const Protocol = 1
 
 // Names of files in the supervisor's directory.
@@ -44,7 +44,7 @@ const (
 	EmptyDir = "empty"
 )
 
-// WaitCommand makes the program do nothing until its standard input ends, as linux.HoldUserNamespace wants it.
+// WaitCommand is the argument with which the program only waits for the end of its standard input; linux.HoldUserNamespace needs it.
 const WaitCommand = "wait"
 
 // Verbs of the protocol.
@@ -67,21 +67,21 @@ const (
 	VerbQuit      = "quit"      // ends the supervisor; refused while containers run
 )
 
-// Request is what a client sends. Arg is the verb's argument.
+// Request is the message of a client. Arg is the verb's argument.
 type Request struct {
 	Verb string          `json:"verb"`
 	ID   string          `json:"id,omitempty"` // of a container
 	Arg  json.RawMessage `json:"arg,omitempty"`
 }
 
-// Reply is what the supervisor answers. Code is empty, CodeNotFound, CodeNotRunning, CodeExists or CodeOther.
+// Reply is the message of the supervisor. Code is empty, CodeNotFound, CodeNotRunning, CodeExists or CodeOther.
 type Reply struct {
 	Error string          `json:"error,omitempty"`
 	Code  string          `json:"code,omitempty"`
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// Codes of errors that callers tell apart.
+// Codes of errors.
 const (
 	CodeNotFound   = "notFound"
 	CodeNotRunning = "notRunning"
@@ -89,14 +89,14 @@ const (
 	CodeOther      = "other"
 )
 
-// Errors that a Client's answers wrap.
+// Errors that a Client returns, wrapped.
 var (
 	ErrNotFound   = errors.New("no such container in the supervisor")
 	ErrNotRunning = errors.New("container is not running")
 	ErrExists     = errors.New("container exists already")
 )
 
-// Hello says who answers.
+// Hello identifies the supervisor.
 type Hello struct {
 	Protocol int    `json:"protocol"`
 	PID      int    `json:"pid"`
@@ -106,41 +106,41 @@ type Hello struct {
 // Run makes and starts a container.
 type Run struct {
 	Spec *specs.Spec `json:"spec"`
-	// LogPath is the CRI log; empty throws output away.
+	// LogPath is the CRI log; empty: output is discarded.
 	LogPath string `json:"logPath,omitempty"`
 	// Stdin keeps standard input open for Attach; StdinOnce closes it when the first Attach that had it ends.
 	Stdin     bool `json:"stdin,omitempty"`
 	StdinOnce bool `json:"stdinOnce,omitempty"`
 }
 
-// containerPrefix begins the path of a PID namespace that is another container's.
+// containerPrefix starts the path of PIDNamespaceOf.
 const containerPrefix = "container:"
 
-// PIDNamespaceOf is the path, in Run's spec, of the PID namespace of another container of the supervisor. It is looked up at the start, and
-// is that container's or the start fails: a path below /proc would lead to whichever process has the number by then.
+// PIDNamespaceOf returns a path, for Run's spec, that means the PID namespace of another container of the supervisor. The supervisor
+// resolves it at the start. A path below /proc is not safe here: the pid may belong to another process by then.
 func PIDNamespaceOf(id string) string { return containerPrefix + id }
 
-// PIDNamespaceOwner undoes PIDNamespaceOf.
+// PIDNamespaceOwner returns the id that was given to PIDNamespaceOf.
 func PIDNamespaceOwner(path string) (id string, ok bool) {
 	return strings.CutPrefix(path, containerPrefix)
 }
 
-// Hold starts a process that does nothing but be process 1 of a new PID namespace. It is listed like a container.
+// Hold starts a process whose only purpose is to be process 1 of a new PID namespace. List returns it like a container.
 type Hold struct {
-	// Name is shown by ps within the pod.
+	// Name is the process name that ps shows in the pod.
 	Name string `json:"name"`
-	// Namespaces are paths of the pod's other namespaces, which the process joins in this order, so that it is in none of the host's.
+	// Namespaces are paths of the pod's other namespaces. The process joins them in this order.
 	Namespaces []string `json:"namespaces,omitempty"`
 }
 
-// Kill sends Signal to the container's first process, with All to every process in its cgroup.
+// Kill sends Signal to the container's first process or, with All, to every process in its cgroup.
 type Kill struct {
 	Signal int  `json:"signal"`
 	All    bool `json:"all,omitempty"`
 }
 
-// Exec runs a further process in a container. With Process.Terminal the message carries one socket that is sent the
-// terminal; otherwise one descriptor for each of stdin, stdout and stderr that is true here, in that order.
+// Exec runs another process in a container. With Process.Terminal the message carries one socket, over which the terminal is sent;
+// otherwise one descriptor for each of stdin, stdout and stderr that is true, in that order.
 type Exec struct {
 	Process *specs.Process `json:"process"`
 	Stdin   bool           `json:"stdin,omitempty"`
@@ -148,25 +148,25 @@ type Exec struct {
 	Stderr  bool           `json:"stderr,omitempty"`
 }
 
-// Started is the first answer to Exec.
+// Started is the first reply to Exec.
 type Started struct {
 	PID int `json:"pid"`
 }
 
-// Exited is the last answer to Exec and Attach. Code is 128 plus the signal for a killed process.
+// Exited is the last reply to Exec and Attach. Code is 128 plus the signal for a killed process.
 type Exited struct {
 	Code int `json:"code"`
 }
 
 // Attach connects to a running container's output: the message carries a writable descriptor for each of stdout and
-// stderr that is true. The answer carries the writable end of stdin, or the terminal when the container has one.
+// stderr that is true. The reply carries the writable end of stdin, or the terminal when the container has one.
 type Attach struct {
 	Stdin  bool `json:"stdin,omitempty"`
 	Stdout bool `json:"stdout,omitempty"`
 	Stderr bool `json:"stderr,omitempty"`
 }
 
-// Attached says which descriptor came along.
+// Attached is the first reply to Attach. It says which descriptor it carries.
 type Attached struct {
 	Stdin    bool `json:"stdin,omitempty"`
 	Terminal bool `json:"terminal,omitempty"`
@@ -182,22 +182,22 @@ type Upgrade struct {
 	Path string `json:"path"`
 }
 
-// Settings are what all containers have in common. The supervisor keeps them on disk.
+// Settings apply to all containers. The supervisor stores them on disk.
 type Settings struct {
 	Logs logrotate.Policy `json:"logs"`
 }
 
-// State is what the supervisor knows of a container; its state file holds the same.
+// State is the supervisor's state of a container, and the content of its state file.
 type State struct {
 	ID        string    `json:"id"`
 	PID       int       `json:"pid"`
-	StartTime uint64    `json:"startTime"` // of the process, in clock ticks since boot, so that a pid cannot mislead
+	StartTime uint64    `json:"startTime"` // of the process, in clock ticks since boot: with it a reused pid is recognized
 	Boot      string    `json:"boot"`      // the kernel's boot id
 	Started   time.Time `json:"started"`
 	Exited    time.Time `json:"exited,omitzero"` // zero while it runs
 	ExitCode  int       `json:"exitCode"`
 	OOMKilled bool      `json:"oomKilled,omitempty"`
-	// Lost tells that the process ended while no supervisor could learn its exit code; ExitCode is then 255.
+	// Lost: the process ended while no supervisor could read its exit code; ExitCode is then 255.
 	Lost bool `json:"lost,omitempty"`
 	Hold bool `json:"hold,omitempty"`
 
@@ -205,11 +205,11 @@ type State struct {
 	Stdin     bool   `json:"stdin,omitempty"`
 	StdinOnce bool   `json:"stdinOnce,omitempty"`
 	LogPath   string `json:"logPath,omitempty"`
-	// SharedPID tells that the container's processes do not end with its first one.
+	// SharedPID: the container shares a PID namespace, so its other processes outlive its first one.
 	SharedPID bool `json:"sharedPID,omitempty"`
-	// Tracer tells that its processes may have CAP_SYS_PTRACE.
+	// Tracer: its processes may have CAP_SYS_PTRACE.
 	Tracer bool `json:"tracer,omitempty"`
 }
 
-// Running tells whether the container's first process has not ended.
+// Running reports whether the container's first process has not ended.
 func (s *State) Running() bool { return s.Exited.IsZero() }

@@ -51,7 +51,7 @@ type node struct {
 }
 
 func newNode(t testing.TB) *node {
-	helper := shimtest.Helper(t)
+	helper := shimtest.Shim(t)
 	dir := t.TempDir()
 	n := &node{t: t, dir: dir, cgroup: fmt.Sprintf("/keelson-shimtest-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))}
 	shimtest.NoLeaks(t, filepath.Base(n.cgroup))

@@ -18,18 +18,18 @@ import (
 	"time"
 )
 
-// startLimit bounds how long a supervisor may take to listen, or to come back from an upgrade.
+// startLimit bounds the start of a supervisor and its upgrade.
 const startLimit = 20 * time.Second
 
-// Ensure returns a client of the supervisor of dir (which must exist). It starts the program at binary when none listens, and
-// replaces a running supervisor's program, in place, when that is another one. placed, which may be nil, is told the process id
-// of a new supervisor before it starts containers.
+// Ensure returns a client of the supervisor of dir, which must exist. It starts the program at binary if no supervisor listens, and upgrades
+// a running supervisor of another program in place. placed, which may be nil, is called with the process id of a new supervisor before
+// that starts containers, so that the caller can move it to a cgroup.
 func Ensure(ctx context.Context, dir, binary string, placed func(pid int) error) (*Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	want, err := hash(binary)
 	if err != nil {
-		return nil, fmt.Errorf("read container helper: %w", err)
+		return nil, fmt.Errorf("read container shim: %w", err)
 	}
 	c := New(dir)
 	h, err := c.Hello(ctx)
@@ -44,7 +44,7 @@ func Ensure(ctx context.Context, dir, binary string, placed func(pid int) error)
 	if err := c.Upgrade(ctx, binary); err != nil {
 		return nil, fmt.Errorf("upgrade container supervisor %d: %w", h.PID, err)
 	}
-	// The next connection is answered by the new program, or by the old one if the new one could not be executed.
+	// The new program answers the next connection, or the old one if the new one could not be executed.
 	if h, err = c.Hello(ctx); err != nil {
 		return nil, fmt.Errorf("container supervisor after its upgrade: %w", err)
 	}
@@ -54,7 +54,7 @@ func Ensure(ctx context.Context, dir, binary string, placed func(pid int) error)
 	return c, nil
 }
 
-// start runs the supervisor in a session of its own, so that it outlives us, and waits until it listens.
+// start runs the supervisor in its own session, so that it outlives this process, and waits until it listens.
 func start(ctx context.Context, dir, binary string, placed func(pid int) error) error {
 	logPath := filepath.Join(dir, LogName)
 	logFile, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
@@ -76,11 +76,11 @@ func start(ctx context.Context, dir, binary string, placed func(pid int) error) 
 		Dir: "/", Stdout: w, Stderr: logFile, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	err = cmd.Start()
-	_ = w.Close() // the supervisor has its own
+	_ = w.Close() // the supervisor has a copy
 	if err != nil {
 		return fmt.Errorf("start container supervisor: %w", err)
 	}
-	go func() { _ = cmd.Wait() }() // ends with the supervisor; its exit matters only as the end of its socket
+	go func() { _ = cmd.Wait() }() // ends with the supervisor; clients see its exit as the end of its socket
 	if placed != nil {
 		if err := placed(cmd.Process.Pid); err != nil {
 			_ = cmd.Process.Kill() // its state on disk is untouched
@@ -100,12 +100,12 @@ func start(ctx context.Context, dir, binary string, placed func(pid int) error) 
 	return fmt.Errorf("start container supervisor: %s", lastLine(logFile, before))
 }
 
-// lastLine is what the supervisor said before it gave up.
+// lastLine returns the last line that the supervisor logged.
 func lastLine(f *os.File, from int64) string {
 	raw, err := io.ReadAll(io.NewSectionReader(f, from, 64<<10))
 	lines := bytes.Split(bytes.TrimSpace(raw), []byte("\n"))
 	if err != nil || len(lines[len(lines)-1]) == 0 {
-		return "it ended without a word"
+		return "it ended and logged nothing"
 	}
 	return strings.TrimPrefix(string(lines[len(lines)-1]), BinaryName+": ")
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReceiveTerminal receives the terminal of an exec over our end of the socket pair whose other end went with the request.
+// ReceiveTerminal receives the terminal of an exec over one end of a socket pair; the other end was sent with the request.
 func ReceiveTerminal(sock *os.File) (*os.File, error) {
 	name, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := unix.Recvmsg(int(sock.Fd()), name, oob, unix.MSG_CMSG_CLOEXEC)
@@ -22,7 +22,7 @@ func ReceiveTerminal(sock *os.File) (*os.File, error) {
 		return nil, fmt.Errorf("receive terminal: %d descriptors came (%w)", len(files), err)
 	}
 	fd := int(files[0].Fd())
-	// With the poller, closing it ends who reads from it.
+	// A non-blocking file uses Go's poller, so that Close interrupts a Read.
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	CloseAll(files)
 	if err != nil {

@@ -56,7 +56,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	for i := range 10 {
 		// Another program: the same with a few bytes at its end.
-		body, err := os.ReadFile(shimtest.Helper(t))
+		body, err := os.ReadFile(shimtest.Shim(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestUpgrade(t *testing.T) {
 func TestUpgradeLosesNoCall(t *testing.T) {
 	n := newNode(t)
 	n.run("lives", "sleep 1000", nil)
-	body, err := os.ReadFile(shimtest.Helper(t))
+	body, err := os.ReadFile(shimtest.Shim(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestKilledSupervisor(t *testing.T) {
 	if _, err := n.c.Hello(t.Context()); !errors.Is(err, shim.ErrDown) {
 		t.Errorf("call without a supervisor: got %v, want down", err)
 	}
-	if _, err := shim.Ensure(t.Context(), n.dir, shimtest.Helper(t), nil); err != nil {
+	if _, err := shim.Ensure(t.Context(), n.dir, shimtest.Shim(t), nil); err != nil {
 		t.Fatal(err)
 	}
 	pollUntil(t, func() bool { return n.log("counts") != "" })
@@ -206,7 +206,7 @@ func TestKilledSupervisor(t *testing.T) {
 
 func TestEnsureRefusesASecond(t *testing.T) {
 	n := newNode(t)
-	out, err := exec.Command(shimtest.Helper(t), "supervise", n.dir).CombinedOutput()
+	out, err := exec.Command(shimtest.Shim(t), "supervise", n.dir).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "another supervisor") {
 		t.Errorf("a second supervisor: got %q, %v", out, err)
 	}

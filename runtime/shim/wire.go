@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMessage bounds one message: an OCI spec with thousands of environment variables and mounts fits.
+// maxMessage bounds one message. An OCI spec with thousands of environment variables and mounts fits.
 const maxMessage = 16 << 20
 
-// maxFiles is how many descriptors one message may carry.
+// maxFiles is the maximum number of descriptors of one message.
 const maxFiles = 8
 
-// Conn is one connection with the framing of this protocol: four bytes of length, big endian, then JSON; descriptors travel with
-// the length. It is not safe for concurrent use of the same direction.
+// Conn is a connection with this protocol's framing: four bytes of length, big endian, then JSON; descriptors are sent with the length. It
+// is not safe for concurrent use in the same direction.
 type Conn struct {
 	c *net.UnixConn
 }
@@ -34,10 +34,10 @@ func NewConn(c *net.UnixConn) *Conn { return &Conn{c} }
 // Close closes the connection.
 func (c *Conn) Close() error { return c.c.Close() }
 
-// Unix returns the connection itself.
+// Unix returns the underlying connection.
 func (c *Conn) Unix() *net.UnixConn { return c.c }
 
-// Peer says which process is at the other end: of a dialled connection the one that listens.
+// Peer identifies the process at the other end; for a dialled connection that is the listening one.
 func (c *Conn) Peer() (*unix.Ucred, error) {
 	raw, err := c.c.SyscallConn()
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Conn) Peer() (*unix.Ucred, error) {
 	return cred, cerr
 }
 
-// Send writes one message and its descriptors. The descriptors stay the caller's.
+// Send writes one message with descriptors. The caller closes the descriptors.
 func (c *Conn) Send(v any, files ...*os.File) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *Conn) Send(v any, files ...*os.File) error {
 	return err
 }
 
-// Receive reads one message into v and returns the descriptors that came along. The end of the connection is io.EOF.
+// Receive reads one message into v and returns its descriptors. The end of the connection is io.EOF.
 func (c *Conn) Receive(v any) ([]*os.File, error) {
 	body, files, err := c.read()
 	if err == nil {
@@ -148,7 +148,7 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// CloseAll closes what is not nil.
+// CloseAll closes all files that are not nil.
 func CloseAll(files []*os.File) {
 	for _, f := range files {
 		if f != nil {
@@ -157,8 +157,8 @@ func CloseAll(files []*os.File) {
 	}
 }
 
-// WithSocket calls f with a short path to the socket in dir: socket addresses have room for 107 bytes only, and data
-// directories may be longer.
+// WithSocket calls f with a short path to the socket in dir: a socket address is at most 107 bytes long, and paths of data directories
+// may be longer.
 func WithSocket(dir string, f func(path string) error) error {
 	d, err := os.Open(dir)
 	if err != nil {

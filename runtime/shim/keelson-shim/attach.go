@@ -13,9 +13,9 @@ import (
 	"keelson/runtime/shim/logfile"
 )
 
-// attach serves one attached client until it goes away or the container ends.
+// attach serves one attached client until it disconnects or the container ends.
 func (s *supervisor) attach(conn caller, id string, a shim.Attach, files []*os.File) {
-	c, sinks, err := s.plug(conn.Conn, id, a, files)
+	c, sinks, err := s.attachStreams(conn.Conn, id, a, files)
 	if err != nil {
 		shim.CloseAll(files)
 		s.fail(conn.Conn, err)
@@ -24,17 +24,17 @@ func (s *supervisor) attach(conn caller, id string, a shim.Attach, files []*os.F
 	conn.leave()
 	select {
 	case <-c.ended:
-		_ = reply(conn.Conn, shim.Exited{Code: c.snapshot().ExitCode}) // nobody may be there any more
-	case <-s.closed(conn.Conn):
-		s.unplug(c, sinks)
+		_ = reply(conn.Conn, shim.Exited{Code: c.snapshot().ExitCode}) // the client may have disconnected
+	case <-s.clientClosed(conn.Conn):
+		s.detachStreams(c, sinks)
 		if a.Stdin && c.snapshot().StdinOnce {
 			c.closeIn()
 		}
 	}
 }
 
-// plug connects the client's descriptors, which belong to their writers from then on. The caller holds the gate.
-func (s *supervisor) plug(conn *shim.Conn, id string, a shim.Attach, files []*os.File) (*container, []*sink, error) {
+// attachStreams connects the client's descriptors to the output. After success their writer goroutines own them. The caller holds upgradeLock.
+func (s *supervisor) attachStreams(conn *shim.Conn, id string, a shim.Attach, files []*os.File) (*container, []*sink, error) {
 	c, err := s.running(id)
 	if err != nil {
 		return nil, nil, err
@@ -68,7 +68,7 @@ func (s *supervisor) plug(conn *shim.Conn, id string, a shim.Attach, files []*os
 	for i, stream := range want {
 		k := &sink{stream: stream, queue: make(chan []byte, sinkQueue)}
 		f := files[i]
-		go func() { // ends when the queue is closed: at the container's end, the client's, or when the client is too slow
+		go func() { // ends when the queue is closed: at the end of the container or the client, or when the client is too slow
 			defer func() { _ = f.Close() }()
 			broken := false
 			for p := range k.queue {
@@ -84,7 +84,7 @@ func (s *supervisor) plug(conn *shim.Conn, id string, a shim.Attach, files []*os
 	return c, sinks, nil
 }
 
-func (s *supervisor) unplug(c *container, sinks []*sink) {
+func (s *supervisor) detachStreams(c *container, sinks []*sink) {
 	c.io.mu.Lock()
 	defer c.io.mu.Unlock()
 	kept := c.io.sinks[:0]

@@ -18,7 +18,7 @@ import (
 	"keelson/runtime/shim"
 )
 
-// load reads a container from libcontainer's state: keeping them all in memory would cost more than everything else.
+// load reads a container from libcontainer's state on disk: keeping all of them in memory would take most of the supervisor's memory.
 func (s *supervisor) load(c *container) (*libcontainer.Container, error) {
 	lc, err := libcontainer.Load(s.lcDir(), c.state.ID)
 	if err != nil {
@@ -27,7 +27,7 @@ func (s *supervisor) load(c *container) (*libcontainer.Container, error) {
 	return lc, nil
 }
 
-// destroy removes the container's cgroup and libcontainer's state. It may be repeated.
+// destroy removes the container's cgroup and libcontainer's state. It is idempotent.
 func (s *supervisor) destroy(c *container) {
 	if c.state.Hold {
 		return
@@ -39,7 +39,7 @@ func (s *supervisor) destroy(c *container) {
 	if err == nil {
 		err = lc.Destroy()
 	} else {
-		// Its record is damaged; the cgroup is removed with the container's directory, by whoever has the spec.
+		// libcontainer's state is damaged. The runtime, which has the spec, removes the cgroup with the container.
 		err = errors.Join(err, os.RemoveAll(filepath.Join(s.lcDir(), c.state.ID)))
 	}
 	if err != nil {
@@ -65,8 +65,9 @@ func (s *supervisor) killAll(c *container, sig unix.Signal) error {
 	return nil
 }
 
-// gather ends the processes that a container's first process left behind. With a PID namespace of its own the kernel has done it.
-func (s *supervisor) gather(c *container) {
+// killRemaining kills the processes that outlive the first process of a container with a shared PID namespace. In a private one the kernel
+// kills them.
+func (s *supervisor) killRemaining(c *container) {
 	if !c.state.SharedPID || c.state.Hold {
 		return
 	}
@@ -80,14 +81,14 @@ func (s *supervisor) gather(c *container) {
 			return
 		}
 		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL) // gone already is what we want
+			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	s.log.Printf("container %s: processes are left that cannot be killed", c.state.ID)
+	s.log.Printf("container %s: some processes do not end after SIGKILL", c.state.ID)
 }
 
-// oomKilled tells whether the kernel killed a process of the container for want of memory.
+// oomKilled reports whether the OOM killer killed a process of the container.
 func (s *supervisor) oomKilled(c *container) bool {
 	if c.state.Hold {
 		return false
@@ -120,7 +121,7 @@ func (s *supervisor) update(id string, u shim.Update) error {
 	}
 	config := lc.Config()
 	merge(config.Cgroups.Resources, u.Resources)
-	// The devices a container may use are not up for change, and rewriting them would interrupt those who use them.
+	// Device rules do not change, and writing them again would deny access for a moment.
 	config.Cgroups.SkipDevices = true
 	defer func() { config.Cgroups.SkipDevices = false }()
 	if err := lc.Set(config); err != nil {

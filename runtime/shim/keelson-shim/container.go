@@ -21,20 +21,20 @@ import (
 	"keelson/runtime/shim/reaper"
 )
 
-// container is one container's live part. Everything that must survive is in state, which its file repeats.
+// container is one container. What must survive the supervisor is in state, which is also in the state file.
 type container struct {
 	dir   string
 	pidfd int // valid while it runs
 	io    *stdio
-	// ended is closed when the exit is recorded and told; cleaned when its cgroup is gone too.
-	ended   chan struct{}
-	cleaned chan struct{}
-	seeking atomic.Bool // null is looking for the container's null device
-	// entering is held for reading while a process starts in the container: its first process is not reaped then.
+	// ended is closed when the exit is recorded and reported; cleaned when the cgroup is removed, too.
+	ended       chan struct{}
+	cleaned     chan struct{}
+	openingNull atomic.Bool // a call of nullDevice is in progress
+	// entering is held for reading while a process starts in the container. Its first process is not reaped then, so its pid is not reused.
 	entering sync.RWMutex
 
 	mu       sync.Mutex
-	starting bool // reserved: state is not filled in yet
+	starting bool // state is not complete yet
 	state    shim.State
 }
 
@@ -44,7 +44,7 @@ func (c *container) snapshot() shim.State {
 	return c.state
 }
 
-// save writes the state file, whole or not at all, and twice.
+// save writes the state file and its copy (see lib/record), each atomically.
 func (c *container) save() error {
 	body, err := json.Marshal(c.snapshot())
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *container) save() error {
 	return record.Write(filepath.Join(c.dir, shim.StateName), body)
 }
 
-// reserve makes the place for a new container, so that no second one gets its id.
+// reserve makes the directory and the entry of a new container. It fails if the id exists.
 func (s *supervisor) reserve(id string) (*container, error) {
 	if id == "" || filepath.Base(id) != id || id == "." || id == ".." {
 		return nil, fmt.Errorf("container id %q is not a file name", id)
@@ -74,7 +74,7 @@ func (s *supervisor) reserve(id string) (*container, error) {
 	return c, nil
 }
 
-// discard forgets a container that did not come to life.
+// discard removes a container whose start failed.
 func (s *supervisor) discard(c *container) {
 	if c.io != nil {
 		s.closeIO(c)
@@ -87,8 +87,8 @@ func (s *supervisor) discard(c *container) {
 	s.mu.Unlock()
 }
 
-// track records a started process and watches for its end.
-func (s *supervisor) track(c *container) error {
+// recordStart saves the state of a started container and watches for its exit.
+func (s *supervisor) recordStart(c *container) error {
 	st, err := reaper.StartTime(c.state.PID)
 	if err != nil {
 		return fmt.Errorf("read start time: %w", err)
@@ -99,16 +99,16 @@ func (s *supervisor) track(c *container) error {
 	if err := c.save(); err != nil {
 		return err
 	}
-	return s.follow(c)
+	return s.watchExit(c)
 }
 
-// follow waits for the end of a container whose state is recorded.
-func (s *supervisor) follow(c *container) error {
+// watchExit watches for the exit of a container whose state is saved.
+func (s *supervisor) watchExit(c *container) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var err error
 	c.pidfd, err = s.watch(c.state.PID, func() {
-		go s.finish(c) // ends when the container's last output and cgroup are dealt with
+		go s.handleExit(c) // ends when the last output is logged and the cgroup removed
 	})
 	return err
 }
@@ -166,18 +166,18 @@ func (c *container) signal(sig unix.Signal) error {
 	return fmt.Errorf("signal container %s: %w", c.state.ID, err)
 }
 
-// finish is the end of a container: its last output goes to the log, its exit to disk, the news to subscribers, its cgroup away.
-// Holding the gate, it is never cut short by an upgrade; before it has the gate, the process waits to be reaped by the next program.
-func (s *supervisor) finish(c *container) {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	c.settled()
+// handleExit reaps an ended container, logs its last output, records and reports the exit, and removes the cgroup. It holds upgradeLock, so
+// an upgrade does not interrupt it; if an upgrade comes first, the new program reaps the container.
+func (s *supervisor) handleExit(c *container) {
+	s.upgradeLock.RLock()
+	defer s.upgradeLock.RUnlock()
+	c.waitEntering()
 	c.mu.Lock()
 	e := s.reap(c.state.PID, c.pidfd)
-	_ = unix.Close(c.pidfd) // a pidfd has nothing to lose
+	_ = unix.Close(c.pidfd) // close of a pidfd does not fail
 	c.pidfd = -1
 	c.mu.Unlock()
-	s.gather(c)
+	s.killRemaining(c)
 	oom := s.oomKilled(c)
 	if c.io != nil {
 		s.closeIO(c)
@@ -186,11 +186,11 @@ func (s *supervisor) finish(c *container) {
 	c.state.Exited, c.state.ExitCode, c.state.Lost = time.Now(), e.code, e.lost
 	c.state.OOMKilled = oom && e.code != 0
 	c.mu.Unlock()
-	s.conclude(c)
+	s.recordExit(c)
 }
 
-// conclude records and tells an exit that is in the state, and removes what the container leaves in the kernel.
-func (s *supervisor) conclude(c *container) {
+// recordExit saves and reports the exit in state, and removes what the container leaves in the kernel.
+func (s *supervisor) recordExit(c *container) {
 	if err := c.save(); err != nil {
 		s.log.Printf("container %s: record its exit: %v", c.state.ID, err)
 	}
@@ -200,8 +200,8 @@ func (s *supervisor) conclude(c *container) {
 	close(c.cleaned)
 }
 
-// remove kills the container when it runs and forgets it, unless the client is gone before it has ended. Unknown containers are removed
-// already.
+// remove kills a running container, waits for its end and removes it. It fails when the client disconnects first. An unknown container is
+// not an error.
 func (s *supervisor) remove(id string, gone <-chan struct{}) error {
 	c, err := s.find(id)
 	if errors.Is(err, shim.ErrNotFound) {
@@ -215,14 +215,14 @@ func (s *supervisor) remove(id string, gone <-chan struct{}) error {
 			return err
 		}
 	}
-	s.gate.RUnlock() // finish needs an upgrade to be able to pass it by
+	s.upgradeLock.RUnlock() // so that this wait does not block an upgrade
 	ended := true
 	select {
 	case <-c.cleaned:
 	case <-gone:
 		ended = false
 	}
-	s.gate.RLock()
+	s.upgradeLock.RLock()
 	if !ended {
 		return fmt.Errorf("remove container %s: it was killed and has not ended", id)
 	}

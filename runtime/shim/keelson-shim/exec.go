@@ -23,30 +23,29 @@ type session struct {
 	pid   int
 	pidfd int
 	conn  *shim.Conn
-	ended chan struct{} // closed when the process may be reaped
+	ended chan struct{} // clientClosed when the process may be reaped
 }
 
-// exec serves one exec from its request to its exit. It holds the gate only while something happens, so that an upgrade can
-// hand the session over while the process runs.
+// exec serves one exec from its request to its exit. It does not hold upgradeLock while the process runs: an upgrade hands the session over.
 func (s *supervisor) exec(conn caller, id string, e shim.Exec, files []*os.File) {
-	x, err := s.begin(conn.Conn, id, e, files)
+	x, err := s.startExec(conn.Conn, id, e, files)
 	shim.CloseAll(files)
 	if err != nil {
 		s.fail(conn.Conn, err)
 		return
 	}
 	conn.leave()
-	s.attend(x)
+	s.waitSession(x)
 }
 
-// begin starts the process and answers that it has. The caller holds the gate.
-func (s *supervisor) begin(conn *shim.Conn, id string, e shim.Exec, files []*os.File) (*session, error) {
+// startExec starts the process and sends the first reply. The caller holds upgradeLock.
+func (s *supervisor) startExec(conn *shim.Conn, id string, e shim.Exec, files []*os.File) (*session, error) {
 	c, err := s.running(id)
 	if err != nil {
 		return nil, err
 	}
 	if c.snapshot().Hold || e.Process == nil {
-		return nil, errors.New("exec: the container has no program to run things beside, or nothing to run was given")
+		return nil, errors.New("exec: the container is a namespace holder, or the request has no process")
 	}
 	defer s.children.Begin()()
 	p := process(e.Process)
@@ -56,8 +55,8 @@ func (s *supervisor) begin(conn *shim.Conn, id string, e shim.Exec, files []*os.
 		}
 		p.ConsoleSocket = files[0]
 	} else {
-		made, err := c.connectExec(p, e, files)
-		defer func() { shim.CloseAll(made) }()
+		opened, err := c.connectExec(p, e, files)
+		defer func() { shim.CloseAll(opened) }()
 		if err != nil {
 			return nil, fmt.Errorf("exec in container %s: %w", id, err)
 		}
@@ -67,18 +66,18 @@ func (s *supervisor) begin(conn *shim.Conn, id string, e shim.Exec, files []*os.
 		return nil, fmt.Errorf("exec in container %s: %w", id, err)
 	}
 	x := &session{id: id, pid: pid, conn: conn}
-	if err := s.enlist(x); err != nil {
-		endChild(pid)
+	if err := s.registerSession(x); err != nil {
+		killChild(pid)
 		return nil, err
 	}
 	if err := reply(conn, shim.Started{PID: pid}); err != nil {
-		s.log.Printf("exec in container %s: %v", id, err) // attend sees the closed connection
+		s.log.Printf("exec in container %s: %v", id, err) // waitSession sees the closed connection
 	}
 	return x, nil
 }
 
-// enter starts a process in the container. libcontainer finds the container's namespaces by the number of its first process, which must
-// not become another's meanwhile.
+// enter starts a process in the container. libcontainer finds the namespaces by the pid of the first process; entering keeps that pid from
+// being reused.
 func (s *supervisor) enter(c *container, p *libcontainer.Process) (int, error) {
 	c.entering.RLock()
 	defer c.entering.RUnlock()
@@ -89,21 +88,21 @@ func (s *supervisor) enter(c *container, p *libcontainer.Process) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	release, err := s.alone(c, pidNamespaceOf(c.snapshot().PID))
+	release, err := s.freezeTracers(c, pidNamespaceOf(c.snapshot().PID))
 	if err != nil {
 		return 0, err
 	}
 	defer release()
 	config := lc.Config()
-	if err := ownStreams(&config, p); err != nil {
+	if err := chownStreams(&config, p); err != nil {
 		return 0, err
 	}
 	var started libcontainer.Process
-	err = c.pastExecve(func() error {
+	err = c.retryDuringExecve(func() error {
 		started = *p
 		err := lc.Run(&started)
 		if err != nil && strings.Contains(err.Error(), fmt.Sprintf("failed to open /proc/%d/ns/", c.snapshot().PID)) {
-			return fmt.Errorf("%w: %w", errInExecve, err) // it has not entered, and run nothing
+			return fmt.Errorf("%w: %w", errInExecve, err) // nothing was started
 		}
 		return err
 	})
@@ -115,30 +114,30 @@ func (s *supervisor) enter(c *container, p *libcontainer.Process) (int, error) {
 		return 0, err
 	}
 	if err := c.signal(0); err != nil {
-		endChild(pid) // the first process was not our child, and may have had its number taken
+		killChild(pid) // an adopted first process is not our child, so its pid may have been reused
 		return 0, err
 	}
 	return pid, nil
 }
 
-// errInExecve says that a container's first process shows nothing of itself. When a thread other than the first executes a program, as
-// the programs of some languages do, the kernel shows the process as ended for a moment: without namespaces and without a root directory.
+// errInExecve means that /proc does not show the namespaces and root directory of a container's first process. That lasts for a moment when
+// a thread other than the first one calls execve.
 var errInExecve = errors.New("the container's first process is about to execute a program")
 
-// execveLimit bounds the wait for a first process to come out of execve.
+// execveLimit bounds the retries for errInExecve.
 const execveLimit = time.Second
 
-// pastExecve calls f, and again for as long as it returns errInExecve and the container lives.
-func (c *container) pastExecve(f func() error) error {
+// retryDuringExecve repeats f while it returns errInExecve and the container runs.
+func (c *container) retryDuringExecve(f func() error) error {
 	for end := time.Now().Add(execveLimit); ; time.Sleep(time.Millisecond) {
-		if err := f(); !errors.Is(err, errInExecve) || !c.lives() || time.Now().After(end) {
+		if err := f(); !errors.Is(err, errInExecve) || !c.alive() || time.Now().After(end) {
 			return err
 		}
 	}
 }
 
-// lives reports whether a thread of the first process has not ended; signals reach one that has ended until it is reaped.
-func (c *container) lives() bool {
+// alive reports whether the first process has a running thread. Signal 0 cannot tell: it succeeds for a zombie.
+func (c *container) alive() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pidfd < 0 {
@@ -148,11 +147,11 @@ func (c *container) lives() bool {
 	return err != nil || n == 0
 }
 
-// enterLimit is how long an ended container waits for processes that are about to enter it, before its process number is given back.
+// enterLimit bounds waitEntering.
 const enterLimit = 2 * time.Second
 
-// settled waits until nobody is entering the container, which does not take long as it has ended. It does not wait for ever.
-func (c *container) settled() {
+// waitEntering waits until no process is entering the ended container, at most for enterLimit. After that its pid may be reused.
+func (c *container) waitEntering() {
 	for end := time.Now().Add(enterLimit); !c.entering.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return
@@ -161,9 +160,9 @@ func (c *container) settled() {
 	c.entering.Unlock()
 }
 
-// connectExec gives the process the client's descriptors, and the container's null device where the client has none. It returns what it
-// opened, which is closed when the process has started.
-func (c *container) connectExec(p *libcontainer.Process, e shim.Exec, files []*os.File) (made []*os.File, err error) {
+// connectExec connects the process to the client's descriptors, and to the container's null device for missing ones. It returns the files
+// that it opened; the caller closes them when the process has started.
+func (c *container) connectExec(p *libcontainer.Process, e shim.Exec, files []*os.File) (opened []*os.File, err error) {
 	var use [3]*os.File
 	var null *os.File
 	for i, want := range [3]bool{e.Stdin, e.Stdout, e.Stderr} {
@@ -172,25 +171,25 @@ func (c *container) connectExec(p *libcontainer.Process, e shim.Exec, files []*o
 			continue
 		}
 		if null == nil {
-			null, err = c.null()
-			made = append(made, null)
+			null, err = c.nullDevice()
+			opened = append(opened, null)
 		}
 		use[i] = null
 		if err != nil && i == 0 {
-			// A process may live without an input, but its output must go somewhere.
-			use[0], err = nothing()
-			made = append(made, use[0])
+			// Without a null device an empty pipe serves as input; missing outputs are an error.
+			use[0], err = emptyInput()
+			opened = append(opened, use[0])
 		}
 		if err != nil {
-			return made, err
+			return opened, err
 		}
 	}
 	p.Stdin, p.Stdout, p.Stderr = use[0], use[1], use[2]
-	return made, nil
+	return opened, nil
 }
 
-// enlist watches the session's process and remembers it for an upgrade.
-func (s *supervisor) enlist(x *session) error {
+// registerSession watches the session's process and adds the session to those that an upgrade hands over.
+func (s *supervisor) registerSession(x *session) error {
 	x.ended = make(chan struct{})
 	var err error
 	if x.pidfd, err = s.watch(x.pid, func() { close(x.ended) }); err != nil {
@@ -202,17 +201,17 @@ func (s *supervisor) enlist(x *session) error {
 	return nil
 }
 
-// attend waits for the process's end, or for the client's, which ends the process.
-func (s *supervisor) attend(x *session) {
-	gone := s.closed(x.conn)
+// waitSession waits for the exit of the process. If the client disconnects first, it kills the process.
+func (s *supervisor) waitSession(x *session) {
+	gone := s.clientClosed(x.conn)
 	select {
 	case <-x.ended:
 	case <-gone:
 		_ = unix.PidfdSendSignal(x.pidfd, unix.SIGKILL, nil, 0) // it may have ended by itself
 		<-x.ended
 	}
-	s.gate.RLock()
-	defer s.gate.RUnlock()
+	s.upgradeLock.RLock()
+	defer s.upgradeLock.RUnlock()
 	e := s.reap(x.pid, x.pidfd)
 	_ = unix.Close(x.pidfd) // a pidfd has nothing to lose
 	s.mu.Lock()
@@ -221,8 +220,8 @@ func (s *supervisor) attend(x *session) {
 	_ = reply(x.conn, shim.Exited{Code: e.code}) // nobody may be there any more
 }
 
-// closed is closed when the client has closed its end. Clients send nothing after their request.
-func (s *supervisor) closed(conn *shim.Conn) <-chan struct{} {
+// clientClosed returns a channel that is closed when the client disconnects. Clients send nothing after their request.
+func (s *supervisor) clientClosed(conn *shim.Conn) <-chan struct{} {
 	gone := make(chan struct{})
 	go func() { // ends when the client closes the connection, or we do
 		defer close(gone)

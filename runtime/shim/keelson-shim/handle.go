@@ -16,12 +16,12 @@ import (
 	"keelson/runtime/shim"
 )
 
-// handle serves one connection: one call. It holds the gate when it comes, so that no upgrade can lose the call or its answer.
+// handle serves one connection, which is one call. The caller holds upgradeLock, so no upgrade can lose the call or its reply.
 func (s *supervisor) handle(conn caller) error {
 	if err := checkPeer(conn.Conn); err != nil {
 		return err
 	}
-	if err := conn.Unix().SetReadDeadline(time.Now().Add(askLimit)); err != nil {
+	if err := conn.Unix().SetReadDeadline(time.Now().Add(requestLimit)); err != nil {
 		return fmt.Errorf("receive request: %w", err)
 	}
 	var req shim.Request
@@ -33,14 +33,14 @@ func (s *supervisor) handle(conn caller) error {
 		shim.CloseAll(files)
 		return fmt.Errorf("receive request: %w", err)
 	}
-	switch req.Verb { // those that answer several times
+	switch req.Verb { // verbs with several replies and descriptors
 	case shim.VerbExec:
-		return with(s, conn, req, files, s.exec)
+		return serveStreaming(s, conn, req, files, s.exec)
 	case shim.VerbAttach:
-		return with(s, conn, req, files, s.attach)
+		return serveStreaming(s, conn, req, files, s.attach)
 	}
 	shim.CloseAll(files)
-	switch req.Verb { // and those that do not stay in the gate
+	switch req.Verb { // verbs that release upgradeLock while they wait
 	case shim.VerbSubscribe:
 		s.subscribe(conn)
 		return nil
@@ -48,13 +48,13 @@ func (s *supervisor) handle(conn caller) error {
 		s.upgrade(conn, req)
 		return nil
 	case shim.VerbDelete:
-		if err := s.remove(req.ID, s.closed(conn.Conn)); err != nil {
+		if err := s.remove(req.ID, s.clientClosed(conn.Conn)); err != nil {
 			s.fail(conn.Conn, err)
 			return nil
 		}
 		return reply(conn.Conn, nil)
 	case shim.VerbQuit:
-		s.end(conn)
+		s.quitIfIdle(conn)
 		return nil
 	}
 	value, err := s.answer(req)
@@ -65,23 +65,23 @@ func (s *supervisor) handle(conn caller) error {
 	return reply(conn.Conn, value)
 }
 
-// end ends the supervisor when nothing runs. With the gate closed, nothing can start after it has looked.
-func (s *supervisor) end(conn caller) {
+// quitIfIdle ends the supervisor if no container runs. It holds upgradeLock, so none can start after the check.
+func (s *supervisor) quitIfIdle(conn caller) {
 	conn.leave()
-	s.gate.Lock()
+	s.upgradeLock.Lock()
 	if err := s.mayQuit(); err != nil {
-		s.gate.Unlock()
+		s.upgradeLock.Unlock()
 		s.fail(conn.Conn, err)
 		return
 	}
 	if err := reply(conn.Conn, nil); err != nil {
 		s.log.Printf("quit: %v", err)
 	}
-	close(s.quit) // and the gate stays closed
+	close(s.quit) // upgradeLock is not released
 }
 
-// with decodes the argument of a verb that takes over the connection.
-func with[A any](s *supervisor, conn caller, req shim.Request, files []*os.File, verb func(caller, string, A, []*os.File)) error {
+// serveStreaming decodes the argument of a verb that owns the connection from then on, and calls it.
+func serveStreaming[A any](s *supervisor, conn caller, req shim.Request, files []*os.File, verb func(caller, string, A, []*os.File)) error {
 	var arg A
 	if err := json.Unmarshal(req.Arg, &arg); err != nil {
 		shim.CloseAll(files)
@@ -92,21 +92,21 @@ func with[A any](s *supervisor, conn caller, req shim.Request, files []*os.File,
 	return nil
 }
 
-// answer serves the verbs that have one answer.
+// answer serves the verbs that have one reply.
 func (s *supervisor) answer(req shim.Request) (any, error) {
 	switch req.Verb {
 	case shim.VerbHello:
 		return shim.Hello{Protocol: shim.Protocol, PID: os.Getpid(), Binary: s.binary}, nil
 	case shim.VerbRun:
-		return made(req, s.run)
+		return callForState(req, s.run)
 	case shim.VerbHold:
-		return made(req, s.hold)
+		return callForState(req, s.hold)
 	case shim.VerbKill:
-		return done(req, s.kill)
+		return call(req, s.kill)
 	case shim.VerbUpdate:
-		return done(req, s.update)
+		return call(req, s.update)
 	case shim.VerbConfigure:
-		return done(req, s.configure)
+		return call(req, s.configure)
 	case shim.VerbReopen:
 		return nil, s.reopen(req.ID)
 	case shim.VerbCloseIn:
@@ -127,7 +127,7 @@ func (s *supervisor) answer(req shim.Request) (any, error) {
 	return nil, fmt.Errorf("unknown verb %q", req.Verb)
 }
 
-func made[A any](req shim.Request, verb func(string, A) (*container, error)) (any, error) {
+func callForState[A any](req shim.Request, verb func(string, A) (*container, error)) (any, error) {
 	var arg A
 	if err := json.Unmarshal(req.Arg, &arg); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", req.Verb, err)
@@ -139,7 +139,7 @@ func made[A any](req shim.Request, verb func(string, A) (*container, error)) (an
 	return c.snapshot(), nil
 }
 
-func done[A any](req shim.Request, verb func(string, A) error) (any, error) {
+func call[A any](req shim.Request, verb func(string, A) error) (any, error) {
 	var arg A
 	if err := json.Unmarshal(req.Arg, &arg); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", req.Verb, err)
@@ -147,7 +147,7 @@ func done[A any](req shim.Request, verb func(string, A) error) (any, error) {
 	return nil, verb(req.ID, arg)
 }
 
-// list is sorted by id.
+// list returns the states of all containers, sorted by id.
 func (s *supervisor) list() []shim.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,22 +177,22 @@ func (s *supervisor) mayQuit() error {
 	return nil
 }
 
-// subscribe sends all states and then every exit, with none between missing.
+// subscribe sends all states and then every exit after them, without a gap.
 func (s *supervisor) subscribe(conn caller) {
 	ch := make(chan shim.State, 1024)
 	s.mu.Lock()
-	s.news[ch] = struct{}{}
+	s.subscribers[ch] = struct{}{}
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
-		delete(s.news, ch)
+		delete(s.subscribers, ch)
 		s.mu.Unlock()
 	}()
 	if err := reply(conn.Conn, s.list()); err != nil {
 		return
 	}
 	conn.leave()
-	gone := s.closed(conn.Conn)
+	gone := s.clientClosed(conn.Conn)
 	for {
 		select {
 		case st, ok := <-ch:
@@ -215,7 +215,7 @@ func replyWith(conn *shim.Conn, value any, files ...*os.File) error {
 	return send(conn, shim.Reply{Value: body}, files...)
 }
 
-// send gives a client that does not read a while, and then up.
+// send sends a reply. It fails when the client does not read it within replyLimit.
 func send(conn *shim.Conn, r shim.Reply, files ...*os.File) error {
 	if err := conn.Unix().SetWriteDeadline(time.Now().Add(replyLimit)); err != nil {
 		return err
@@ -223,7 +223,7 @@ func send(conn *shim.Conn, r shim.Reply, files ...*os.File) error {
 	return conn.Send(r, files...)
 }
 
-// fail answers with an error.
+// fail replies with an error.
 func (s *supervisor) fail(conn *shim.Conn, err error) {
 	r := shim.Reply{Error: err.Error(), Code: shim.CodeOther}
 	switch {
@@ -239,14 +239,14 @@ func (s *supervisor) fail(conn *shim.Conn, err error) {
 	}
 }
 
-// checkPeer lets in only the user that the supervisor runs as.
+// checkPeer accepts only clients of the user that the supervisor runs as.
 func checkPeer(conn *shim.Conn) error {
 	cred, err := conn.Peer()
 	if err != nil {
 		return err
 	}
 	if int(cred.Uid) != os.Geteuid() {
-		return fmt.Errorf("process %d of user %d is not let in", cred.Pid, cred.Uid)
+		return fmt.Errorf("process %d of user %d is not allowed to connect", cred.Pid, cred.Uid)
 	}
 	return nil
 }

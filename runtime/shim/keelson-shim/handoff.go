@@ -22,28 +22,28 @@ import (
 	"keelson/runtime/shim/logfile"
 )
 
-// handoff is what a program hands to the one that replaces it in the same process: numbers of open descriptors, and what is not on
-// disk. Children stay children, so their exits are waited for as before. Later versions read it: fields are only ever added.
+// handoff is the state that an upgrade passes to the new program in the same process: numbers of open descriptors, and state that is not on
+// disk. The containers stay children of the process. Newer versions read it, so fields are only added, never changed.
 type handoff struct {
-	Listener   int          `json:"listener"`
-	Lock       int          `json:"lock"`
-	Containers []handedIO   `json:"containers"`
-	Sessions   []handedExec `json:"sessions"`
+	Listener   int           `json:"listener"`
+	Lock       int           `json:"lock"`
+	Containers []handoffIO   `json:"containers"`
+	Sessions   []handoffExec `json:"sessions"`
 
-	file    *os.File   // holds the handoff
-	files   []*os.File // the sender's own descriptors, open until it is taken or abandoned
-	keep    []int      // descriptors that the next program gets
-	adopted []*session // the receiver's, made by inherit
+	file    *os.File   // memfd with the encoded handoff
+	files   []*os.File // opened by the old program for the handoff
+	keep    []int      // descriptors that stay open for the new program
+	adopted []*session // sessions that the new program has taken over
 }
 
-type handedIO struct {
+type handoffIO struct {
 	ID      string    `json:"id"`
 	In      int       `json:"in"`  // -1: none
 	Out     [2]int    `json:"out"` // -1: none
 	Pending [2][]byte `json:"pending"`
 }
 
-type handedExec struct {
+type handoffExec struct {
 	ID   string `json:"id"`
 	PID  int    `json:"pid"`
 	Conn int    `json:"conn"`
@@ -51,8 +51,8 @@ type handedExec struct {
 
 const handoffFlag = "--handoff"
 
-// takeOver reads the state that an earlier program left; nil when there is none.
-func takeOver(args []string) (*handoff, error) {
+// readHandoff reads the handoff of the old program; nil when there is none.
+func readHandoff(args []string) (*handoff, error) {
 	if len(args) != 2 || args[0] != handoffFlag {
 		return nil, nil
 	}
@@ -69,24 +69,24 @@ func takeOver(args []string) (*handoff, error) {
 	return &h, nil
 }
 
-// inherit goes on where the earlier program stopped.
-func (s *supervisor) inherit(h *handoff) error {
+// restoreHandoff takes over the descriptors, containers and sessions of the old program.
+func (s *supervisor) restoreHandoff(h *handoff) error {
 	s.lock = received(h.Lock, "lock")
 	s.listener = received(h.Listener, "listener")
 	if err := unix.SetNonblock(h.Listener, true); err != nil { // an earlier program may have made it blocking
 		return fmt.Errorf("take over listener: %w", err)
 	}
-	handed := map[string]handedIO{}
+	handed := map[string]handoffIO{}
 	for _, c := range h.Containers {
 		handed[c.ID] = c
 	}
 	err := s.eachState(func(c *container) error {
 		io, ok := handed[c.state.ID]
 		if !ok {
-			return s.settle(c)
+			return s.restore(c)
 		}
 		c.io = &stdio{in: received(io.In, "stdin"), out: [2]*os.File{received(io.Out[0], "stdout"), received(io.Out[1], "stderr")}}
-		return s.resume(c, io.Pending)
+		return s.resumeOutput(c, io.Pending)
 	})
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (s *supervisor) inherit(h *handoff) error {
 			return fmt.Errorf("take over exec: %w", err)
 		}
 		x := &session{id: e.ID, pid: e.PID, conn: shim.NewConn(uc)}
-		if err := s.enlist(x); err != nil {
+		if err := s.registerSession(x); err != nil {
 			return err
 		}
 		h.adopted = append(h.adopted, x)
@@ -114,11 +114,11 @@ func received(fd int, name string) *os.File {
 	return rawFile(fd, name)
 }
 
-// resume connects a running container's streams to its log again.
-func (s *supervisor) resume(c *container, pending [2][]byte) error {
+// resumeOutput connects a running container's streams to its log again, and watches for its exit.
+func (s *supervisor) resumeOutput(c *container, pending [2][]byte) error {
 	log, err := logfile.Open(c.state.LogPath, s.logPolicy())
 	if err != nil {
-		// Its directory may be gone; the container is not to blame.
+		// The log directory may have been removed. The container keeps running without a log.
 		s.log.Printf("container %s: %v", c.state.ID, err)
 		if log, err = logfile.Open("", s.logPolicy()); err != nil {
 			return err
@@ -126,14 +126,14 @@ func (s *supervisor) resume(c *container, pending [2][]byte) error {
 	}
 	log.Restore(pending)
 	c.io.log = log
-	if err := s.pump(c); err != nil {
+	if err := s.watchOutput(c); err != nil {
 		return err
 	}
-	return s.follow(c)
+	return s.watchExit(c)
 }
 
-// upgrade replaces the program. Nothing is lost: it waits until every container is at rest and every accepted call answered, and
-// only a new program that can be executed takes over. When that fails, this one goes on.
+// upgrade executes the new program in this process. It first waits, by upgradeLock, until no exit is being handled and every accepted call
+// is answered. If the execution fails, this program continues.
 func (s *supervisor) upgrade(conn caller, req shim.Request) {
 	var u shim.Upgrade
 	err := json.Unmarshal(req.Arg, &u)
@@ -147,9 +147,9 @@ func (s *supervisor) upgrade(conn caller, req shim.Request) {
 	}
 	defer func() { _ = program.Close() }()
 	conn.leave()
-	s.gate.Lock()
-	defer s.gate.Unlock()
-	h, err := s.prepare()
+	s.upgradeLock.Lock()
+	defer s.upgradeLock.Unlock()
+	h, err := s.writeHandoff()
 	defer h.abandon()
 	if err != nil {
 		s.fail(conn.Conn, fmt.Errorf("upgrade: %w", err))
@@ -158,9 +158,9 @@ func (s *supervisor) upgrade(conn caller, req shim.Request) {
 	if err := reply(conn.Conn, nil); err != nil {
 		s.log.Printf("upgrade: %v", err)
 	}
-	args := []string{os.Args[0], "supervise", s.dir, handoffFlag, strconv.Itoa(number(h.file))}
+	args := []string{os.Args[0], "supervise", s.dir, handoffFlag, strconv.Itoa(fdNumber(h.file))}
 	if err := unix.Exec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), args, os.Environ()); err != nil {
-		s.log.Printf("upgrade: execute %s: %v; going on with the old program", u.Path, err)
+		s.log.Printf("upgrade: execute %s: %v; continuing with the old program", u.Path, err)
 	}
 }
 
@@ -173,10 +173,10 @@ func sealed(path string) (*os.File, error) {
 	return clone(f)
 }
 
-// prepare writes the handoff and lets its descriptors through the execution. It runs with the gate closed. The caller abandons the
-// handoff, which is never nil, when it is still there.
-func (s *supervisor) prepare() (*handoff, error) {
-	h := &handoff{Listener: number(s.listener), Lock: number(s.lock)}
+// writeHandoff writes the handoff and makes its descriptors inheritable. The caller holds upgradeLock for writing, and calls abandon on the
+// handoff, which is never nil, if this program continues.
+func (s *supervisor) writeHandoff() (*handoff, error) {
+	h := &handoff{Listener: fdNumber(s.listener), Lock: fdNumber(s.lock)}
 	h.keep = []int{h.Listener, h.Lock}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,7 @@ func (s *supervisor) prepare() (*handoff, error) {
 		if c.io == nil || c.io.log == nil {
 			continue
 		}
-		io := handedIO{ID: c.state.ID, In: number(c.io.in), Out: [2]int{number(c.io.out[0]), number(c.io.out[1])}, Pending: c.io.log.Pending()}
+		io := handoffIO{ID: c.state.ID, In: fdNumber(c.io.in), Out: [2]int{fdNumber(c.io.out[0]), fdNumber(c.io.out[1])}, Pending: c.io.log.Pending()}
 		h.Containers = append(h.Containers, io)
 		h.keep = append(h.keep, io.In, io.Out[0], io.Out[1])
 	}
@@ -194,8 +194,8 @@ func (s *supervisor) prepare() (*handoff, error) {
 			return h, err
 		}
 		h.files = append(h.files, f)
-		h.Sessions = append(h.Sessions, handedExec{ID: x.id, PID: x.pid, Conn: number(f)})
-		h.keep = append(h.keep, number(f))
+		h.Sessions = append(h.Sessions, handoffExec{ID: x.id, PID: x.pid, Conn: fdNumber(f)})
+		h.keep = append(h.keep, fdNumber(f))
 	}
 	fd, err := unix.MemfdCreate("handoff", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -213,7 +213,7 @@ func (s *supervisor) prepare() (*handoff, error) {
 	return h, h.inheritable(true)
 }
 
-// inheritable says whether the descriptors that are handed over stay open when another program is executed.
+// inheritable sets whether the handed-over descriptors stay open across execve.
 func (h *handoff) inheritable(yes bool) error {
 	flags := unix.FD_CLOEXEC
 	if yes {
@@ -230,20 +230,20 @@ func (h *handoff) inheritable(yes bool) error {
 	return nil
 }
 
-// abandon takes back a handoff that was not taken: containers that start from now on must not inherit from it.
+// abandon undoes writeHandoff, so that containers do not inherit the descriptors.
 func (h *handoff) abandon() {
 	_ = h.inheritable(false) // the descriptors are open
 	shim.CloseAll(h.files)
 }
 
-// number is a descriptor's number without the side effect of Fd, which would make it blocking.
-func number(f *os.File) int {
+// fdNumber returns a file's descriptor; -1 for nil. Unlike Fd, it does not make the descriptor blocking.
+func fdNumber(f *os.File) int {
 	if f == nil {
 		return -1
 	}
 	fd := -1
 	if rc, err := f.SyscallConn(); err == nil {
-		_ = rc.Control(func(n uintptr) { fd = int(n) }) // a closed file is like none
+		_ = rc.Control(func(n uintptr) { fd = int(n) }) // a closed file gives -1
 	}
 	return fd
 }
@@ -261,9 +261,9 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// setName sets what ps shows; name ends with a zero.
+// setName sets the process name that ps shows; name ends with a zero byte.
 func setName(name []byte) error {
-	// The first thread's name is the process's; Go's main goroutine may be on another by now.
+	// The name of the first thread is that of the process; Go's main goroutine may run on another one.
 	if err := os.WriteFile(filepath.Join("/proc/self/task", strconv.Itoa(os.Getpid()), "comm"), name[:len(name)-1], 0); err == nil {
 		return nil
 	}
@@ -273,7 +273,7 @@ func setName(name []byte) error {
 	return nil
 }
 
-// redirectStdout closes the pipe that standard output was, so that whoever started us reads its end.
+// redirectStdout replaces standard output by /dev/null. That closes the pipe, which tells the starting process that the supervisor is ready.
 func redirectStdout() error {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {

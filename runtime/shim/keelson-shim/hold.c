@@ -23,17 +23,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// hold is process 1 of a pod's shared PID namespace when _KEELSON_HOLD is set, to the number of namespaces to join. It runs before Go
-// does, so it needs next to no memory.
+// hold makes this process the first process of a pod's shared PID namespace if the environment has _KEELSON_HOLD, the number of namespaces
+// to join. It runs before the Go runtime starts, so the process needs very little memory.
 //
-// Everything in the pod can see this process, and a container with CAP_SYS_PTRACE can do to it what it likes, whatever PR_SET_DUMPABLE
-// says: follow /proc/1/root, /proc/1/cwd and /proc/1/fd, join its namespaces, run its own code in it. So there is nothing to be had:
-// its root is an empty read-only file system, the only one in its mount namespace; it has no open files and no capabilities; its
-// network, IPC and UTS namespaces are the pod's; and seccomp lets it wait for children and exit. It says so, on STATUS_FD, only
-// when all of that is true; the supervisor lets no container in before.
+// Every process in the pod can see this one, and a container with CAP_SYS_PTRACE controls it, whatever PR_SET_DUMPABLE is: it can follow
+// /proc/1/root, /proc/1/cwd and /proc/1/fd, join its namespaces, and run its own code in it. So the process keeps nothing of value: its
+// root is an empty read-only file system, the only one in its mount namespace; it has no open files and no capabilities; its network, IPC
+// and UTS namespaces are the pod's; and seccomp allows it only to wait for children and exit. It reports on STATUS_FD when all of that is
+// done; the supervisor starts no container in the namespace before.
 
-// Descriptors that the supervisor passes: for the answer, and from NAMESPACE_FD on the namespaces to join. What comes after them is none of
-// ours: whoever started the supervisor may have left it open.
+// Descriptors that the supervisor passes: one for the result, and from NAMESPACE_FD on the namespaces to join. Higher ones are closed: the
+// supervisor may have inherited them.
 enum { STATUS_FD = 3, NAMESPACE_FD = 4 };
 
 #if defined(__x86_64__)

@@ -22,10 +22,10 @@ import (
 	"keelson/runtime/shim"
 )
 
-// holdLimit bounds how long a namespace holder may take to confine itself.
+// holdLimit bounds the start of a namespace holder.
 const holdLimit = 10 * time.Second
 
-// hold starts a process that keeps a PID namespace alive. It counts as a container that has no program, log or cgroup of its own.
+// hold starts a process that keeps a PID namespace alive. It is listed as a container without program, log and cgroup.
 func (s *supervisor) hold(id string, h shim.Hold) (*container, error) {
 	c, err := s.reserve(id)
 	if err != nil {
@@ -37,21 +37,21 @@ func (s *supervisor) hold(id string, h shim.Hold) (*container, error) {
 		s.discard(c)
 		return nil, fmt.Errorf("start namespace holder: %w", err)
 	}
-	if err := s.track(c); err != nil {
-		endChild(c.state.PID)
+	if err := s.recordStart(c); err != nil {
+		killChild(c.state.PID)
 		s.discard(c)
 		return nil, err
 	}
 	return c, nil
 }
 
-// endChild kills and reaps a child of ours, whose pid therefore cannot mean another process.
-func endChild(pid int) {
+// killChild kills and reaps a child. A child's pid is not reused before it is reaped.
+func killChild(pid int) {
 	_ = unix.Kill(pid, unix.SIGKILL)
 	_, _ = unix.Wait4(pid, nil, 0, nil)
 }
 
-// startHolder returns when the holder has nothing left that a container could take from it; hold.c says how.
+// startHolder starts a holder and waits until it has given up everything that a container could misuse (see hold.c).
 func (s *supervisor) startHolder(h shim.Hold) (int, error) {
 	var files []*os.File
 	defer func() { shim.CloseAll(files) }()
@@ -63,18 +63,18 @@ func (s *supervisor) startHolder(h shim.Hold) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	said, says, err := os.Pipe()
+	pidPipe, pidPipeEnd, err := os.Pipe()
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = said.Close() }()
+	defer func() { _ = pidPipe.Close() }()
 	status, answer, err := os.Pipe()
-	files = append(files, says, answer)
+	files = append(files, pidPipeEnd, answer)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = status.Close() }()
-	give := []uintptr{null.Fd(), says.Fd(), null.Fd(), answer.Fd()}
+	give := []uintptr{null.Fd(), pidPipeEnd.Fd(), null.Fd(), answer.Fd()}
 	for _, path := range h.Namespaces {
 		ns, err := open(os.Open(path))
 		if err != nil {
@@ -90,22 +90,22 @@ func (s *supervisor) startHolder(h shim.Hold) (int, error) {
 	}
 	shim.CloseAll(files)
 	files = nil
-	pid, err := heldPID(said, status)
-	endChild(first) // it has done its work
+	pid, err := holderPID(pidPipe, status)
+	killChild(first) // it has forked the holder
 	if err != nil && pid > 0 {
-		endChild(pid)
+		killChild(pid)
 	}
 	return pid, err
 }
 
-// heldPID reads what the two processes of a starting holder say: the second one's id, and how it went.
-func heldPID(said, status *os.File) (int, error) {
+// holderPID reads the pid of the holder from its parent, and the result from the holder.
+func holderPID(pidPipe, status *os.File) (int, error) {
 	limit := time.Now().Add(holdLimit)
-	if err := errors.Join(said.SetReadDeadline(limit), status.SetReadDeadline(limit)); err != nil {
+	if err := errors.Join(pidPipe.SetReadDeadline(limit), status.SetReadDeadline(limit)); err != nil {
 		return 0, err
 	}
 	pid := make([]byte, 4)
-	_, perr := io.ReadFull(said, pid)
+	_, perr := io.ReadFull(pidPipe, pid)
 	how, err := io.ReadAll(status)
 	n := int(binary.NativeEndian.Uint32(pid))
 	switch {
@@ -114,7 +114,7 @@ func heldPID(said, status *os.File) (int, error) {
 	case string(how) == "ready" && perr == nil:
 		return n, nil
 	case len(how) == 0:
-		return n, errors.New("it ended without a word")
+		return n, errors.New("it ended and reported nothing")
 	}
 	return n, errors.New(string(how))
 }

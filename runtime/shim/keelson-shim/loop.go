@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loop calls handlers of descriptors that became readable, all from one goroutine. The supervisor has two: one that
-// learns of ended processes, and one that moves output to logs, so that a slow disk delays no exit.
+// loop is an epoll loop: one goroutine calls the handlers of readable descriptors. The supervisor has two: one for exits and connections, and
+// one that copies output to logs, so that a slow disk does not delay exits.
 type loop struct {
 	ep int
-	// gate is held for reading around each batch, so that an upgrade can find everything at rest.
-	gate *sync.RWMutex
+	// upgradeLock is held for reading while handlers run.
+	upgradeLock *sync.RWMutex
 
 	mu       sync.Mutex
 	handlers map[int]func()
 }
 
-func newLoop(gate *sync.RWMutex) (*loop, error) {
+func newLoop(upgradeLock *sync.RWMutex) (*loop, error) {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("create epoll: %w", err)
 	}
-	return &loop{ep: ep, gate: gate, handlers: map[int]func(){}}, nil
+	return &loop{ep: ep, upgradeLock: upgradeLock, handlers: map[int]func(){}}, nil
 }
 
 // add calls h whenever fd is readable or hung up, until remove.
@@ -46,7 +46,7 @@ func (l *loop) add(fd int, h func()) error {
 	return nil
 }
 
-// remove must come before fd is closed. A handler that is running goes on.
+// remove must be called before fd is closed. It does not wait for a running handler.
 func (l *loop) remove(fd int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *loop) remove(fd int) {
 		return
 	}
 	delete(l.handlers, fd)
-	_ = unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, fd, nil) // it was added; nothing else can be wrong with it
+	_ = unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, fd, nil) // it cannot fail for a descriptor that was added
 }
 
 // run serves until the process ends.
@@ -68,7 +68,7 @@ func (l *loop) run() error {
 		if err != nil {
 			return fmt.Errorf("wait for events: %w", err)
 		}
-		l.gate.RLock()
+		l.upgradeLock.RLock()
 		for _, e := range events[:n] {
 			l.mu.Lock()
 			h := l.handlers[int(e.Fd)]
@@ -77,6 +77,6 @@ func (l *loop) run() error {
 				h()
 			}
 		}
-		l.gate.RUnlock()
+		l.upgradeLock.RUnlock()
 	}
 }

@@ -2,10 +2,10 @@
 
 //go:build linux && cgo
 
-// keelson-shim is the helper program of Keelson's runtime. It is two things: the init that sets up a container and then
-// becomes its program, and the supervisor, one process per node, that owns all containers. The runtime starts it and
-// speaks to it by package shim. It is a program of its own because a container's init must start fast, and the
-// main program's package initialisation takes longer than all the rest; so it imports as little as it can.
+// keelson-shim is the shim of Keelson's runtime. It runs as the supervisor, one process per node, which is the parent of all containers; and
+// as the init of a container, which sets up the container and then executes its program. The runtime starts the supervisor and calls it
+// through package shim. It is a separate program because a container's init must start fast, and the package initialization of the main
+// program takes longer than the rest of the start. So it imports as little as possible.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"keelson/runtime/shim"
 )
 
-const usage = `keelson-shim supervises the containers of one Keelson node. Keelson starts it; nobody else needs to.
+const usage = `keelson-shim supervises the containers of one Keelson node. Keelson starts it; do not start it by hand.
 usage: keelson-shim supervise DIR`
 
 func main() {

@@ -2,8 +2,7 @@
 
 //go:build !linux || !cgo
 
-// keelson-shim cannot work without cgo: this program only says so. Without it tools that look at every package would stumble over one that
-// has nothing for them.
+// Without cgo keelson-shim only prints an error. This file exists so that go vet and other tools find a package without cgo, too.
 package main
 
 import (

@@ -19,30 +19,30 @@ import (
 	"keelson/runtime/shim"
 )
 
-// nullLimit bounds the search for /dev/null in a container, whose file systems may be the container's own programs (FUSE).
+// nullLimit bounds the opening of /dev/null in a container: its file systems may be FUSE file systems that do not answer.
 const nullLimit = 2 * time.Second
 
-// null opens the container's own /dev/null for a process that runs in it. The host's must not get into a container: who is root
-// there may change its mode and owner.
-func (c *container) null() (*os.File, error) {
-	if c.seeking.Swap(true) {
+// nullDevice opens the container's /dev/null for a process that runs in it. It must not be the host's: root in the container could change
+// its mode and owner.
+func (c *container) nullDevice() (*os.File, error) {
+	if c.openingNull.Swap(true) {
 		return nil, errors.New("open the container's /dev/null: an earlier attempt hangs")
 	}
 	type result struct {
 		f   *os.File
 		err error
 	}
-	found := make(chan result) // no buffer: who does not wait any more gets nothing
+	found := make(chan result) // unbuffered: a result that comes too late is closed below
 	gone := make(chan struct{})
 	defer close(gone)
 	pid := c.snapshot().PID
-	go func() { // ends when the container's file systems answer, at the latest when the container has ended
+	go func() { // ends when the file system answers, or when the container has ended
 		var f *os.File
-		err := c.pastExecve(func() (err error) {
+		err := c.retryDuringExecve(func() (err error) {
 			f, err = openNull(pid)
 			return err
 		})
-		c.seeking.Store(false)
+		c.openingNull.Store(false)
 		select {
 		case found <- result{f, err}:
 		case <-gone:
@@ -54,9 +54,9 @@ func (c *container) null() (*os.File, error) {
 		if r.err != nil {
 			return nil, fmt.Errorf("open the container's /dev/null: %w", r.err)
 		}
-		// It is the container's if that was alive when it was opened: pid has named no other process meanwhile.
+		// The container has not been reaped, so pid was not reused when the device was opened.
 		if err := c.signal(0); err != nil {
-			_ = r.f.Close() // nothing was written
+			_ = r.f.Close() // emptyInput was written
 			return nil, err
 		}
 		return r.f, nil
@@ -65,7 +65,7 @@ func (c *container) null() (*os.File, error) {
 	}
 }
 
-// openNull resolves /dev/null as the process pid would, without leaving its root, and takes nothing but the null device.
+// openNull opens /dev/null below the root directory of process pid. It opens nothing but the null device.
 func openNull(pid int) (*os.File, error) {
 	root, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -91,18 +91,18 @@ func openNull(pid int) (*os.File, error) {
 	return os.OpenFile("/proc/self/fd/"+strconv.Itoa(at), os.O_RDWR, 0)
 }
 
-// nothing is what a process reads that has no standard input where there is no null device to give it.
-func nothing() (*os.File, error) {
+// emptyInput returns a pipe without a writer, the standard input of a process where there is no null device.
+func emptyInput() (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	_ = w.Close() // nothing was written
+	_ = w.Close() // emptyInput was written
 	return r, nil
 }
 
-// ownDev tells whether libcontainer makes the container's /dev: then it replaces the null device that a starting container gets for
-// its input by the container's own.
+// ownDev reports whether libcontainer makes the container's /dev. Then it also replaces the host's null device on the standard input of a
+// starting container by the container's.
 func ownDev(spec *specs.Spec) bool {
 	return !slices.ContainsFunc(spec.Mounts, func(m specs.Mount) bool {
 		bind := m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")

@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lostCode is the exit code of a process that ended while nobody could learn its own.
+// lostCode is the exit code of a process whose own exit code could not be read.
 const lostCode = 255
 
-// exit is how a process ended.
+// exit is the exit code of a process; lost: it is unknown.
 type exit struct {
 	code int
 	lost bool
 }
 
-// watch calls ended, once and on the exit loop, when the process pid has ended; it is not reaped then. The caller closes the pidfd.
+// watch calls ended once, on the exit loop, when process pid has ended but is not reaped. The caller closes the returned pidfd.
 func (s *supervisor) watch(pid int, ended func()) (int, error) {
 	s.children.Own(pid)
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -44,8 +44,7 @@ func (s *supervisor) watch(pid int, ended func()) (int, error) {
 	return fd, nil
 }
 
-// reap tells how an ended process ended. Whoever calls it holds the gate until the outcome is recorded: from here on nobody else
-// can learn it.
+// reap reaps an ended process and returns its exit. The caller holds upgradeLock until the exit is recorded: it cannot be read a second time.
 func (s *supervisor) reap(pid, fd int) exit {
 	defer s.children.Disown(pid)
 	var ws unix.WaitStatus
@@ -54,7 +53,7 @@ func (s *supervisor) reap(pid, fd int) exit {
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
-		case err != nil: // not our child
+		case err != nil: // not a child of this process
 			return adoptedExit(fd)
 		}
 		return exit{code: statusCode(ws)}
@@ -81,8 +80,8 @@ const (
 	pidfdInfoExit = 1 << 3
 )
 
-// adoptedExit learns the exit code of a process that is not our child, because another supervisor started it and died. Its new
-// parent reaps it in its own time, and only then has the kernel the code.
+// adoptedExit reads the exit code of a process that is not a child, because a supervisor that died had started it. The kernel has the code
+// only after its new parent has reaped it.
 func adoptedExit(fd int) exit {
 	for range 100 {
 		info := pidfdInfo{mask: pidfdInfoExit}

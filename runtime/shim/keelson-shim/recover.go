@@ -22,8 +22,8 @@ import (
 	"keelson/runtime/shim/reaper"
 )
 
-// eachState reads every container's state file and hands the container, entered in the list, to found.
-func (s *supervisor) eachState(found func(*container) error) error {
+// eachState reads every container's state file, adds the container and calls each for it.
+func (s *supervisor) eachState(each func(*container) error) error {
 	root := filepath.Join(s.dir, shim.ContainersDir)
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *supervisor) eachState(found func(*container) error) error {
 				return err
 			}
 			if st.ID != e.Name() {
-				return fmt.Errorf("its state is of container %q", st.ID)
+				return fmt.Errorf("its state belongs to container %q", st.ID)
 			}
 			c.state = st
 			return nil
@@ -49,34 +49,34 @@ func (s *supervisor) eachState(found func(*container) error) error {
 			s.log.Printf("container %s: damaged state restored from its copy, kept as %s: %v", e.Name(), kept, errors.Join(damage, aerr, c.save()))
 		}
 		if err != nil {
-			// It was being started, and nobody was told of it.
-			s.log.Printf("container %s: forgotten: %v", e.Name(), err)
+			// Its start was interrupted, so no client knows it.
+			s.log.Printf("container %s: incomplete, removed: %v", e.Name(), err)
 			if err := os.RemoveAll(dir); err != nil {
-				return fmt.Errorf("remove half-made container: %w", err)
+				return fmt.Errorf("remove incomplete container: %w", err)
 			}
 			continue
 		}
 		s.containers[c.state.ID] = c
-		if err := found(c); err != nil {
+		if err := each(c); err != nil {
 			return fmt.Errorf("container %s: %w", c.state.ID, err)
 		}
 	}
 	return nil
 }
 
-// recover finds the containers of a supervisor that was killed, or that ran before the machine was restarted.
+// recover finds the containers of a supervisor that was killed, or that ran before a reboot.
 func (s *supervisor) recover() error {
 	if err := s.thaw(); err != nil {
 		return err
 	}
-	if err := s.eachState(s.settle); err != nil {
+	if err := s.eachState(s.restore); err != nil {
 		return err
 	}
 	return s.sweep()
 }
 
-// thaw lets go on what the supervisor before kept frozen when it died. It comes before anything is loaded by libcontainer, which waits
-// without end for a container that is being frozen and cannot be: one of its processes is in the middle of execve.
+// thaw thaws the containers that a dead supervisor left frozen. It must run before libcontainer.Load, which waits for ever for a container
+// that is freezing and cannot freeze, because one of its processes is in execve.
 func (s *supervisor) thaw() error {
 	entries, err := os.ReadDir(s.lcDir())
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *supervisor) thaw() error {
 	for _, e := range entries {
 		raw, err := os.ReadFile(filepath.Join(s.lcDir(), e.Name(), "state.json"))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // its start was cut short before it had a cgroup
+			continue // its start was interrupted before it had a cgroup
 		}
 		var st libcontainer.State
 		if err == nil {
@@ -112,9 +112,9 @@ func thawCgroup(config *cgroups.Cgroup, paths map[string]string) error {
 	return m.Freeze(cgroups.Thawed)
 }
 
-// settle takes up a container from its state file: ended ones are remembered, running ones adopted, and of those that ended while
-// nobody looked it says so.
-func (s *supervisor) settle(c *container) error {
+// restore handles a container that was read from its state file: a running one is adopted, and one that ended without a supervisor is recorded
+// as lost.
+func (s *supervisor) restore(c *container) error {
 	if !c.state.Running() {
 		close(c.ended)
 		s.destroy(c)
@@ -126,17 +126,17 @@ func (s *supervisor) settle(c *container) error {
 			return s.adopt(c)
 		}
 	}
-	s.gather(c)
+	s.killRemaining(c)
 	c.state.Exited, c.state.ExitCode, c.state.Lost = time.Now(), lostCode, true
-	s.conclude(c)
+	s.recordExit(c)
 	return nil
 }
 
-// adopt takes over a running container whose supervisor died. Its FIFOs are where they were, with what it wrote meanwhile. A terminal
-// died with the supervisor.
+// adopt takes over a running container whose supervisor died. Its FIFOs still hold what it has written since. A terminal ended with the
+// supervisor.
 func (s *supervisor) adopt(c *container) error {
 	if c.state.Hold {
-		return s.follow(c)
+		return s.watchExit(c)
 	}
 	c.io = &stdio{}
 	if !c.state.Terminal {
@@ -146,10 +146,10 @@ func (s *supervisor) adopt(c *container) error {
 		}
 		c.io.in, c.io.out = io.in, io.out
 	}
-	return s.resume(c, [2][]byte{})
+	return s.resumeOutput(c, [2][]byte{})
 }
 
-// sweep ends what libcontainer knows and we do not: containers whose start was cut short.
+// sweep removes containers that only libcontainer knows: their start was interrupted.
 func (s *supervisor) sweep() error {
 	entries, err := os.ReadDir(s.lcDir())
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *supervisor) sweep() error {
 			err = lc.Destroy()
 		}
 		if err != nil {
-			s.log.Printf("container %s: clean up a start that was cut short: %v", e.Name(), err)
+			s.log.Printf("container %s: clean up an interrupted start: %v", e.Name(), err)
 		}
 	}
 	return nil

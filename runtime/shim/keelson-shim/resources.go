@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// merge changes those settings of r that u has; the others stay. Devices are never touched.
+// merge sets the fields of r that are set in u. Device rules never change.
 func merge(r *cgroups.Resources, u *specs.LinuxResources) {
 	if c := u.CPU; c != nil {
 		mergeCPU(r, c)
@@ -19,7 +19,7 @@ func merge(r *cgroups.Resources, u *specs.LinuxResources) {
 	if m := u.Memory; m != nil {
 		if m.Limit != nil {
 			r.Memory = *m.Limit
-			// A limit on memory and swap together that is lower than the one on memory is refused by the kernel.
+			// The kernel refuses a memory+swap limit below the memory limit.
 			if m.Swap == nil && r.MemorySwap > 0 && r.MemorySwap < r.Memory {
 				r.MemorySwap = r.Memory
 			}

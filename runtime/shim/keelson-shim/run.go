@@ -23,7 +23,7 @@ import (
 	"keelson/runtime/shim/logfile"
 )
 
-// lcDir is libcontainer's own state, one directory per container.
+// lcDir holds libcontainer's state, one directory per container.
 func (s *supervisor) lcDir() string { return filepath.Join(s.dir, "libcontainer") }
 
 // run makes and starts a container.
@@ -37,27 +37,27 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 	}
 	c.state = shim.State{
 		ID: id, Boot: s.boot, Terminal: r.Spec.Process.Terminal, Stdin: r.Stdin, StdinOnce: r.StdinOnce, LogPath: r.LogPath,
-		SharedPID: !privatePID(r.Spec), Tracer: tracer(r.Spec.Process),
+		SharedPID: !privatePID(r.Spec), Tracer: canTrace(r.Spec.Process),
 	}
-	target, err := s.target(r.Spec)
+	openTargetPIDNamespace, err := s.openTargetPIDNamespace(r.Spec)
 	if err != nil {
 		s.discard(c)
 		return nil, err
 	}
-	defer shim.CloseAll([]*os.File{target})
-	release, err := s.alone(c, joins(r.Spec))
+	defer shim.CloseAll([]*os.File{openTargetPIDNamespace})
+	release, err := s.freezeTracers(c, joinedPIDNamespace(r.Spec))
 	if err != nil {
 		s.discard(c)
 		return nil, err
 	}
 	defer release()
 	defer s.children.Begin()()
-	if err := s.launch(c, r.Spec); err != nil {
+	if err := s.startInit(c, r.Spec); err != nil {
 		s.discard(c)
 		return nil, err
 	}
-	if err := s.track(c); err != nil {
-		endChild(c.state.PID)
+	if err := s.recordStart(c); err != nil {
+		killChild(c.state.PID)
 		s.destroy(c)
 		s.discard(c)
 		return nil, err
@@ -65,8 +65,9 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 	return c, nil
 }
 
-// target opens the PID namespace of the container that the spec names, and puts the descriptor in its place. Nil when it names none.
-func (s *supervisor) target(spec *specs.Spec) (*os.File, error) {
+// openTargetPIDNamespace opens the PID namespace of the container that the spec names (shim.PIDNamespaceOf), and replaces the path in the spec
+// by that of the descriptor. It returns nil when the spec names none.
+func (s *supervisor) openTargetPIDNamespace(spec *specs.Spec) (*os.File, error) {
 	for i := range spec.Linux.Namespaces {
 		n := &spec.Linux.Namespaces[i]
 		id, ok := shim.PIDNamespaceOwner(n.Path)
@@ -81,16 +82,16 @@ func (s *supervisor) target(spec *specs.Spec) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("join the PID namespace of container %s: %w", id, err)
 		}
-		n.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) // as the starting process sees it
+		n.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) // not /proc/self: another process opens it
 		return f, nil
 	}
 	return nil, nil
 }
 
-// pidNamespace is the container's own: its process is found alive after the descriptor was opened, so no other has had the number.
+// pidNamespace opens the container's PID namespace. It checks afterwards that the process has not been reaped, so its pid was not reused.
 func (c *container) pidNamespace() (*os.File, error) {
 	var f *os.File
-	err := c.pastExecve(func() (err error) {
+	err := c.retryDuringExecve(func() (err error) {
 		f, err = os.Open(fmt.Sprintf("/proc/%d/ns/pid", c.snapshot().PID))
 		if errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%w: %w", errInExecve, err)
@@ -104,7 +105,7 @@ func (c *container) pidNamespace() (*os.File, error) {
 		return nil, err
 	}
 	if err := c.signal(0); err != nil {
-		_ = f.Close() // nothing was written
+		_ = f.Close() // emptyInput was written
 		return nil, err
 	}
 	return f, nil
@@ -116,8 +117,8 @@ func privatePID(spec *specs.Spec) bool {
 	})
 }
 
-// launch starts the first process with its streams connected.
-func (s *supervisor) launch(c *container, spec *specs.Spec) error {
+// startInit starts the first process and connects its streams.
+func (s *supervisor) startInit(c *container, spec *specs.Spec) error {
 	log, err := logfile.Open(c.state.LogPath, s.logPolicy())
 	if err != nil {
 		return err
@@ -130,10 +131,10 @@ func (s *supervisor) launch(c *container, spec *specs.Spec) error {
 	if c.state.Terminal {
 		console, p.ConsoleSocket, err = socketPair()
 	} else {
-		ends, err = c.connect(p, ownDev(spec))
+		ends, err = c.connectFIFOs(p, ownDev(spec))
 	}
 	if err != nil {
-		_ = log.Close(time.Now()) // nothing was written
+		_ = log.Close(time.Now()) // emptyInput was written
 		return err
 	}
 	c.io.log = log
@@ -150,7 +151,7 @@ func (s *supervisor) launch(c *container, spec *specs.Spec) error {
 		c.state.PID, err = p.Pid()
 	}
 	if err == nil {
-		err = s.pump(c)
+		err = s.watchOutput(c)
 	}
 	if err != nil {
 		_ = p.Signal(unix.SIGKILL)
@@ -160,8 +161,8 @@ func (s *supervisor) launch(c *container, spec *specs.Spec) error {
 	return err
 }
 
-// connect gives a process without a terminal the container's ends of its FIFOs.
-func (c *container) connect(p *libcontainer.Process, ownDev bool) ([3]*os.File, error) {
+// connectFIFOs connects a process without a terminal to the container's FIFOs.
+func (c *container) connectFIFOs(p *libcontainer.Process, ownDev bool) ([3]*os.File, error) {
 	if err := fifos(c.dir, c.state.Stdin); err != nil {
 		return [3]*os.File{}, err
 	}
@@ -175,7 +176,7 @@ func (c *container) connect(p *libcontainer.Process, ownDev bool) ([3]*os.File, 
 		return ends, err
 	}
 	if io.in != nil {
-		// From here on we only write: the container must see the end when we close.
+		// Reopen it for writing only, so that the container reads end of file when it is closed.
 		w, err := openRaw(filepath.Join(c.dir, "stdin"), unix.O_WRONLY|unix.O_NONBLOCK)
 		if err != nil {
 			io.close()
@@ -195,7 +196,7 @@ func (s *supervisor) start(c *container, spec *specs.Spec, p *libcontainer.Proce
 	if err != nil {
 		return fmt.Errorf("read container spec: %w", err)
 	}
-	if err := ownStreams(config, p); err != nil {
+	if err := chownStreams(config, p); err != nil {
 		return err
 	}
 	lc, err := libcontainer.Create(s.lcDir(), c.state.ID, config)
@@ -204,7 +205,7 @@ func (s *supervisor) start(c *container, spec *specs.Spec, p *libcontainer.Proce
 	}
 	c.state.Started = time.Now()
 	if err := lc.Run(p); err != nil {
-		_ = p.Signal(unix.SIGKILL) // it may have come as far as waiting for its start
+		_ = p.Signal(unix.SIGKILL) // init may wait for its start
 		_, _ = p.Wait()
 		if derr := lc.Destroy(); derr != nil {
 			s.log.Printf("container %s: clean up after a failed start: %v", c.state.ID, derr)
@@ -214,13 +215,12 @@ func (s *supervisor) start(c *container, spec *specs.Spec, p *libcontainer.Proce
 	return nil
 }
 
-// startError is why a container could not be started, in the words that users look for: the cause follows "unable to start container
-// process", as in other runtimes; that it was found in the container's first process is told to nobody.
+// startError shortens libcontainer's error to the form that runc's users know: the cause follows "unable to start container process".
 func startError(err error) error {
 	return errors.New(strings.Replace(err.Error(), ": error during container init: ", ": ", 1))
 }
 
-// process translates an OCI process.
+// process translates an OCI process to libcontainer's.
 func process(sp *specs.Process) *libcontainer.Process {
 	p := &libcontainer.Process{
 		Args: sp.Args, Env: sp.Env, Cwd: sp.Cwd, UID: int(sp.User.UID), GID: int(sp.User.GID),
@@ -246,7 +246,7 @@ func process(sp *specs.Process) *libcontainer.Process {
 	return p
 }
 
-// rlimits are those that the runtime sets.
+// rlimits are the supported resource limits.
 var rlimits = map[string]int{
 	"RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NPROC": unix.RLIMIT_NPROC,
 	"RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_STACK": unix.RLIMIT_STACK,

@@ -15,7 +15,7 @@ import (
 	"keelson/runtime/shim"
 )
 
-// loadSettings reads what an earlier supervisor was told. Without it the defaults hold until the runtime says otherwise.
+// loadSettings reads the settings of an earlier supervisor. Without them the defaults apply until the runtime calls configure.
 func (s *supervisor) loadSettings() {
 	raw, err := os.ReadFile(filepath.Join(s.dir, shim.SettingsName))
 	if errors.Is(err, os.ErrNotExist) {
@@ -29,7 +29,7 @@ func (s *supervisor) loadSettings() {
 	}
 	if err != nil {
 		s.settings = shim.Settings{}
-		s.log.Printf("read settings, going on with the defaults: %v", err)
+		s.log.Printf("read settings, using the defaults: %v", err)
 	}
 }
 
@@ -39,7 +39,7 @@ func (s *supervisor) logPolicy() logrotate.Policy {
 	return s.settings.Logs.Complete()
 }
 
-// configure changes the settings, also those of running containers. The file is written when something changes.
+// configure changes the settings, also for running containers. The file is written only after a change.
 func (s *supervisor) configure(_ string, next shim.Settings) error {
 	next.Logs = next.Logs.Complete()
 	if err := next.Logs.Validate(); err != nil {

@@ -18,18 +18,19 @@ import (
 	"keelson/runtime/shim/logfile"
 )
 
-// stdio is a container's streams. Output comes through FIFOs that both sides hold open for reading and writing: so the container
-// never sees a broken pipe when the supervisor is away, and nothing is lost while it is. With a terminal, in and out are the terminal.
+// stdio holds a container's streams. Output comes through FIFOs that both sides open for reading and writing: so the container gets no
+// EPIPE when the supervisor dies, and a new supervisor reads what is in the FIFO. With a terminal, in and out are the terminal.
 type stdio struct {
-	in  *os.File    // where the container's input is written to; nil when it has none
+	in  *os.File    // write end of standard input; nil when the container has none
 	out [2]*os.File // read ends by logfile.Stream; with a terminal only the first
 
-	mu    sync.Mutex // guards what follows, held by the output loop while it moves bytes
+	mu    sync.Mutex // guards the fields below; the output loop holds it while it copies
 	log   *logfile.Writer
 	sinks []*sink
 }
 
-// sink is one attached client's stream. Its queue is bounded: a client that does not read is cut off, the container is not held up.
+// sink is one stream of an attached client. Its queue is bounded: a client that does not read is disconnected and does not block the
+// container.
 type sink struct {
 	stream logfile.Stream
 	queue  chan []byte // closed at the end
@@ -55,7 +56,7 @@ func fifos(dir string, stdin bool) error {
 	return nil
 }
 
-// openFIFOs opens our side of a container's FIFOs.
+// openFIFOs opens the supervisor's side of a container's FIFOs.
 func openFIFOs(dir string, stdin bool) (*stdio, error) {
 	io := &stdio{}
 	for s, n := range [...]string{"stdout", "stderr"} {
@@ -77,7 +78,7 @@ func openFIFOs(dir string, stdin bool) (*stdio, error) {
 	return io, nil
 }
 
-// openRaw opens without Go's own poller, which must not compete with our loop for readiness.
+// openRaw opens a file without Go's poller: readiness is for the epoll loop.
 func openRaw(path string, flags int) (*os.File, error) {
 	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -86,19 +87,19 @@ func openRaw(path string, flags int) (*os.File, error) {
 	return rawFile(fd, path), nil
 }
 
-// rawFile wraps fd as blocking in Go's eyes: reads go straight to the kernel and may answer EAGAIN.
+// rawFile wraps a descriptor that Go treats as blocking: reads are plain system calls, which may return EAGAIN.
 func rawFile(fd int, name string) *os.File {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err == nil && flags&unix.O_NONBLOCK != 0 {
-		// os.NewFile would register a non-blocking descriptor with the poller.
-		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags&^unix.O_NONBLOCK) // it was readable a moment ago
+		// os.NewFile registers a non-blocking descriptor with the poller.
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags&^unix.O_NONBLOCK) // F_GETFL has succeeded
 		defer func() { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags) }()
 	}
 	return os.NewFile(uintptr(fd), name)
 }
 
-// childEnds opens the container's side of its FIFOs: in, out, err. They block, as programs expect. Without stdin the input is a null
-// device that libcontainer replaces by the container's own, or, where it would not, nothing.
+// childEnds opens the container's side of its FIFOs: stdin, stdout, stderr. They are blocking, as programs expect. Without stdin the input is
+// the host's null device if libcontainer will replace it by the container's, else an empty pipe.
 func childEnds(dir string, stdin, ownDev bool) ([3]*os.File, error) {
 	var ends [3]*os.File
 	var err error
@@ -108,7 +109,7 @@ func childEnds(dir string, stdin, ownDev bool) ([3]*os.File, error) {
 	case ownDev:
 		ends[0], err = os.OpenFile(os.DevNull, os.O_RDONLY, 0)
 	default:
-		ends[0], err = nothing()
+		ends[0], err = emptyInput()
 	}
 	if err == nil {
 		ends[1], err = os.OpenFile(filepath.Join(dir, "stdout"), os.O_RDWR, 0)
@@ -123,8 +124,8 @@ func childEnds(dir string, stdin, ownDev bool) ([3]*os.File, error) {
 	return ends, nil
 }
 
-// pump starts moving the container's output to its log and sinks.
-func (s *supervisor) pump(c *container) error {
+// watchOutput starts copying the container's output to its log and sinks.
+func (s *supervisor) watchOutput(c *container) error {
 	for i, f := range c.io.out {
 		if f == nil {
 			continue
@@ -134,7 +135,7 @@ func (s *supervisor) pump(c *container) error {
 			return fmt.Errorf("watch output: %w", err)
 		}
 		err := s.output.add(fd, func() {
-			if !s.move(c, logfile.Stream(i), fd) {
+			if !s.copyOutput(c, logfile.Stream(i), fd) {
 				s.output.remove(fd)
 			}
 		})
@@ -145,8 +146,8 @@ func (s *supervisor) pump(c *container) error {
 	return nil
 }
 
-// move reads what is there, once. It reports false at the end of the stream, which only terminals have.
-func (s *supervisor) move(c *container, stream logfile.Stream, fd int) bool {
+// copyOutput reads once and delivers the data. It returns false at the end of the stream, which only terminals have.
+func (s *supervisor) copyOutput(c *container, stream logfile.Stream, fd int) bool {
 	c.io.mu.Lock()
 	defer c.io.mu.Unlock()
 	if c.io.log == nil {
@@ -162,7 +163,7 @@ func (s *supervisor) move(c *container, stream logfile.Stream, fd int) bool {
 	return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)
 }
 
-// deliver runs under io.mu.
+// deliver writes output to the log and the sinks. The caller holds io.mu.
 func (s *supervisor) deliver(c *container, stream logfile.Stream, p []byte) {
 	if err := c.io.log.Write(stream, p, time.Now()); err != nil {
 		s.log.Printf("container %s: %v", c.dir, err)
@@ -180,7 +181,7 @@ func (s *supervisor) deliver(c *container, stream logfile.Stream, p []byte) {
 	}
 }
 
-// closeIO reads what an ended container left behind and closes its streams and log.
+// closeIO reads the remaining output of an ended container and closes its streams and log.
 func (s *supervisor) closeIO(c *container) {
 	for i, f := range c.io.out {
 		if f == nil {
@@ -188,7 +189,7 @@ func (s *supervisor) closeIO(c *container) {
 		}
 		fd := int(f.Fd())
 		s.output.remove(fd)
-		_ = unix.SetNonblock(fd, true) // an error would show at the read
+		_ = unix.SetNonblock(fd, true) // the read below returns an error, too
 		s.drain(c, logfile.Stream(i), fd)
 	}
 	c.io.mu.Lock()
@@ -209,7 +210,7 @@ func (s *supervisor) closeIO(c *container) {
 	c.io.close()
 }
 
-// drain reads until nothing is left.
+// drain reads a stream until it is empty.
 func (s *supervisor) drain(c *container, stream logfile.Stream, fd int) {
 	c.io.mu.Lock()
 	defer c.io.mu.Unlock()
@@ -233,7 +234,7 @@ func (io *stdio) close() {
 	io.in, io.out = nil, [2]*os.File{}
 }
 
-// closeIn ends the container's standard input. A terminal stays open: its output comes the same way.
+// closeIn closes the container's standard input. A terminal stays open: it carries the output, too.
 func (c *container) closeIn() {
 	if c.io == nil || c.snapshot().Terminal {
 		return

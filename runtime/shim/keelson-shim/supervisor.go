@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	// askLimit is how long a client may take to send its request, and replyLimit to take an answer: while it does, it holds up upgrades.
-	askLimit   = 10 * time.Second
-	replyLimit = 10 * time.Second
-	// acceptPause lets descriptors come free.
+	// requestLimit and replyLimit bound the time in which a client sends its request and reads a reply. Meanwhile it blocks upgrades.
+	requestLimit = 10 * time.Second
+	replyLimit   = 10 * time.Second
+	// acceptPause is the pause after a failed accept.
 	acceptPause = 10 * time.Millisecond
 )
 
@@ -46,23 +46,23 @@ type supervisor struct {
 	buffers  sync.Pool // of *[readSize]byte
 	quit     chan struct{}
 
-	// gate is held for reading by whoever is in the middle of something. An upgrade takes it for writing: then every container is at rest.
-	gate sync.RWMutex
+	// upgradeLock is held for reading while a call or an exit is handled. An upgrade takes it for writing: then nothing is in progress.
+	upgradeLock sync.RWMutex
 
-	// entry is held while containers are frozen so that a process can enter another; see alone.
-	entry sync.Mutex
+	// freezeMu is held while containers are frozen; see freezeTracers.
+	freezeMu sync.Mutex
 
-	mu         sync.Mutex
-	settings   shim.Settings
-	containers map[string]*container
-	doors      map[uint64]*door // by PID namespace
-	sessions   map[*session]struct{}
-	news       map[chan shim.State]struct{} // subscribers
+	mu          sync.Mutex
+	settings    shim.Settings
+	containers  map[string]*container
+	pidnsLocks  map[uint64]*pidnsLock // by PID namespace
+	sessions    map[*session]struct{}
+	subscribers map[chan shim.State]struct{} // subscribers
 }
 
-// supervise is the life of the supervisor. args is empty, or says which descriptor holds the state that an earlier program hands over.
+// supervise runs the supervisor. args is empty, or names the descriptor of the handoff of an upgrade.
 func supervise(dir string, args []string) error {
-	h, err := takeOver(args)
+	h, err := readHandoff(args)
 	if err != nil {
 		return err
 	}
@@ -73,9 +73,9 @@ func supervise(dir string, args []string) error {
 	}
 	logrus.SetLevel(logrus.WarnLevel) // libcontainer's logger
 	logrus.SetOutput(os.Stderr)
-	// Memory that garbage would take matters more here than the time to collect it: this process does little and lives long.
+	// Collect garbage more often than by default: for this process little memory is more important than CPU time.
 	debug.SetGCPercent(30)
-	// Containers' inits inherit this; they run on one thread.
+	// The inits of containers inherit it; they need one thread only.
 	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
 		return fmt.Errorf("set environment: %w", err)
 	}
@@ -83,7 +83,7 @@ func supervise(dir string, args []string) error {
 		dir: dir, log: log.New(os.Stderr, "", log.LstdFlags|log.LUTC|log.Lmicroseconds), quit: make(chan struct{}),
 		children:   reaper.New(),
 		buffers:    sync.Pool{New: func() any { return new([readSize]byte) }},
-		containers: map[string]*container{}, doors: map[uint64]*door{}, sessions: map[*session]struct{}{}, news: map[chan shim.State]struct{}{},
+		containers: map[string]*container{}, pidnsLocks: map[uint64]*pidnsLock{}, sessions: map[*session]struct{}{}, subscribers: map[chan shim.State]struct{}{},
 	}
 	if err := s.open(h); err != nil {
 		return err
@@ -91,8 +91,8 @@ func supervise(dir string, args []string) error {
 	return s.serve(h)
 }
 
-// seal re-executes the program from a sealed copy in memory. Containers start from /proc/self/exe, which they must not be able to
-// write to; libcontainer would make such a copy for each of them.
+// seal re-executes the program from a sealed copy in memory. Containers are started from /proc/self/exe and must not be able to write to it
+// (CVE-2019-5736). Without this, libcontainer would make a copy for each container.
 func seal(dir string) error {
 	if exeseal.IsSelfExeCloned() {
 		return nil
@@ -128,7 +128,7 @@ func clone(program *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// open gets everything the supervisor works with.
+// open sets up the supervisor, and takes over the containers of an earlier one.
 func (s *supervisor) open(h *handoff) error {
 	var err error
 	if s.boot, err = bootID(); err != nil {
@@ -137,7 +137,7 @@ func (s *supervisor) open(h *handoff) error {
 	if s.binary, err = hashFile("/proc/self/exe"); err != nil {
 		return fmt.Errorf("read own program: %w", err)
 	}
-	// /proc/self/exe of a sealed program is named after a descriptor; ps should show a name.
+	// The process name of a sealed program is its descriptor number; set it for ps.
 	name := append([]byte(shim.BinaryName), 0)
 	if err := setName(name); err != nil {
 		return err
@@ -148,14 +148,14 @@ func (s *supervisor) open(h *handoff) error {
 		}
 	}
 	s.loadSettings()
-	if s.exits, err = newLoop(&s.gate); err != nil {
+	if s.exits, err = newLoop(&s.upgradeLock); err != nil {
 		return err
 	}
-	if s.output, err = newLoop(&s.gate); err != nil {
+	if s.output, err = newLoop(&s.upgradeLock); err != nil {
 		return err
 	}
 	if h != nil {
-		return s.inherit(h)
+		return s.restoreHandoff(h)
 	}
 	if s.lock, err = lockDir(s.dir); err != nil {
 		return err
@@ -166,15 +166,15 @@ func (s *supervisor) open(h *handoff) error {
 	return s.recover()
 }
 
-// lockDir makes sure that a directory has one supervisor.
+// lockDir fails if another supervisor has locked the directory.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, shim.LockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close() // nothing was written
-		return nil, fmt.Errorf("another supervisor works in %s", dir)
+		_ = f.Close() // emptyInput was written
+		return nil, fmt.Errorf("another supervisor uses %s", dir)
 	}
 	return f, nil
 }
@@ -193,8 +193,8 @@ func (s *supervisor) listen() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	defer func() { _ = l.Close() }() // File's is another descriptor
-	l.SetUnlinkOnClose(false)        // the address it remembers is a descriptor's
+	defer func() { _ = l.Close() }() // File returns another descriptor
+	l.SetUnlinkOnClose(false)        // its address is not the real path
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, fmt.Errorf("restrict socket: %w", err)
 	}
@@ -205,9 +205,9 @@ func (s *supervisor) listen() (*os.File, error) {
 	return f, nil
 }
 
-// serve runs until Quit. It tells whoever started it that it listens by closing its standard output.
+// serve runs until Quit. It closes its standard output to tell its parent that it is listening.
 func (s *supervisor) serve(h *handoff) error {
-	if err := s.exits.add(number(s.listener), s.accept); err != nil {
+	if err := s.exits.add(fdNumber(s.listener), s.accept); err != nil {
 		return err
 	}
 	failed := make(chan error, 2)
@@ -218,10 +218,10 @@ func (s *supervisor) serve(h *handoff) error {
 	}
 	if h != nil {
 		for _, x := range h.adopted {
-			go s.attend(x) // ends with the process it attends, or its client
+			go s.waitSession(x) // ends with the session's process, or its client
 		}
 	} else if _, err := fmt.Fprintln(os.Stdout, "ready"); err != nil {
-		return fmt.Errorf("tell that the supervisor is ready: %w", err)
+		return fmt.Errorf("report that the supervisor is ready: %w", err)
 	}
 	if err := redirectStdout(); err != nil {
 		return err
@@ -235,24 +235,24 @@ func (s *supervisor) serve(h *handoff) error {
 	}
 }
 
-// accept takes one client from the listener's queue, and with it a place in the gate, which the call keeps until it is answered. So
-// an upgrade finds a client either still in the queue, where the next program finds it, or served. It runs on a loop: it must not
-// wait for the gate, which the loop holds itself; while an upgrade waits for the gate, clients stay in the queue.
+// accept accepts one client and locks upgradeLock for reading until the client is answered. So an upgrade finds a client either in the
+// listener's queue, where the new program accepts it, or answered. It must not block on upgradeLock, because the loop that calls it holds
+// it; while an upgrade waits for the lock, clients stay in the queue.
 func (s *supervisor) accept() {
-	if !s.gate.TryRLock() {
+	if !s.upgradeLock.TryRLock() {
 		return
 	}
-	fd, _, err := unix.Accept4(number(s.listener), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+	fd, _, err := unix.Accept4(fdNumber(s.listener), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	if err != nil {
-		s.gate.RUnlock()
+		s.upgradeLock.RUnlock()
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNABORTED) {
 			s.log.Printf("accept: %v", err)
-			time.Sleep(acceptPause) // no descriptors or no memory: the client is still there when there are
+			time.Sleep(acceptPause) // out of descriptors or memory; the client stays in the queue
 		}
 		return
 	}
-	go func() { // ends when the client's call does
-		leave := sync.OnceFunc(s.gate.RUnlock)
+	go func() { // ends with the client's call
+		leave := sync.OnceFunc(s.upgradeLock.RUnlock)
 		defer leave()
 		uc, err := unixConn(fd)
 		if err == nil {
@@ -265,37 +265,37 @@ func (s *supervisor) accept() {
 	}()
 }
 
-// caller is a client whose call holds the gate until leave, which may be called twice.
+// caller is a client connection that holds upgradeLock until leave, which may be called twice.
 type caller struct {
 	*shim.Conn
 	leave func()
 }
 
-// unixConn takes over the descriptor of a connection.
+// unixConn makes a connection of a descriptor, and owns it from then on.
 func unixConn(fd int) (*net.UnixConn, error) {
 	f := os.NewFile(uintptr(fd), "connection")
-	defer func() { _ = f.Close() }() // FileConn has its own
+	defer func() { _ = f.Close() }() // FileConn duplicates it
 	c, err := net.FileConn(f)
 	if err != nil {
 		return nil, err
 	}
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
-		_ = c.Close() // nothing was sent
+		_ = c.Close() // emptyInput was sent
 		return nil, fmt.Errorf("it is a %T", c)
 	}
 	return uc, nil
 }
 
-// publish tells subscribers of an exit. One that does not keep up loses its connection and asks anew.
+// publish sends an exit to the subscribers. A slow one is disconnected; it subscribes again.
 func (s *supervisor) publish(st shim.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for ch := range s.news {
+	for ch := range s.subscribers {
 		select {
 		case ch <- st:
 		default:
-			delete(s.news, ch)
+			delete(s.subscribers, ch)
 			close(ch)
 		}
 	}

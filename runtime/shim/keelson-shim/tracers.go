@@ -18,40 +18,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process on its way into a container is in the container's PID namespace before it has given up the host: while it still has the
-// host's root directory, or all capabilities. Other containers in that namespace see it, and one with CAP_SYS_PTRACE may take hold of it.
-// So these are frozen for the few milliseconds. (A container with CAP_SYS_PTRACE that is entered itself cannot be: the process could not
-// join its frozen cgroup. decisions/0054 says more.)
+// A process that enters a container joins the PID namespace while it still has the host's root directory and all capabilities. Other
+// containers in that namespace see it, and one with CAP_SYS_PTRACE (a tracer) could attach to it with ptrace. So tracers are frozen for these
+// few milliseconds. (A tracer that is entered itself cannot be frozen: the process could not join its frozen cgroup. See decisions/0054.)
 
-// traceLimit is how long others are kept frozen for one start. One that takes longer is ended: something in the pod holds it up.
+// traceLimit bounds the time for which tracers are frozen. A process that takes longer to enter is killed: something in its pod blocks it.
 const traceLimit = 20 * time.Second
 
-// tracer tells whether a container's processes may trace others.
-func tracer(p *specs.Process) bool {
+// canTrace reports whether a process may use ptrace on others.
+func canTrace(p *specs.Process) bool {
 	return p.Capabilities != nil && slices.Contains(p.Capabilities.Bounding, "CAP_SYS_PTRACE")
 }
 
-// alone freezes every other container that could take hold of a process that enters the PID namespace ns of container c, until release.
-// When c itself starts and may trace, it waits until nobody is on the way into ns, and nobody sets out until it is among the tracers.
-func (s *supervisor) alone(c *container, ns uint64) (release func(), err error) {
+// freezeTracers freezes the other tracers in the PID namespace ns before a process of container c enters it; release thaws them. If c is a
+// tracer that starts, it also waits until no process is entering ns, and blocks others until release, when c is among the tracers.
+func (s *supervisor) freezeTracers(c *container, ns uint64) (release func(), err error) {
 	if ns == 0 || ns == namespaceID("/proc/self/ns/pid") {
 		return func() {}, nil
 	}
 	traces := c.becomesTracer()
-	leave, err := s.door(ns, traces)
+	leave, err := s.lockPIDNamespace(ns, traces)
 	if err != nil {
 		return nil, err
 	}
-	held := len(s.tracers(c, ns)) > 0
-	if !held && !traces {
+	freezes := len(s.tracers(c, ns)) > 0
+	if !freezes && !traces {
 		return leave, nil
 	}
-	if held {
-		s.entry.Lock() // two starts that froze each other's containers would wait for each other
+	if freezes {
+		s.freezeMu.Lock() // two starts that freeze each other's containers would deadlock
 	}
 	began := s.children.Now()
 	var frozen []*container
-	watchdog := time.AfterFunc(traceLimit, func() { s.children.KillUnowned(began) }) // others wait meanwhile
+	watchdog := time.AfterFunc(traceLimit, func() { s.children.KillUnowned(began) }) // the frozen containers wait
 	release = func() {
 		watchdog.Stop()
 		for _, t := range frozen {
@@ -59,44 +58,45 @@ func (s *supervisor) alone(c *container, ns uint64) (release func(), err error) 
 				s.log.Printf("container %s: %v", t.state.ID, err)
 			}
 		}
-		if held {
-			s.entry.Unlock()
+		if freezes {
+			s.freezeMu.Unlock()
 		}
 		leave()
 	}
-	if !held {
+	if !freezes {
 		return release, nil
 	}
 	for _, t := range s.tracers(c, ns) {
-		frozen = append(frozen, t) // also when it fails half way
+		frozen = append(frozen, t) // thaw it even if freezing fails half way
 		if err := s.freeze(t, cgroups.Frozen); err != nil && t.signal(0) == nil {
 			release()
-			return nil, fmt.Errorf("hold container %s, which may trace processes: %w", t.state.ID, err)
+			return nil, fmt.Errorf("freeze container %s, which may trace processes: %w", t.state.ID, err)
 		}
 	}
 	return release, nil
 }
 
-// becomesTracer tells whether the container is about to start and may trace.
+// becomesTracer reports whether the container is a tracer that is starting.
 func (c *container) becomesTracer() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.starting && c.state.Tracer
 }
 
-// door is the way into one PID namespace: held for reading by who enters, and for writing by a container that starts there and may trace.
-type door struct {
+// pidnsLock is the lock of one PID namespace. Processes that enter it hold it for reading, a tracer that starts in it for writing.
+type pidnsLock struct {
 	sync.RWMutex
 	users int
 }
 
-// door enters the PID namespace ns. A container that may trace waits for it no longer than traceLimit: what holds it up is in its own pod.
-func (s *supervisor) door(ns uint64, tracer bool) (leave func(), err error) {
+// lockPIDNamespace locks the pidnsLock of ns; starter: for a tracer that starts. That waits for traceLimit at most: what blocks it is in its
+// own pod.
+func (s *supervisor) lockPIDNamespace(ns uint64, starter bool) (leave func(), err error) {
 	s.mu.Lock()
-	d := s.doors[ns]
+	d := s.pidnsLocks[ns]
 	if d == nil {
-		d = &door{}
-		s.doors[ns] = d
+		d = &pidnsLock{}
+		s.pidnsLocks[ns] = d
 	}
 	d.users++
 	s.mu.Unlock()
@@ -104,23 +104,23 @@ func (s *supervisor) door(ns uint64, tracer bool) (leave func(), err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if d.users--; d.users == 0 {
-			delete(s.doors, ns)
+			delete(s.pidnsLocks, ns)
 		}
 	}
-	if !tracer {
+	if !starter {
 		d.RLock()
 		return func() { d.RUnlock(); forget() }, nil
 	}
 	for end := time.Now().Add(traceLimit); !d.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			forget()
-			return nil, errors.New("the container may trace processes, and another process has been on its way into its PID namespace for too long")
+			return nil, errors.New("the container may trace processes, and another process takes too long to enter its PID namespace")
 		}
 	}
 	return func() { d.Unlock(); forget() }, nil
 }
 
-// tracers are the other running containers in the PID namespace ns that may trace processes.
+// tracers returns the other running containers in the PID namespace ns that may trace processes.
 func (s *supervisor) tracers(c *container, ns uint64) []*container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *supervisor) tracers(c *container, ns uint64) []*container {
 		t.mu.Lock()
 		st, starting := t.state, t.starting
 		t.mu.Unlock()
-		// Of two containers in one namespace at least one has joined the other's or the pod's.
+		// Of two containers in one namespace at least one has SharedPID.
 		if t != c && !st.Hold && !starting && st.Running() && st.Tracer && (st.SharedPID || c.state.SharedPID) && pidNamespaceOf(st.PID) == ns {
 			out = append(out, t)
 		}
@@ -150,7 +150,7 @@ func (s *supervisor) freeze(c *container, to cgroups.FreezerState) error {
 	return m.Freeze(to)
 }
 
-// pidNamespaceOf identifies a process's PID namespace; 0 when it is gone.
+// pidNamespaceOf returns the inode of a process's PID namespace; 0 when the process is gone.
 func pidNamespaceOf(pid int) uint64 { return namespaceID("/proc/" + strconv.Itoa(pid) + "/ns/pid") }
 
 func namespaceID(path string) uint64 {
@@ -161,8 +161,8 @@ func namespaceID(path string) uint64 {
 	return st.Ino
 }
 
-// joins identifies the PID namespace that a container of this spec joins; 0 when it gets one of its own, or has the host's.
-func joins(spec *specs.Spec) uint64 {
+// joinedPIDNamespace returns the inode of the PID namespace that a container of this spec joins; 0 when it gets a new one or uses the host's.
+func joinedPIDNamespace(spec *specs.Spec) uint64 {
 	for _, n := range spec.Linux.Namespaces {
 		if n.Type == specs.PIDNamespace && n.Path != "" {
 			return namespaceID(n.Path)

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wait is what a process does while its user namespace is made (linux.HoldUserNamespace): it ends when its standard input does.
+// wait implements shim.WaitCommand: it waits for the end of standard input.
 func wait() {
-	_, _ = io.Copy(io.Discard, os.Stdin) // an error is an end too
+	_, _ = io.Copy(io.Discard, os.Stdin) // an error means the end, too
 }
 
-// ownStreams gives a process's streams to the root of the container's user namespace. Pipes that belong to nobody in it could be
-// written to, but not opened by name (/dev/stdout), and libcontainer could not give them to the process's user.
-func ownStreams(config *configs.Config, p *libcontainer.Process) error {
+// chownStreams changes the owner of a process's streams to the root of the container's user namespace. Pipes with an unmapped owner cannot be
+// opened by path (/dev/stdout), and libcontainer could not change their owner to the process's user.
+func chownStreams(config *configs.Config, p *libcontainer.Process) error {
 	if !config.Namespaces.Contains(configs.NEWUSER) {
 		return nil
 	}
@@ -39,14 +39,14 @@ func ownStreams(config *configs.Config, p *libcontainer.Process) error {
 			continue
 		}
 		var st unix.Stat_t
-		if err := unix.Fstat(number(f), &st); err != nil {
-			return fmt.Errorf("look at standard stream: %w", err)
+		if err := unix.Fstat(fdNumber(f), &st); err != nil {
+			return fmt.Errorf("stat standard stream: %w", err)
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFIFO {
-			continue // a device or a file is not ours to give away
+			continue // not a pipe of this container: a device or a file
 		}
-		if err := unix.Fchown(number(f), uid, gid); err != nil {
-			return fmt.Errorf("give standard stream to user %d: %w", uid, err)
+		if err := unix.Fchown(fdNumber(f), uid, gid); err != nil {
+			return fmt.Errorf("change owner of standard stream to %d: %w", uid, err)
 		}
 	}
 	return nil

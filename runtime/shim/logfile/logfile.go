@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logfile writes a container's output as the kubelet reads it: one line per line of output, with the time, the
-// stream, and a tag that tells whether the line is whole. It rotates the log by package logrotate, at the write that would make a file
-// too large and between two lines: so no file exceeds its size at any time, no line is torn or lost, and nobody has to look at files
-// on a timer. The supervisor calls it; it never reads a log.
+// Package logfile writes container logs in the CRI format: one line per line of output, with the time, the stream, and a tag for full (F)
+// and partial (P) lines. It rotates the log (package logrotate) between two lines, before the write that would make a file too large. So
+// no file ever exceeds its maximum size, no line is split or lost, and no timer checks file sizes. The supervisor (keelson-shim) calls it;
+// it never reads a log.
 package logfile
 
 import (
@@ -19,10 +19,10 @@ import (
 	"keelson/lib/logrotate"
 )
 
-// MaxLine is how many bytes of output one log line holds; a longer line is written in parts.
+// MaxLine is the maximum of output bytes in one log line; a longer line is written as partial lines.
 const MaxLine = 16 << 10
 
-// Stream is an output of a container.
+// Stream is an output stream of a container.
 type Stream int
 
 // The streams.
@@ -33,28 +33,27 @@ const (
 
 var names = [...]string{"stdout", "stderr"}
 
-// Writer appends to one container's log. It is not safe for concurrent use. A Writer without a path throws output away.
+// Writer appends to one container's log. It is not safe for concurrent use. A Writer without a path discards output.
 type Writer struct {
-	path    string
-	f       *os.File
-	size    int64 // of f: whole lines only
-	policy  logrotate.Policy
-	packer  packer
-	pending [2][]byte // the unfinished line of each stream, shorter than MaxLine
+	path       string
+	f          *os.File
+	size       int64 // of f, which has complete lines only
+	policy     logrotate.Policy
+	compressor compressor
+	pending    [2][]byte // the unfinished line of each stream, shorter than MaxLine
 }
 
-// Open opens the log at path for appending, making it with mode 0640 when it is missing. Zero fields of the policy are Kubernetes'
-// defaults.
+// Open opens the log at path for appending; a missing one is created with mode 0640. Zero fields of the policy mean Kubernetes' defaults.
 func Open(path string, policy logrotate.Policy) (*Writer, error) {
 	w := &Writer{path: path, policy: policy.Complete()}
 	return w, w.Reopen()
 }
 
-// SetPolicy changes the bounds of the log, from its next line on.
+// SetPolicy changes the policy, from the next line on.
 func (w *Writer) SetPolicy(p logrotate.Policy) { w.policy = p.Complete() }
 
-// Reopen opens the log's path anew, after someone moved the file away. The old file stays in use when that fails. A symbolic link in the
-// log's place, which a pod with the directory of logs may have put there, is refused: lines would go to a file of the host.
+// Reopen opens the log's path again, after the file was moved. After an error the old file stays in use. A symbolic link at the path is
+// refused: a pod that mounts the log directory could direct the lines to any file of the host.
 func (w *Writer) Reopen() error {
 	if w.path == "" {
 		return nil
@@ -69,13 +68,13 @@ func (w *Writer) Reopen() error {
 		return fmt.Errorf("open container log: %w", err)
 	}
 	if w.f != nil {
-		_ = w.f.Close() // every line was written with its own error check
+		_ = w.f.Close() // each write was checked
 	}
 	w.f, w.size = f, size
 	return nil
 }
 
-// endLine ends a line that a crash cut off, so that the next one can be read, and returns the log's size.
+// endLine ends a line that a crash cut off, so that the next one is readable, and returns the log's size.
 func endLine(f *os.File) (int64, error) {
 	st, err := f.Stat()
 	if err != nil || st.Size() == 0 {
@@ -94,13 +93,13 @@ func endLine(f *os.File) (int64, error) {
 	return st.Size() + 1, nil
 }
 
-// Pending returns what Restore needs to go on in another process: the unfinished lines.
+// Pending returns the unfinished lines, for Restore in another process.
 func (w *Writer) Pending() [2][]byte { return w.pending }
 
-// Restore takes up the unfinished lines of another Writer.
+// Restore sets the unfinished lines of another Writer.
 func (w *Writer) Restore(pending [2][]byte) { w.pending = pending }
 
-// Write appends output that was read at the time now. An unfinished line waits for its end, or for Close.
+// Write appends output that was read at the time now. It keeps an unfinished line until its end, or until Close.
 func (w *Writer) Write(s Stream, p []byte, now time.Time) error {
 	if w.f == nil {
 		return nil
@@ -124,14 +123,14 @@ func (w *Writer) Write(s Stream, p []byte, now time.Time) error {
 		w.pending[s] = w.pending[s][:0]
 	}
 	if len(w.pending[s]) == 0 {
-		w.pending[s] = nil // most containers end their lines: keep no buffer for them
+		w.pending[s] = nil // free the buffer: most containers write complete lines
 	}
 	return w.append(out, now)
 }
 
-// Close writes the unfinished lines, as parts, and closes the file. A compression that is under way is given up.
+// Close writes the unfinished lines as partial lines and closes the file. It cancels a running compression.
 func (w *Writer) Close(now time.Time) error {
-	defer w.packer.stop()
+	defer w.compressor.stop()
 	if w.f == nil {
 		return nil
 	}
@@ -151,7 +150,7 @@ func (w *Writer) Close(now time.Time) error {
 	return err
 }
 
-// append writes whole lines, going over to a new file where the present one would exceed its size.
+// append writes complete lines, and rotates the log where the file would become too large.
 func (w *Writer) append(out []byte, now time.Time) error {
 	var errs []error
 	for len(out) > 0 {
@@ -162,11 +161,11 @@ func (w *Writer) append(out []byte, now time.Time) error {
 				errs = append(errs, w.rotate(now))
 				continue
 			}
-			if n == 0 { // a line that is longer than a file may be
+			if n == 0 { // a line is longer than the maximum of a file
 				n = bytes.IndexByte(out, '\n') + 1
 			}
 		}
-		if err := w.put(out[:n]); err != nil {
+		if err := w.writeLines(out[:n]); err != nil {
 			errs = append(errs, err)
 			break
 		}
@@ -175,8 +174,8 @@ func (w *Writer) append(out []byte, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// put writes whole lines. Of those that did not fit on the disk none stays in part.
-func (w *Writer) put(lines []byte) error {
+// writeLines writes complete lines. If the disk is full it truncates a partly written line.
+func (w *Writer) writeLines(lines []byte) error {
 	n, err := w.f.Write(lines)
 	whole := bytes.LastIndexByte(lines[:n], '\n') + 1
 	w.size += int64(whole)

@@ -183,11 +183,11 @@ func TestRotatedFilesAreCompressed(t *testing.T) {
 	}
 	now := at
 	for range 30 {
-		now = now.Add(packPause + time.Second)
+		now = now.Add(compressInterval + time.Second)
 		if err := w.Write(Stdout, []byte("some output of a container\n"), now); err != nil {
 			t.Fatal(err)
 		}
-		w.packer.wg.Wait()
+		w.compressor.wg.Wait()
 	}
 	older, err := logrotate.List(path)
 	if err != nil || len(older) != 5 {

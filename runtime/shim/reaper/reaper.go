@@ -2,8 +2,8 @@
 
 //go:build linux
 
-// Package reaper reaps the children of a process that nobody waits for. The shim's supervisor uses it. It never reaps a child that has an
-// owner, which learns itself how that ended.
+// Package reaper reaps zombie children that have no owner: no code in this process waits for them. The supervisor (keelson-shim) uses it. It
+// never reaps a child with an owner, which needs the exit status itself.
 package reaper
 
 import (
@@ -24,14 +24,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper reaps the children that nobody waits for.
+// Reaper reaps children without an owner.
 //
-// The supervisor has children that it did not ask for: a process that libcontainer forked on the way to an exec that failed, and, as
-// a subreaper, what processes in the host's PID namespace leave behind. One that ended and is not reaped is more than untidy: as long
-// as it is there the first process of its PID namespace cannot end (zap_pid_ns_processes), so neither can its container.
+// The supervisor has children that it did not start: processes that libcontainer forked for an exec that failed, and, because it is a
+// subreaper, orphans of processes in the host's PID namespace. While such a zombie exists, the first process of its PID namespace
+// cannot end (zap_pid_ns_processes in the kernel), and so the container does not end.
 //
-// Every child has an owner: whoever watches it, which reaps it itself, or a start under way, which may have forked it and may be about to
-// wait for it. Children of neither are strays.
+// The owner of a child is the code that called Own for it, or a start in progress (Begin), which may have forked it and may be about to
+// wait for it.
 type Reaper struct {
 	mu     sync.Mutex
 	owned  map[int]struct{}
@@ -44,15 +44,16 @@ type start struct {
 	at    time.Time
 }
 
-// startClaim is for how long a start owns the children that began after it. One that hangs for longer must not keep others from their end.
+// startClaim bounds how long a start in progress owns new children: a start that hangs must not block the end of other containers.
 const startClaim = 30 * time.Second
 
-// New owns no child yet.
+// New returns a Reaper without owned children.
 func New() *Reaper {
 	return &Reaper{owned: map[int]struct{}{}, starts: map[*start]struct{}{}}
 }
 
-// Begin announces children. The caller calls done when it owns those it keeps, and waits for none of the others any more.
+// Begin starts a start: children that are forked from now on are owned. The caller calls done after it has called Own for the children
+// that it keeps and waits for no other.
 func (r *Reaper) Begin() (done func()) {
 	s := &start{at: time.Now(), began: r.Now()}
 	r.mu.Lock()
@@ -66,7 +67,7 @@ func (r *Reaper) Begin() (done func()) {
 	}
 }
 
-// Now is the start time that a child forked now would have.
+// Now returns the start time of a child that is forked now, in clock ticks since boot.
 func (r *Reaper) Now() uint64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -75,17 +76,17 @@ func (r *Reaper) Now() uint64 {
 	return uint64(t.Nano()) / uint64(time.Second/userHz) //nolint:gosec // a time since boot is positive
 }
 
-// userHz is the unit of a process's start time, which is the same on every architecture that Go knows.
+// userHz is the number of clock ticks per second, the same on every architecture that Go supports.
 const userHz = 100
 
-// Own says that the caller will reap pid.
+// Own declares that the caller will reap pid.
 func (r *Reaper) Own(pid int) {
 	r.mu.Lock()
 	r.owned[pid] = struct{}{}
 	r.mu.Unlock()
 }
 
-// Disown says that pid is reaped, or never will be by its owner.
+// Disown declares that the owner has reaped pid, or will not.
 func (r *Reaper) Disown(pid int) {
 	r.mu.Lock()
 	delete(r.owned, pid)
@@ -93,8 +94,8 @@ func (r *Reaper) Disown(pid int) {
 	r.sweep()
 }
 
-// sweep reaps strays. The kernel names one ended child at a time, always the same. When that has an owner, strays may be behind it: while
-// starts come one after the other there may always be a young one in front, so all children are looked at then.
+// sweep reaps ended children without an owner. waitid reports one ended child, always the same until it is reaped. If that one has an
+// owner, others may be hidden behind it, so sweep then tries all children.
 func (r *Reaper) sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +103,7 @@ func (r *Reaper) sweep() {
 		if pid == 0 {
 			return
 		}
-		if !r.strayLocked(pid) {
+		if !r.unownedLocked(pid) {
 			break
 		}
 		if _, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err != nil {
@@ -110,13 +111,13 @@ func (r *Reaper) sweep() {
 		}
 	}
 	for pid := range children() {
-		if r.strayLocked(pid) {
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // one that runs is left
+		if r.unownedLocked(pid) {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // WNOHANG: a running one is not affected
 		}
 	}
 }
 
-// children are this process's, as far as /proc tells: it may miss one while others come and go.
+// children lists the children of this process from /proc, which may miss one while others start or end.
 func children() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		files, err := filepath.Glob("/proc/self/task/*/children")
@@ -126,7 +127,7 @@ func children() iter.Seq[int] {
 		for _, f := range files {
 			raw, err := os.ReadFile(f)
 			if err != nil {
-				continue // the thread has ended; its children are another's now
+				continue // the thread has ended; its children belong to another thread
 			}
 			for field := range strings.FieldsSeq(string(raw)) {
 				if pid, err := strconv.Atoi(field); err == nil && !yield(pid) {
@@ -137,7 +138,7 @@ func children() iter.Seq[int] {
 	}
 }
 
-// endedChild is a child that waits to be reaped, or 0.
+// endedChild returns a child that waits to be reaped, or 0.
 func endedChild() int {
 	for {
 		var info unix.Siginfo
@@ -153,7 +154,7 @@ func endedChild() int {
 	}
 }
 
-func (r *Reaper) strayLocked(pid int) bool {
+func (r *Reaper) unownedLocked(pid int) bool {
 	if _, ok := r.owned[pid]; ok {
 		return false
 	}
@@ -167,7 +168,7 @@ func (r *Reaper) strayLocked(pid int) bool {
 	return err == nil && began < oldest
 }
 
-// Run sweeps whenever a child ends, for as long as the process lives.
+// Run makes the process a subreaper and sweeps whenever a child ends, until the process ends.
 func (r *Reaper) Run() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the reaper of orphans: %w", err)
@@ -179,29 +180,29 @@ func (r *Reaper) Run() error {
 			r.sweep()
 		}
 	}()
-	r.sweep() // what ended under an earlier program
+	r.sweep() // children that ended before an upgrade
 	return nil
 }
 
-// KillUnowned ends the children that began since then and that nobody owns yet: those of starts under way.
+// KillUnowned kills the children that were started since then and that nobody has called Own for: those of starts in progress.
 func (r *Reaper) KillUnowned(since uint64) {
 	for pid := range children() {
 		began, err := StartTime(pid)
 		r.mu.Lock()
 		if _, owned := r.owned[pid]; err == nil && !owned && began >= since {
-			_ = unix.Kill(pid, unix.SIGKILL) // our child, which only sweep reaps, and not now
+			_ = unix.Kill(pid, unix.SIGKILL) // our child; its pid is not reused, because only sweep could reap it, and does not now
 		}
 		r.mu.Unlock()
 	}
 }
 
-// StartTime is field 22 of /proc/PID/stat: with the boot id it names a process for ever. It is an error when the process is gone.
+// StartTime returns field 22 of /proc/PID/stat: with pid and boot id it identifies a process. It is an error when the process is gone.
 func StartTime(pid int) (uint64, error) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, err
 	}
-	// The second field is the program's name in parentheses, which may hold anything.
+	// The second field is the program's name in parentheses, which may contain any character.
 	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
 	if len(f) < 20 {
 		return 0, fmt.Errorf("read start time of process %d: %d fields", pid, len(f))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shimtest gives tests the container helper, freshly built, and checks that they leave nothing in the kernel.
+// Package shimtest builds the shim and the program of the built-in image for tests of the runtime, and checks that a test leaves nothing in
+// the kernel. Only tests import it.
 package shimtest
 
 import (
@@ -17,7 +18,7 @@ import (
 // dir is where the programs are built, once per test binary.
 var dir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "keelson-shimtest") })
 
-var helper = sync.OnceValues(func() (string, error) {
+var shimProgram = sync.OnceValues(func() (string, error) {
 	return build("keelson-shim", "./runtime/shim/keelson-shim", "CGO_ENABLED=1",
 		"-tags", "netgo osusergo seccomp", "-ldflags", "-s -w -extldflags -static")
 })
@@ -45,33 +46,33 @@ func build(name, pkg, env string, flags ...string) (string, error) {
 	return out, nil
 }
 
-// Helper returns the path of the container helper. TestMain calls Clean at the end.
-func Helper(t testing.TB) string { return program(t, helper) }
+// Shim returns the path of the shim program. TestMain calls Clean at the end.
+func Shim(t testing.TB) string { return program(t, shimProgram) }
 
 // Hello returns the path of the built-in image's program.
 func Hello(t testing.TB) string { return program(t, hello) }
 
-func program(t testing.TB, made func() (string, error)) string {
+func program(t testing.TB, build func() (string, error)) string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: runs containers")
 	}
-	p, err := made()
+	p, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// Clean removes what was built; TestMain calls it last.
+// Clean removes the built programs; TestMain calls it last.
 func Clean() {
 	if d, err := dir(); err == nil {
 		_ = os.RemoveAll(d) // a leftover in the temporary directory
 	}
 }
 
-// NoLeaks fails the test at its end when anything whose name holds the mark is left: mounts, cgroups, or processes
-// with it in their command line. The mark is a unique part of the test's directory or cgroup name.
+// NoLeaks fails the test at its end when mounts, cgroups or processes are left whose path or command line contains mark. mark is a unique
+// part of the test's directory or cgroup name.
 func NoLeaks(t testing.TB, mark string) {
 	t.Helper()
 	t.Cleanup(func() {

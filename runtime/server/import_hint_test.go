@@ -10,16 +10,16 @@ import (
 	"testing"
 )
 
-// TestWayOut: a pull that reaches no registry names what does without one; other failures are told as they are.
-func TestWayOut(t *testing.T) {
+// TestAddImportHint: a pull that reaches no registry names the ways to get an image without one; other errors do not change.
+func TestAddImportHint(t *testing.T) {
 	for err, want := range map[error]bool{
 		fmt.Errorf("get: %w", &net.OpError{Op: "dial", Err: errors.New("connection refused")}): true,
 		&net.DNSError{Name: "docker.io"}: true,
 		errors.New("manifest unknown"):   false,
 	} {
-		got := wayOut(err)
+		got := addImportHint(err)
 		if said := strings.Contains(got.Error(), "keelson image import") && strings.Contains(got.Error(), "--image-mirror"); said != want || !errors.Is(got, err) {
-			t.Errorf("%v: got %v, want the way out: %v", err, got, want)
+			t.Errorf("%v: got %v, want the hint: %v", err, got, want)
 		}
 	}
 }
