@@ -28,8 +28,8 @@ const (
 	maxLinks          = 16 // symlinks followed within an archive
 )
 
-// tarFile is an archive whose files can be read in any order. Names in the archive are only keys of a map: nothing of
-// it is ever extracted under a name of its own.
+// tarFile is an archive whose files can be read in any order. Names in the archive are used as map keys only: no file is extracted under
+// its name.
 type tarFile struct {
 	data  io.ReaderAt
 	close func() error
@@ -39,8 +39,8 @@ type tarFile struct {
 
 type section struct{ at, size int64 }
 
-// openArchive reads the table of contents. A plain tar in a file stays where it is; else the tar is spooled, unpacked, to
-// a file in tmp which Close removes.
+// openArchive reads the table of contents. A plain tar in a file is read in place; anything else is decompressed to a file in tmp, which
+// Close removes.
 func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tarFile, error) {
 	if f, ok := r.(*os.File); ok && isPlain(f) {
 		return scan(f, func() error { return nil })
@@ -72,7 +72,7 @@ func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tar
 	return t, nil
 }
 
-// ctxReader fails once the work it reads for was given up.
+// ctxReader fails once done returns an error.
 type ctxReader struct {
 	done func() error
 	r    io.Reader
@@ -85,7 +85,7 @@ func (c *ctxReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// isPlain is true for a regular file, at its beginning, that is not compressed.
+// isPlain reports whether f is a regular file, read from its start, that is not compressed.
 func isPlain(f *os.File) bool {
 	fi, err := f.Stat()
 	if err != nil || !fi.Mode().IsRegular() {
@@ -100,8 +100,8 @@ func isPlain(f *os.File) bool {
 		(head[0]&0xf0 != 0x50 || !bytes.Equal(head[1:], skipMagic))
 }
 
-// scan notes where each file's bytes are. Package tar reads no further than a header, so the position after Next is
-// that of the content.
+// scan records the position of each file's content. Package tar reads up to the end of a header, so the position after Next is that of the
+// content.
 func scan(f *os.File, closeFile func() error) (*tarFile, error) {
 	t := &tarFile{data: f, close: closeFile, files: map[string]section{}, links: map[string]string{}}
 	fi, err := f.Stat()
@@ -179,7 +179,7 @@ func (t *tarFile) bytes(name string) ([]byte, error) {
 	return b, nil
 }
 
-// open streams a layer that nothing but its diff id vouches for.
+// open streams a layer that is checked by its diff id only.
 func (t *tarFile) open(name string) (readVerifier, error) {
 	s, ok := t.find(name)
 	if !ok {
@@ -197,18 +197,19 @@ func (t *tarFile) blob(digest string) (readVerifier, error) {
 		return nil, err
 	}
 	sum := sha256.New()
-	return &summed{Reader: io.TeeReader(rc, sum), sum: sum, want: digest}, nil
+	return &digestReader{Reader: io.TeeReader(rc, sum), sum: sum, want: digest}, nil
 }
 
-type summed struct {
+// digestReader computes the digest of what is read.
+type digestReader struct {
 	io.Reader
 	sum  hash.Hash
 	want string
 }
 
-func (s *summed) Close() error { return nil }
+func (s *digestReader) Close() error { return nil }
 
-func (s *summed) Verify() error {
+func (s *digestReader) Verify() error {
 	if _, err := io.Copy(io.Discard, s.Reader); err != nil {
 		return err
 	}
@@ -218,7 +219,7 @@ func (s *summed) Verify() error {
 	return nil
 }
 
-// checked reads a manifest, index or config and compares its digest.
+// checked reads a manifest, index or config and checks its digest.
 func (t *tarFile) checked(h v1.Hash) ([]byte, error) {
 	if !isDigest(h.String()) {
 		return nil, fmt.Errorf("%w: digest %q", ErrInvalid, h)
@@ -233,7 +234,7 @@ func (t *tarFile) checked(h v1.Hash) ([]byte, error) {
 	return b, nil
 }
 
-// image follows a descriptor of the layout to an image for linux/arch.
+// image resolves a descriptor of the layout to an image for linux/arch.
 func (t *tarFile) image(d v1.Descriptor, arch string) (v1.Image, error) {
 	raw, err := t.checked(d.Digest)
 	if err != nil {
@@ -245,7 +246,7 @@ func (t *tarFile) image(d v1.Descriptor, arch string) (v1.Image, error) {
 	return partial.CompressedToImage(&archiveImage{t, raw, d.MediaType})
 }
 
-// archiveIndex is an index of the layout as the registry library sees it.
+// archiveIndex adapts an index of the layout to the registry library's interface.
 type archiveIndex struct {
 	t   *tarFile
 	raw []byte
@@ -281,7 +282,7 @@ func (i *archiveIndex) ImageIndex(h v1.Hash) (v1.ImageIndex, error) {
 	return &archiveIndex{i.t, raw, types.OCIImageIndex}, nil
 }
 
-// archiveImage is a manifest of the layout as the registry library sees it.
+// archiveImage adapts a manifest of the layout to the registry library's interface.
 type archiveImage struct {
 	t   *tarFile
 	raw []byte

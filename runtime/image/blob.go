@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	// errFetch marks errors that came from the registry while a layer was being read, not from the layer's bytes.
+	// errFetch marks errors of the transfer from the registry, as opposed to errors in the layer's content.
 	errFetch          = errors.New("fetch blob")
 	errConnectionLost = errors.New("connection lost")
 	errStalled        = errors.New("no data for a minute")
@@ -31,10 +31,9 @@ const (
 	stallTime = time.Minute
 )
 
-// blobReader streams a blob and survives broken connections: it asks for the rest from where it was. The digest of all
-// bytes is checked at the end.
+// blobReader streams a blob. After a broken connection it requests the remaining bytes. Verify checks the digest of all bytes.
 type blobReader struct {
-	ctx    func() context.Context // of the pull that this reader belongs to
+	ctx    func() context.Context // of the pull
 	repo   *repository
 	url    string
 	digest string
@@ -50,7 +49,7 @@ type blobReader struct {
 	tries  int
 }
 
-// blob opens a blob; the first request is made here so that its refusal has the plainest error.
+// blob opens a blob. It makes the first request itself, so that a refusal is returned here and not by Read.
 func (r *repository) blob(ctx context.Context, digest string, size int64, m *meter) (*blobReader, error) {
 	u := url.URL{
 		Scheme: r.repo.Scheme(), Host: r.repo.RegistryStr(),
@@ -82,7 +81,7 @@ func backoff(ctx context.Context, n int) error {
 	}
 }
 
-// open requests the bytes from b.at on.
+// open requests the bytes from offset b.at on.
 func (b *blobReader) open() error {
 	ctx, cancel := context.WithCancelCause(b.ctx())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url, nil)
@@ -107,7 +106,7 @@ func (b *blobReader) open() error {
 	return nil
 }
 
-// accept checks the answer's status and, after a resumption, that it begins where we were.
+// accept checks the response's status and, after a resumption, its offset.
 func (b *blobReader) accept(resp *http.Response) error {
 	if b.at == 0 {
 		return transport.CheckError(resp, http.StatusOK)
@@ -121,7 +120,7 @@ func (b *blobReader) accept(resp *http.Response) error {
 		}
 		return nil
 	}
-	// A registry without ranges starts over.
+	// The registry does not support ranges and sends the whole blob.
 	if _, err := io.CopyN(io.Discard, resp.Body, b.at); err != nil {
 		return fmt.Errorf("%w: %w", errConnectionLost, err)
 	}
@@ -131,7 +130,7 @@ func (b *blobReader) accept(resp *http.Response) error {
 func (b *blobReader) Read(p []byte) (int, error) {
 	for {
 		if b.body == nil {
-			if err := b.again(); err != nil {
+			if err := b.reconnect(); err != nil {
 				return 0, fmt.Errorf("%w %s: %w", errFetch, b.digest, err)
 			}
 		}
@@ -160,8 +159,8 @@ func (b *blobReader) Read(p []byte) (int, error) {
 	}
 }
 
-// again reconnects, several times if need be.
-func (b *blobReader) again() error {
+// reconnect requests the remaining bytes, up to blobTries times in all.
+func (b *blobReader) reconnect() error {
 	for {
 		b.tries++
 		if b.tries >= blobTries {
@@ -190,14 +189,14 @@ func (b *blobReader) drop() {
 	}
 	b.stall.Stop()
 	b.cancel()
-	_ = b.body.Close() // the connection is given up, or was read to its end
+	_ = b.body.Close() // the connection is not used again
 	b.body = nil
 }
 
 // Close ends the transfer.
 func (b *blobReader) Close() error { b.drop(); return nil }
 
-// Verify reads what the unpacker left and compares size and digest.
+// Verify reads the bytes that the unpacker did not need and checks size and digest.
 func (b *blobReader) Verify() error {
 	if _, err := io.Copy(io.Discard, b); err != nil {
 		return err

@@ -15,12 +15,12 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Builtin is an image that needs no registry: its bytes come with the program. Its tags can be neither pulled over nor removed.
+// Builtin is an image whose content is part of the program. Its tags can be neither pulled nor removed.
 type Builtin struct {
-	// Tags are in full: "keelson.local/hello:latest".
+	// Tags are full names: "keelson.local/hello:latest".
 	Tags []string
-	// Stamp changes whenever Load would return something else. It must cost nothing: Load's digests take tens of
-	// milliseconds, so the store remembers them by it.
+	// Stamp identifies the result of Load, without loading. The store caches the digests by it, because Load takes tens of
+	// milliseconds.
 	Stamp string
 	Load  func() (*BuiltinImage, error)
 }
@@ -36,8 +36,8 @@ type BuiltinImage struct {
 	Layer func() (io.ReadCloser, error)
 }
 
-// remembered is builtin.json: what Load said for a stamp.
-type remembered struct {
+// builtinCache is builtin.json: the description of the image that Load returned for a stamp.
+type builtinCache struct {
 	Stamp string `json:"stamp"`
 	Image Image  `json:"image"`
 }
@@ -49,13 +49,13 @@ func (b *Builtin) image(l *BuiltinImage) *Image {
 	}
 }
 
-// named is true when ref is one of the tags.
+// named reports whether ref is one of the tags.
 func (b *Builtin) named(ref string) bool {
 	n, err := parseName(ref)
 	return err == nil && slices.Contains(b.Tags, n.tagged())
 }
 
-// local is true for names whose registry is this program: nothing is ever fetched for them.
+// local reports whether the name belongs to the built-in image's repository, for which no registry is asked.
 func (b *Builtin) local(n imageName) bool {
 	if b == nil {
 		return false
@@ -83,7 +83,7 @@ func (s *Store) describeLocked() (*Image, error) {
 		return img, nil
 	}
 	b := s.cfg.Builtin
-	var r remembered
+	var r builtinCache
 	raw, err := os.ReadFile(s.path("builtin.json"))
 	if err == nil && json.Unmarshal(raw, &r) == nil && r.Stamp == b.Stamp && r.Image.check() == nil && len(r.Image.Layers) == 1 {
 		r.Image.RepoTags = b.Tags
@@ -97,17 +97,17 @@ func (s *Store) describeLocked() (*Image, error) {
 	}
 	s.loaded = l
 	img := b.image(l)
-	if raw, err = json.Marshal(remembered{b.Stamp, *img}); err == nil && b.Stamp != "" {
+	if raw, err = json.Marshal(builtinCache{b.Stamp, *img}); err == nil && b.Stamp != "" {
 		err = replaceFile(s.path("builtin.json"), raw)
 	}
-	if err != nil { // the next start loads again
-		s.cfg.Log.Warn("built-in image not remembered", "error", err)
+	if err != nil { // the next start calls Load again
+		s.cfg.Log.Warn("description of built-in image not saved", "error", err)
 	}
 	s.builtin.Store(img)
 	return img, nil
 }
 
-// getBuiltin returns the built-in image when ref names it; the empty ref means whatever there is.
+// getBuiltin returns the built-in image if ref names it or is empty.
 func (s *Store) getBuiltin(ref string) (Image, bool) {
 	b := s.cfg.Builtin
 	if b == nil || ref != "" && !b.named(ref) && !looksLikeID(ref) {
@@ -124,14 +124,13 @@ func (s *Store) getBuiltin(ref string) (Image, bool) {
 	return Image{}, false
 }
 
-// looksLikeID is true for a digest or what may be its beginning.
+// looksLikeID reports whether ref can be a digest or a prefix of one.
 func looksLikeID(ref string) bool {
 	h := hexOf(ref)
 	return len(h) >= 4 && len(h) <= 64 && strings.Trim(h, "0123456789abcdef") == ""
 }
 
-// Ensure makes sure that an image's layers are on disk: it unpacks the built-in image the first time. For any other it is
-// free. Calling it early, in the background, takes that off the first container.
+// Ensure unpacks the built-in image if its layer is not on disk. Other images are returned as they are.
 func (s *Store) Ensure(ctx context.Context, img Image) (Image, error) {
 	if s.cfg.Builtin == nil || !img.Pinned {
 		return img, nil
@@ -154,7 +153,7 @@ func (s *Store) Ensure(ctx context.Context, img Image) (Image, error) {
 	return out, nil
 }
 
-// EnsureBuiltin is Ensure of the built-in image, if there is one.
+// EnsureBuiltin unpacks the built-in image, if there is one, so that the first container need not wait for it.
 func (s *Store) EnsureBuiltin(ctx context.Context) error {
 	if s.cfg.Builtin == nil {
 		return nil
@@ -190,7 +189,8 @@ func (s *Store) unpackBuiltin(ctx context.Context, img Image) (Image, error) {
 	return img, s.holdBuiltin(ctx, img)
 }
 
-// holdBuiltin keeps a process that does not have this image from collecting its layer, and lets an earlier program's go.
+// holdBuiltin leases the layer of the built-in image, so that a process of another program version does not collect it, and releases that of
+// an earlier version.
 func (s *Store) holdBuiltin(ctx context.Context, img Image) error {
 	const prefix = "builtin-"
 	id := prefix + hexOf(img.ID)[:16]
@@ -211,7 +211,7 @@ func (s *Store) holdBuiltin(ctx context.Context, img Image) error {
 	return nil
 }
 
-// trusted is a source whose bytes need no check of their own; the layer's diff id is checked all the same.
+// trusted is a source without a digest of the compressed bytes; the layer's diff id is checked in any case.
 type trusted struct{ io.ReadCloser }
 
 func (trusted) Verify() error { return nil }

@@ -12,17 +12,17 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxWindow bounds what a zstd frame may make us allocate; "zstd --long=27" needs 128 MiB.
+// maxWindow bounds the memory that a zstd frame can require; "zstd --long=27" needs 128 MiB.
 const maxWindow = 128 << 20
 
 var (
 	gzipMagic = []byte{0x1f, 0x8b, 0x08}
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
-	// skipMagic opens a zstd skippable frame (its first byte is 0x50 to 0x5f); zstd:chunked archives may begin with one.
+	// skipMagic follows the first byte (0x50 to 0x5f) of a zstd skippable frame, with which zstd:chunked archives may start.
 	skipMagic = []byte{0x2a, 0x4d, 0x18}
 )
 
-// decompress looks at the first bytes, not at a media type, since registries hold both wrong. Plain bytes pass through.
+// decompress detects the compression from the first bytes, because media types of registries are not reliable. Plain bytes pass through.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	br := bufio.NewReaderSize(r, 128<<10)
 	head, err := br.Peek(4)

@@ -17,13 +17,13 @@ import (
 
 const (
 	xattrRecord = "SCHILY.xattr."
-	// stride is how much is written between two looks at the free space.
+	// stride is the number of bytes between two checks of the free space.
 	stride = 16 << 20
 )
 
 func asRoot() bool { return os.Geteuid() == 0 }
 
-// create makes the file, link or directory of an entry; what was there before gives way, except a directory to a directory.
+// create makes the file, link or directory of an entry. It replaces an existing one, except a directory by a directory.
 func (u *unpacker) create(p place, h *tar.Header, content io.Reader) error {
 	i, err := u.parent.Lstat(p.base)
 	switch {
@@ -31,7 +31,7 @@ func (u *unpacker) create(p place, h *tar.Header, content io.Reader) error {
 	case err != nil:
 		return err
 	case isWhiteoutInfo(&i) && h.Typeflag == tar.TypeDir:
-		if _, err := u.revive(u.parent, p.base, p.node, p.base); err != nil {
+		if _, err := u.replaceWhiteout(u.parent, p.base, p.node, p.base); err != nil {
 			return err
 		}
 	case i.IsDir() && h.Typeflag == tar.TypeDir:
@@ -116,7 +116,7 @@ func (u *unpacker) createLink(p place, h *tar.Header) error {
 	return u.dir.Link(path.Join(dir.path, path.Base(old)), p.path)
 }
 
-// attributes sets owner, extended attributes and mode, in this order: a change of the owner takes set-user-id and capabilities away.
+// attributes sets owner, extended attributes and mode, in this order: chown clears set-user-id bits and file capabilities.
 func (u *unpacker) attributes(base string, h *tar.Header) error {
 	if err := u.chown(u.parent, base, h); err != nil {
 		return err
@@ -140,12 +140,12 @@ func (u *unpacker) attributes(base string, h *tar.Header) error {
 	}
 	err := u.parent.Chmod(base, uint32(h.Mode)&0o7777) //nolint:gosec // masked
 	if errors.Is(err, unix.ELOOP) && h.Typeflag == tar.TypeLink {
-		return nil // a second name of a symbolic link
+		return nil // a hard link to a symbolic link
 	}
 	return err
 }
 
-// layerXattr reports whether a layer may bring an extended attribute: overlayfs believes trusted.*, and labels are the node's.
+// layerXattr reports whether a layer may set an extended attribute. trusted.* controls overlayfs, and security labels belong to the node.
 func layerXattr(name string) bool {
 	if strings.HasPrefix(name, "security.") {
 		return name == "security.capability"
@@ -153,7 +153,7 @@ func layerXattr(name string) bool {
 	return strings.HasPrefix(name, "user.") || strings.HasPrefix(name, "system.posix_acl_")
 }
 
-// times are what the entry says; overlayfs and tar keep no time of access apart.
+// times returns the entry's times. Without an access time that is the modification time.
 func times(h *tar.Header) (accessed, modified time.Time) {
 	modified = h.ModTime
 	if modified.IsZero() {

@@ -14,26 +14,26 @@ import (
 	"keelson/lib/inroot"
 )
 
-// directory is one directory of a layer being unpacked. Every directory on disk has one, so a name that has none is something else.
+// directory is one directory of the layer that is unpacked. Every directory on disk has one, so a name without one is not a directory.
 type directory struct {
 	below    map[string]*directory
-	explicit bool // it has an entry of its own
-	revived  bool // it replaced a whiteout: opaque, so it inherits nothing
+	explicit bool // it has an entry in the tar
+	opaque   bool // it replaced a whiteout, so it inherits nothing
 	accessed time.Time
 	modified time.Time
 }
 
-// place is where an entry goes. node is the directory that holds it (of found: the directory itself); path has no links in it.
+// place is the location of an entry: its directory node, its name base in there, and its path without symbolic links.
 type place struct {
 	node *directory
 	path string
 	base string
 }
 
-// maxFollow is how many symbolic links the kernel follows in a path.
+// maxFollow is the kernel's limit on symbolic links in a path.
 const maxFollow = 40
 
-// directory finds dir of the layer, following the layer's own links within it. With create, what is missing is made.
+// directory finds the directory dir of the layer; links are resolved within the layer. With create, missing directories are made.
 func (u *unpacker) directory(dir string, create bool) (place, error) {
 	at := []place{{node: u.tree}}
 	todo := strings.Split(dir, "/")
@@ -76,7 +76,8 @@ func (u *unpacker) directory(dir string, create bool) (place, error) {
 	return at[len(at)-1], nil
 }
 
-// step finds out what name in here is, which is no directory yet: a link, whose target it returns, or something to be made one.
+// step handles name in here, which is not a directory of the tree: for a symbolic link it returns the target, otherwise it makes the directory
+// if create is set.
 func (u *unpacker) step(next *place, here place, name string, create bool) (target string, err error) {
 	i, err := u.dir.Lstat(next.path)
 	switch {
@@ -88,7 +89,7 @@ func (u *unpacker) step(next *place, here place, name string, create bool) (targ
 	case i.IsSymlink():
 		return u.dir.Readlink(next.path)
 	case isWhiteoutInfo(&i) && create:
-		next.node, err = u.revive(u.dir, next.path, here.node, name)
+		next.node, err = u.replaceWhiteout(u.dir, next.path, here.node, name)
 		return "", err
 	}
 	return "", unix.ENOTDIR
@@ -107,7 +108,7 @@ func (u *unpacker) mkdir(d *inroot.Dir, p string, parent *directory, name string
 	if err := d.Mkdir(p, 0o755); err != nil {
 		return nil, err
 	}
-	if err := d.Chmod(p, 0o755); err != nil { // whatever the umask
+	if err := d.Chmod(p, 0o755); err != nil { // Mkdir applies the umask
 		return nil, err
 	}
 	u.disk += 4096
@@ -119,8 +120,8 @@ func (u *unpacker) mkdir(d *inroot.Dir, p string, parent *directory, name string
 	return n, nil
 }
 
-// revive makes a directory where this layer put a whiteout: the old one stays hidden.
-func (u *unpacker) revive(d *inroot.Dir, p string, parent *directory, name string) (*directory, error) {
+// replaceWhiteout makes an opaque directory in place of a whiteout of this layer: the lower layers' directory stays hidden.
+func (u *unpacker) replaceWhiteout(d *inroot.Dir, p string, parent *directory, name string) (*directory, error) {
 	if err := d.Remove(p); err != nil {
 		return nil, err
 	}
@@ -128,11 +129,11 @@ func (u *unpacker) revive(d *inroot.Dir, p string, parent *directory, name strin
 	if err != nil {
 		return nil, err
 	}
-	n.revived = true
+	n.opaque = true
 	return n, setOpaque(d, p)
 }
 
-// setTimes gives the directories that have an entry its times, now that nothing more is made in them.
+// setTimes sets the times of the directories that have an entry. It is called last, because making files changes them.
 func (n *directory) setTimes(dir *inroot.Dir, at string) error {
 	for name, b := range n.below {
 		if err := b.setTimes(dir, path.Join(at, name)); err != nil {
@@ -145,15 +146,15 @@ func (n *directory) setTimes(dir *inroot.Dir, at string) error {
 	return dir.Utimes(at, n.accessed, n.modified)
 }
 
-// inherit gives directories that had no entry in the layer the owner, mode, times and attributes they have below it: overlayfs
-// shows the upper directory's. lower are the layers below that have this directory, the uppermost first.
+// inherit copies owner, mode, times and attributes from the lower layers to directories without an entry in this layer: overlayfs shows those
+// of the uppermost layer. lower are the lower layers that have this directory, uppermost first.
 func (n *directory) inherit(dir *inroot.Dir, at string, lower []*inroot.Dir) error {
-	if n.revived || len(lower) == 0 {
+	if n.opaque || len(lower) == 0 {
 		return nil
 	}
-	for name, b := range n.below { // first, so that a copied time stays
+	for name, b := range n.below { // children first: they change the times of their parent
 		p := path.Join(at, name)
-		under, err := havingDirectory(lower, p)
+		under, err := withDirectory(lower, p)
 		if err == nil {
 			err = b.inherit(dir, p, under)
 		}
@@ -167,8 +168,8 @@ func (n *directory) inherit(dir *inroot.Dir, at string, lower []*inroot.Dir) err
 	return copyAttributes(dir, lower[0], at)
 }
 
-// havingDirectory is those of lower whose directory p can be seen.
-func havingDirectory(lower []*inroot.Dir, p string) ([]*inroot.Dir, error) {
+// withDirectory returns the layers of lower in which directory p is visible.
+func withDirectory(lower []*inroot.Dir, p string) ([]*inroot.Dir, error) {
 	var out []*inroot.Dir
 	for _, l := range lower {
 		i, err := l.Lstat(p)
@@ -179,7 +180,7 @@ func havingDirectory(lower []*inroot.Dir, p string) ([]*inroot.Dir, error) {
 			return nil, err
 		}
 		if !i.IsDir() {
-			return out, nil // a file or whiteout: what lies under it is hidden
+			return out, nil // a file or whiteout hides the layers below
 		}
 		out = append(out, l)
 		opaque, err := l.Getxattr(p, opaqueXattr)

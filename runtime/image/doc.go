@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package image is the store of container images: it pulls them from registries,
-// imports them from archives, unpacks each layer once into a directory that
-// overlayfs can stack, and answers what is there. runtime/server calls it, and so
-// does the command line while a cluster runs. It never mounts anything and never
-// runs a daemon: the directory on disk is the whole truth.
+// imports them from archives, unpacks each layer once into a directory that is a
+// lower layer for overlayfs, and lists them. runtime/server calls it, and so do
+// `keelson image` commands in their own process while a cluster runs. It never
+// mounts anything and needs no daemon: all state is in the directory on disk.
 //
 // On disk, below Config.Dir:
 //
 //	images.json          the index: every image, its names and layers; replaced by rename
 //	layers/<chain id>/   fs/ (the unpacked tree) and layer.json; there means complete and synced
-//	leases/<id>          chain ids that a snapshot stands on, one per line
+//	leases/<id>          chain ids of the layers that a snapshot uses, one per line
 //	builtin.json         the built-in image's digests, so that they need not be computed at each start
-//	tmp/<random>/        work under way
-//	trash/<random>/      what was let go and waits to be deleted
+//	tmp/<random>/        work in progress
+//	trash/<random>/      layers that wait for deletion
 //	index.lock           flock: exclusive while the index changes
-//	busy.lock            flock: shared by pulls, imports and new leases, exclusive by the collector
+//	busy.lock            flock: shared by pulls, imports and new leases, exclusive by garbage collection
 //
 // Invariants:
 //  1. images.json names only layers that are complete on disk (layers are synced and
 //     renamed into place first), so a reader needs no lock. The built-in image's layer, which
-//     is not in images.json, is not synced but bound to the boot it was unpacked in.
+//     is not in images.json, is not synced: it is valid only in the boot in which it was unpacked.
 //  2. A layer directory never changes once it has its name.
-//  3. A layer is deleted only when no image and no lease names it and nobody holds
-//     busy.lock, in this or any other process.
+//  3. A layer is deleted only when no image and no lease names it and no process holds
+//     busy.lock.
 //  4. Bytes become visible only after their digest was checked.
 //  5. Every path of a layer goes through lib/inroot: no name and no link in it leads out of the layer's directory.
 //  6. Pulls and imports leave a part of the disk free (Config.ReserveBytes), so that images never fill it.

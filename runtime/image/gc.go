@@ -17,8 +17,8 @@ import (
 	"keelson/lib/inroot"
 )
 
-// Hold makes the layers outlive their image until Release: a snapshot stands on them. id is a file name; holding again
-// replaces. It fails with ErrNotFound when a layer is gone already.
+// Hold leases layers for a snapshot: they stay until Release, even if their image is removed. id is a file name; a second Hold replaces the
+// first. It returns ErrNotFound when a layer does not exist.
 func (s *Store) Hold(id string, layers []Layer) error {
 	if err := checkLeaseID(id); err != nil {
 		return err
@@ -39,14 +39,14 @@ func (s *Store) Hold(id string, layers []Layer) error {
 	if have, err := os.ReadFile(s.path("leases", id)); err == nil && bytes.Equal(have, b.Bytes()) {
 		return nil
 	}
-	// Not synced: a lease that a power cut loses belongs to a container that the power cut ended.
+	// Not synced: if a power cut loses the lease, it has also ended the container.
 	if err := os.WriteFile(s.path("leases", id), b.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("hold layers: %w", err)
 	}
 	return nil
 }
 
-// Release ends a Hold. Layers that no image names any more go with their last lease. Releasing twice is harmless.
+// Release ends a Hold and collects the layers that no image and no other lease names. It is idempotent.
 func (s *Store) Release(ctx context.Context, id string) error {
 	if err := checkLeaseID(id); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *Store) Release(ctx context.Context, id string) error {
 	return nil
 }
 
-// Leases lists the ids of all holds, so that a new owner can release those it does not know.
+// Leases lists the ids of all leases, so that the caller can release those without a snapshot.
 func (s *Store) Leases() ([]string, error) {
 	entries, err := os.ReadDir(s.path("leases"))
 	if err != nil {
@@ -94,7 +94,7 @@ func checkLeaseID(id string) error {
 	return nil
 }
 
-// named is the set of layers (by hex) that images name.
+// named returns the layers (by hex digest) of all images.
 func (s *Store) named(ix *index) map[string]bool {
 	out := map[string]bool{}
 	for _, img := range ix.Images {
@@ -110,17 +110,17 @@ func (s *Store) named(ix *index) map[string]bool {
 	return out
 }
 
-// GC deletes layers that nothing names and what interrupted work left behind. While a pull or an import runs, in any
-// process, it does nothing; the pull collects when it ends.
+// GC deletes layers that no image and no lease names, and leftovers of interrupted work. While a pull or import runs in any process it
+// does nothing; the pull or import collects when it ends.
 func (s *Store) GC(ctx context.Context) error {
-	if err := s.bin(); err != nil {
+	if err := s.moveToTrash(); err != nil {
 		return fmt.Errorf("collect layers: %w", err)
 	}
 	return s.emptyTrash(ctx)
 }
 
-// bin moves garbage to the trash. Only this needs the lock: deleting a big tree may take seconds, renaming it does not.
-func (s *Store) bin() error {
+// moveToTrash moves unused layers to the trash. Only this step needs the lock: deleting a big tree may take seconds, a rename does not.
+func (s *Store) moveToTrash() error {
 	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		s.wantGC.Store(true)
@@ -174,13 +174,13 @@ func (s *Store) bin() error {
 		return err
 	}
 	for _, f := range half {
-		s.removeHalfIndex(f)
+		s.removeTempIndex(f)
 	}
 	return nil
 }
 
-// removeHalfIndex deletes what a writer that died left of an index. The writers' lock proves that none is at work.
-func (s *Store) removeHalfIndex(f string) {
+// removeTempIndex deletes the temporary index file of a writer that died. It holds the writers' lock, so no writer is active.
+func (s *Store) removeTempIndex(f string) {
 	unlock, err := lockFile(s.path("index.lock"), unix.LOCK_EX|unix.LOCK_NB)
 	if err != nil {
 		return
@@ -213,8 +213,8 @@ func (s *Store) emptyTrash(ctx context.Context) error {
 	return nil
 }
 
-// busy keeps collectors away while layers are made that no image names yet. The returned function ends that, and
-// collects if somebody wanted to meanwhile.
+// busy blocks garbage collection while layers are made that no image names yet. The returned function ends that, and collects if a
+// collection was skipped meanwhile.
 func (s *Store) busy() (func(), error) {
 	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_SH)
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *Store) busy() (func(), error) {
 	}, nil
 }
 
-// removeTree removes name in dir, which is ours, with whatever an image put into it.
+// removeTree removes the tree name in dir. Its content comes from images; dir does not.
 func removeTree(dir, name string) error {
 	d, err := inroot.Open(dir)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Import reads images from a tar archive, plain or compressed by gzip or zstd: an OCI image layout, or what docker save
-// writes (which may be both at once). It returns the images that are now in the store; when it fails none of them is.
-// A plain archive in a file is read in place, anything else is spooled to the store's directory first.
+// Import reads images from a tar archive, plain or compressed by gzip or zstd: an OCI image layout, or the output of docker save (which may
+// be both). It returns the imported images; after an error none is imported. A plain archive in a file is read in place, anything else is
+// first copied to the store's directory.
 func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 	done, err := s.busy()
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 	}
 	named := make([]*plan, len(plans))
 	for i, p := range plans {
-		err := s.bring(ctx, p.plan, &meter{}, func(_ context.Context, l Layer) (readVerifier, error) { return p.open(l) })
+		err := s.fetchLayers(ctx, p.plan, &meter{}, func(_ context.Context, l Layer) (readVerifier, error) { return p.open(l) })
 		if err != nil {
 			return nil, fmt.Errorf("import %s: %w", strings.Join(append(slices.Clone(p.tags), p.id), " "), err)
 		}
@@ -45,13 +45,13 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 	return s.name(named)
 }
 
-// importPlan is a plan and where the archive has its layers.
+// importPlan is a plan and a function that opens its layers in the archive.
 type importPlan struct {
 	*plan
 	open func(Layer) (readVerifier, error)
 }
 
-// plansOf reads both tables of contents; an image that is in both is one, with the names of both.
+// plansOf reads index.json and manifest.json. An image that is in both gets the names of both.
 func (s *Store) plansOf(a *tarFile) ([]importPlan, error) {
 	var plans []importPlan
 	add := func(p importPlan) {
@@ -80,8 +80,8 @@ func (s *Store) plansOf(a *tarFile) ([]importPlan, error) {
 	return plans, nil
 }
 
-// ociPlans follows index.json. A manifest is named by the annotation io.containerd.image.name, or by
-// org.opencontainers.image.ref.name when that is a whole reference and not just a tag.
+// ociPlans reads index.json. The name of a manifest is the annotation io.containerd.image.name, or org.opencontainers.image.ref.name
+// when that is a full reference and not just a tag.
 func (s *Store) ociPlans(a *tarFile, add func(importPlan)) error {
 	raw, err := a.bytes("index.json")
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Store) ociPlans(a *tarFile, add func(importPlan)) error {
 		}
 		p, err := s.ociPlan(a, d)
 		if errors.Is(err, ErrNotFound) || errors.Is(err, errOtherPlatform) {
-			skipped = err // an image for another machine beside the one for ours
+			skipped = err // an image for another platform, beside one for this platform
 			continue
 		}
 		if err != nil {
@@ -137,7 +137,7 @@ func namesOf(annotations map[string]string) []imageName {
 	}
 	ref := annotations["org.opencontainers.image.ref.name"]
 	if !strings.ContainsAny(ref, ":/@") {
-		return nil // a bare tag: of what, nobody says
+		return nil // a tag without a repository
 	}
 	if n, err := parseName(ref); err == nil {
 		out = append(out, n)

@@ -18,7 +18,7 @@ import (
 
 const indexVersion = 1
 
-// index is images.json. A value that was read is never changed: update works on a copy.
+// index is images.json. It is immutable: update works on a copy.
 type index struct {
 	Version int      `json:"version"`
 	Images  []*Image `json:"images"`
@@ -26,7 +26,7 @@ type index struct {
 	stamp stamp
 }
 
-// stamp tells one state of a file from another without reading it.
+// stamp identifies a version of a file without reading it.
 type stamp struct {
 	ino   uint64
 	size  int64
@@ -41,7 +41,7 @@ func stampOf(fi fs.FileInfo) stamp {
 	return stamp{ino: st.Ino, size: st.Size, mtime: st.Mtim}
 }
 
-// index returns the index as it is on disk now; it reads the file only when stat says that it changed.
+// index returns the index on disk. It reads the file only when it has changed since the last call.
 func (s *Store) index() (*index, error) {
 	fi, err := os.Stat(s.path("images.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +58,7 @@ func (s *Store) index() (*index, error) {
 		return nil, fmt.Errorf("read image index: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	if fi, err = f.Stat(); err != nil { // of the very file that is read
+	if fi, err = f.Stat(); err != nil { // of the open file, which may be newer
 		return nil, fmt.Errorf("read image index: %w", err)
 	}
 	ix := &index{}
@@ -78,7 +78,7 @@ func (s *Store) index() (*index, error) {
 	return ix, nil
 }
 
-// check refuses digests that could not be file names.
+// check refuses digests that are not valid file names.
 func (i *Image) check() error {
 	if !isDigest(i.ID) {
 		return fmt.Errorf("image id %q is not a digest", i.ID)
@@ -91,7 +91,7 @@ func (i *Image) check() error {
 	return nil
 }
 
-// update changes the index under the writers' lock and puts it on disk before it returns. When change fails nothing changes.
+// update changes the index under the writers' lock and syncs it to disk. After an error nothing has changed.
 func (s *Store) update(change func(*index) error) error {
 	unlock, err := lockFile(s.path("index.lock"), unix.LOCK_EX)
 	if err != nil {
@@ -124,7 +124,7 @@ func (ix *index) clone() *index {
 	return out
 }
 
-// put adds img, or its names to the image that is there already. A tag has one image: it leaves the one it was on.
+// put adds img, or adds its names to the existing image. A tag moves from the image that had it.
 func (ix *index) put(img *Image) *Image {
 	var at *Image
 	for _, have := range ix.Images {
@@ -156,7 +156,7 @@ func union(a, b []string) []string {
 	return a
 }
 
-// find looks ref up as id, name, and id prefix, in this order.
+// find looks up ref as id, name and id prefix, in this order.
 func (ix *index) find(ref string) (*Image, bool) {
 	if isDigest(ref) {
 		for _, img := range ix.Images {
@@ -193,7 +193,7 @@ func (ix *index) findPrefix(ref string) (*Image, bool) {
 	return found, found != nil
 }
 
-// remove drops a name or an image; it reports whether there was one.
+// remove removes a name or an image; it reports whether there was one.
 func (ix *index) remove(ref string) bool {
 	img, ok := ix.find(ref)
 	if !ok {
@@ -203,7 +203,7 @@ func (ix *index) remove(ref string) bool {
 		drop := func(name string) bool { return name == n.tagged() || name == n.digested() }
 		img.RepoTags = slices.DeleteFunc(img.RepoTags, drop)
 		if n.digest != "" || len(img.RepoTags) == 0 {
-			// The digests of a repository go with its last tag.
+			// The digests of a repository are removed with its last tag.
 			img.RepoDigests = slices.DeleteFunc(img.RepoDigests, func(d string) bool {
 				return drop(d) || n.digest == "" && strings.HasPrefix(d, n.repo+"@")
 			})
@@ -216,7 +216,7 @@ func (ix *index) remove(ref string) bool {
 	return true
 }
 
-// lockFile takes a flock on path, making the file; the returned function lets go. With LOCK_NB a held lock is EWOULDBLOCK.
+// lockFile takes a flock on path, which it creates; the returned function unlocks. With LOCK_NB a locked file is EWOULDBLOCK.
 func lockFile(path string, how int) (func(), error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -235,7 +235,7 @@ func lockFile(path string, how int) (func(), error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// writeFileSync replaces path by b so that a crash at any point leaves the old or the new bytes.
+// writeFileSync replaces the content of path by b atomically and durably.
 func writeFileSync(path string, b []byte) error {
 	if err := replaceBy(path, b, (*os.File).Sync); err != nil {
 		return err
@@ -243,7 +243,7 @@ func writeFileSync(path string, b []byte) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// replaceFile replaces path by b for readers; after a power cut it may be empty or gone.
+// replaceFile replaces the content of path by b atomically, but not durably: after a power cut the file may be empty or missing.
 func replaceFile(path string, b []byte) error {
 	return replaceBy(path, b, func(*os.File) error { return nil })
 }

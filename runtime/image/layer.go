@@ -18,7 +18,7 @@ import (
 	"keelson/lib/inroot"
 )
 
-// layerAt reads what is known of a layer that is on disk; ok is false when it is not there.
+// layerAt reads the layer.json of a layer; ok is false when the layer is not on disk.
 func (s *Store) layerAt(chainID string) (l Layer, ok bool, err error) {
 	b, err := os.ReadFile(filepath.Join(s.layerPath(chainID), "layer.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -30,11 +30,11 @@ func (s *Store) layerAt(chainID string) (l Layer, ok bool, err error) {
 	if err := json.Unmarshal(b, &l); err != nil || l.ChainID != chainID {
 		return Layer{}, false, fmt.Errorf("read layer %s: damaged layer.json", chainID)
 	}
-	// A layer that was never synced is whole only while the machine that wrote it stays up.
+	// A layer that was not synced is valid only in the boot in which it was written.
 	return l, l.Boot == "" || l.Boot == bootID(), nil
 }
 
-// bootID tells one run of the machine from the next.
+// bootID identifies the current boot of the machine.
 func bootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -46,15 +46,15 @@ func bootID() string {
 // source opens a layer's tar. It is called at most once, and only when the layer is not on disk.
 type source func(ctx context.Context) (rc readVerifier, err error)
 
-// readVerifier is a layer's compressed bytes. Verify, called after the last read, says whether they were the right ones.
+// readVerifier reads a layer's compressed bytes. Verify, called after the last read, checks their digest.
 type readVerifier interface {
 	Read([]byte) (int, error)
 	Close() error
 	Verify() error
 }
 
-// addLayer makes sure that layer want is on disk on top of those in below (lowest first). below's own commits are waited
-// for through ready, which may be nil. A layer made at the same time by another caller is made once.
+// addLayer unpacks the layer want, unless it is on disk. below are the chain ids of its lower layers, lowest first; ready, which may be nil, is
+// closed when they are committed. Concurrent calls for the same layer unpack it once.
 func (s *Store) addLayer(ctx context.Context, want Layer, below []string, ready <-chan struct{}, src source) (Layer, error) {
 	unlock, err := s.layers.LockContext(ctx, want.ChainID)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *Store) addLayer(ctx context.Context, want Layer, below []string, ready 
 	if l, ok, err := s.layerAt(want.ChainID); ok || err != nil {
 		return l, err
 	}
-	if _, err := os.Lstat(s.layerPath(want.ChainID)); err == nil { // of an earlier boot, never synced
+	if _, err := os.Lstat(s.layerPath(want.ChainID)); err == nil { // not synced, and of an earlier boot
 		if err := s.discard(s.layerPath(want.ChainID)); err != nil {
 			return Layer{}, fmt.Errorf("replace layer: %w", err)
 		}
@@ -100,13 +100,13 @@ func (s *Store) unpackSource(ctx context.Context, root string, src source) (unpa
 		return unpacked{}, err
 	}
 	defer s.sem.Release(1)
-	if err := s.space().check(0); err != nil { // before anything is transferred
+	if err := s.space().check(0); err != nil { // before the transfer
 		return unpacked{}, err
 	}
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return unpacked{}, fmt.Errorf("unpack layer: %w", err)
 	}
-	if err := os.Chmod(root, 0o755); err != nil { // whatever the umask
+	if err := os.Chmod(root, 0o755); err != nil { // Mkdir applies the umask
 		return unpacked{}, fmt.Errorf("unpack layer: %w", err)
 	}
 	rc, err := src(ctx)
@@ -121,8 +121,7 @@ func (s *Store) unpackSource(ctx context.Context, root string, src source) (unpa
 	return got, rc.Verify()
 }
 
-// commitLayer puts a finished tree in its place: everything below tmp is on disk before it gets its name, except that of a
-// layer bound to this boot.
+// commitLayer renames an unpacked layer to its final name. The files are synced before, except for a layer with Boot set.
 func (s *Store) commitLayer(tmp string, l Layer) error {
 	b, err := json.Marshal(l)
 	if err != nil {
@@ -138,7 +137,7 @@ func (s *Store) commitLayer(tmp string, l Layer) error {
 	}
 	err = os.Rename(tmp, s.layerPath(l.ChainID))
 	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
-		return nil // another process was quicker; its bytes have the same digest
+		return nil // another process has unpacked the same layer
 	}
 	if err != nil {
 		return fmt.Errorf("commit layer: %w", err)
@@ -151,7 +150,7 @@ func (s *Store) commitLayer(tmp string, l Layer) error {
 	return nil
 }
 
-// syncTree puts all below dir on disk. One syncfs is far quicker than an fsync for each of a layer's thousands of files.
+// syncTree syncs all files below dir. One syncfs is much faster than an fsync for each of thousands of files.
 func syncTree(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -160,7 +159,7 @@ func syncTree(dir string) error {
 	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
 }
 
-// inherit completes the directories of a layer in root that had no entry of their own from the layers below (lowest first).
+// inherit completes the directories in root without an entry in the layer (see directory.inherit). below is lowest first.
 func (s *Store) inherit(root string, tree *directory, below []string) (err error) {
 	dir, err := inroot.Open(root)
 	if err != nil {

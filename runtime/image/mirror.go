@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// endpoint is one place to ask for an image.
+// endpoint is a registry or mirror from which an image can be pulled.
 type endpoint struct {
 	host   string // host[:port]
 	prefix string // put before the repository's path
@@ -20,7 +20,7 @@ type endpoint struct {
 	mirror bool
 }
 
-// parseMirror reads a mirror's URL: scheme, host, and a path that is a repository prefix.
+// parseMirror parses a mirror's URL: scheme, host, and a path that is a repository prefix.
 func parseMirror(raw string) (endpoint, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -32,7 +32,7 @@ func parseMirror(raw string) (endpoint, error) {
 	return endpoint{host: u.Host, prefix: strings.Trim(u.Path, "/"), plain: u.Scheme == "http", mirror: true}, nil
 }
 
-// endpoints lists where to ask for n, in order: its mirror, then its own host.
+// endpoints returns the endpoints for n in order: the mirror, then the registry.
 func (s *Store) endpoints(n imageName) ([]endpoint, error) {
 	var out []endpoint
 	if raw, ok := s.cfg.Mirrors[n.host]; ok {
@@ -45,7 +45,7 @@ func (s *Store) endpoints(n imageName) ([]endpoint, error) {
 	return append(out, endpoint{host: n.host, plain: isLoopback(n.host)}), nil
 }
 
-// reference is n as this endpoint knows it.
+// reference returns n as a reference at this endpoint.
 func (e endpoint) reference(n imageName) (name.Reference, error) {
 	repo := e.host + "/" + n.path
 	if e.prefix != "" {
@@ -61,7 +61,7 @@ func (e endpoint) reference(n imageName) (name.Reference, error) {
 	return name.NewTag(repo+":"+n.tag, opts...)
 }
 
-// isLoopback is true for localhost and loopback addresses, with or without a port.
+// isLoopback reports whether host is localhost or a loopback address, with or without a port.
 func isLoopback(host string) bool {
 	h, _, err := net.SplitHostPort(host)
 	if err != nil {

@@ -21,9 +21,9 @@ type imageName struct {
 	digest string
 }
 
-// parseName normalises as users of docker and Kubernetes expect: no host means docker.io, one word lies in library/.
+// parseName normalises a reference as docker and containerd do: no host means docker.io, a single word is in library/.
 func parseName(ref string) (imageName, error) {
-	if isDigest(ref) { // an id, not a tag of an image called sha256
+	if isDigest(ref) { // it would parse as a tag of an image named sha256
 		return imageName{}, fmt.Errorf("%w: %q is an id", ErrReference, ref)
 	}
 	r, err := reference.ParseNormalizedNamed(ref)
@@ -38,7 +38,7 @@ func parseName(ref string) (imageName, error) {
 		}
 	}
 	if n.digest != "" {
-		return n, nil // a tag beside a digest says nothing more
+		return n, nil // a tag beside a digest is ignored
 	}
 	n.tag = "latest"
 	if t, ok := r.(reference.Tagged); ok {
@@ -47,7 +47,7 @@ func parseName(ref string) (imageName, error) {
 	return n, nil
 }
 
-// String is the name in full: what the store and its errors call the image.
+// String returns the full name, as the store and its errors use it.
 func (n imageName) String() string {
 	if n.digest != "" {
 		return n.digested()
@@ -76,7 +76,7 @@ func (n imageName) in(img *Image) bool {
 	return slices.Contains(img.RepoTags, n.tagged())
 }
 
-// Normalize gives ref its full form ("nginx" is "docker.io/library/nginx:latest"). ErrReference when it is no image name.
+// Normalize returns the full form of ref ("nginx" is "docker.io/library/nginx:latest"), or ErrReference when it is not an image name.
 func Normalize(ref string) (string, error) {
 	n, err := parseName(ref)
 	if err != nil {
@@ -97,7 +97,7 @@ func digestOf(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// chainIDs names each layer by itself and all below it (OCI image specification, "Layer ChainID").
+// chainIDs computes the chain ids (OCI image specification, "Layer ChainID").
 func chainIDs(diffIDs []string) []string {
 	out := make([]string, len(diffIDs))
 	for i, d := range diffIDs {

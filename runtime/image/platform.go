@@ -11,16 +11,16 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// errOtherPlatform is the verdict on an image that is sound but not for this machine.
+// errOtherPlatform means a valid image for another platform.
 var errOtherPlatform = fmt.Errorf("%w: no match for platform", ErrInvalid)
 
 const (
 	maxConfig     = 8 << 20
-	maxLayers     = 500 // overlayfs stacks no more
+	maxLayers     = 500 // overlayfs' limit
 	maxIndexDepth = 3
 )
 
-// choose picks the image of an index that runs on linux/arch.
+// choose selects the image of an index that runs on linux/arch.
 func choose(ix v1.ImageIndex, arch string, depth int) (v1.Image, error) {
 	if depth == maxIndexDepth {
 		return nil, fmt.Errorf("%w: index within index, %d deep", ErrInvalid, depth)
@@ -53,7 +53,7 @@ func choose(ix v1.ImageIndex, arch string, depth int) (v1.Image, error) {
 	return ix.Image(d.Digest)
 }
 
-// rankPlatform is 0 for a manifest that cannot run here; the highest wins, the first among equals.
+// rankPlatform returns 0 for a manifest that cannot run on arch. The highest rank is chosen, the first among equals.
 func rankPlatform(d v1.Descriptor, arch string) int {
 	if !d.MediaType.IsImage() && !d.MediaType.IsIndex() {
 		return 0
@@ -61,18 +61,18 @@ func rankPlatform(d v1.Descriptor, arch string) int {
 	p := d.Platform
 	switch {
 	case p == nil:
-		return 1 // says nothing; the config is checked later
+		return 1 // no platform given; the config is checked later
 	case p.OS != "linux" || p.Architecture != arch:
 		return 0
 	case p.Variant == "" || p.Variant == "v8" || p.Variant == "v7" || p.Variant == "v1":
 		return 4
-	case arch == "arm": // v5, v6 run on a v7
+	case arch == "arm": // v5 and v6 images run on v7
 		return 3
 	}
-	return 2 // a variant that this processor may or may not have
+	return 2 // a variant that this CPU may not support
 }
 
-// readConfig checks an image's config against its manifest and against this machine.
+// readConfig reads an image's config and checks it against the manifest and this machine's platform.
 func readConfig(img v1.Image, arch string) (ocispec.Image, []byte, error) {
 	raw, err := img.RawConfigFile()
 	if err != nil {

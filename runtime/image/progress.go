@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Progress is told how many of a pull's bytes have come. It is called by one goroutine at a time, at most ten times a
-// second besides the first and the last call, and must not block.
+// Progress is called with the transferred and total bytes of a pull. Calls are serialized; besides the first and the last there are at most
+// ten per second. It must not block.
 type Progress = func(done, total int64)
 
 const progressEvery = 100 * time.Millisecond
 
-// meter adds up what a pull's downloads read and tells everyone who waits for the pull.
+// meter counts the bytes of a pull's downloads and calls the Progress callbacks of all callers of the pull.
 type meter struct {
 	done, total atomic.Int64
 	last        atomic.Int64 // unix nanoseconds of the last report
 
-	mu    sync.Mutex // guards tell and keeps reports apart
-	tells []Progress
+	mu        sync.Mutex // guards callbacks and serializes their calls
+	callbacks []Progress
 }
 
 func (m *meter) add(n int64) {
@@ -36,16 +36,16 @@ func (m *meter) add(n int64) {
 func (m *meter) report() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, tell := range m.tells {
-		tell(m.done.Load(), m.total.Load())
+	for _, progress := range m.callbacks {
+		progress(m.done.Load(), m.total.Load())
 	}
 }
 
-func (m *meter) join(tell Progress) {
-	if tell == nil {
+func (m *meter) addCallback(progress Progress) {
+	if progress == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tells = append(m.tells, tell)
+	m.callbacks = append(m.callbacks, progress)
 }

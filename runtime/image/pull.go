@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// flight is a pull that several callers may wait for. It ends early when the last of them has gone.
+// flight is a pull in progress, which several callers may share. It is canceled when the last caller leaves.
 type flight struct {
 	waiters int // guarded by Store.mu
 	cancel  context.CancelFunc
@@ -24,9 +24,9 @@ type flight struct {
 	err     error
 }
 
-// Pull fetches the image that ref names and returns it once all of it is on disk. Callers who pull the same name with
-// the same credentials at the same time share one transfer. progress may be nil. The built-in image is never fetched.
-// Errors wrap ErrReference, ErrNotFound, ErrUnauthorized, ErrUnavailable or ErrInvalid where that is what happened.
+// Pull pulls the image that ref names and returns it once it is on disk. Concurrent pulls of the same name with the same credentials share
+// one transfer. progress may be nil. The built-in image is never fetched. Errors wrap ErrReference, ErrNotFound, ErrUnauthorized,
+// ErrUnavailable or ErrInvalid where these apply.
 func (s *Store) Pull(ctx context.Context, ref string, auth *Auth, progress Progress) (Image, error) {
 	n, err := parseName(ref)
 	if err != nil {
@@ -47,32 +47,32 @@ func (s *Store) Pull(ctx context.Context, ref string, auth *Auth, progress Progr
 	if auth != nil {
 		key += fmt.Sprintf("|%q", *auth)
 	}
-	f := s.board(ctx, key, progress, func(ctx context.Context, m *meter) (Image, error) {
+	f := s.joinFlight(ctx, key, progress, func(ctx context.Context, m *meter) (Image, error) {
 		return s.pull(ctx, n, auth, m)
 	})
 	select {
 	case <-f.done:
 		return f.img, f.err
 	case <-ctx.Done():
-		s.leave(key, f)
+		s.leaveFlight(key, f)
 		return Image{}, fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
 	}
 }
 
-// board joins the flight with this key or starts one.
-func (s *Store) board(ctx context.Context, key string, progress Progress, do func(context.Context, *meter) (Image, error)) *flight {
+// joinFlight joins the flight with this key, or starts one.
+func (s *Store) joinFlight(ctx context.Context, key string, progress Progress, do func(context.Context, *meter) (Image, error)) *flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f, ok := s.flights[key]; ok {
 		f.waiters++
-		f.meter.join(progress)
+		f.meter.addCallback(progress)
 		return f
 	}
 	fctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &flight{waiters: 1, cancel: cancel, meter: &meter{}, done: make(chan struct{})}
-	f.meter.join(progress)
+	f.meter.addCallback(progress)
 	s.flights[key] = f
-	go func() { // ends with the transfer, which ends when its last waiter leaves
+	go func() { // ends with the transfer, which is canceled when the last waiter leaves
 		defer cancel()
 		f.img, f.err = do(fctx, f.meter)
 		s.mu.Lock()
@@ -85,8 +85,8 @@ func (s *Store) board(ctx context.Context, key string, progress Progress, do fun
 	return f
 }
 
-// leave takes one waiter off; the last one ends the flight, and nobody boards it any more.
-func (s *Store) leave(key string, f *flight) {
+// leaveFlight removes one waiter. The last one cancels the flight, so that no other call can join it.
+func (s *Store) leaveFlight(key string, f *flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.waiters--
@@ -99,7 +99,7 @@ func (s *Store) leave(key string, f *flight) {
 	f.cancel()
 }
 
-// pull asks the endpoints in order. A mirror's failure counts only when the registry itself fails too.
+// pull tries the endpoints in order. The error of a mirror is returned only together with that of the registry.
 func (s *Store) pull(ctx context.Context, n imageName, auth *Auth, m *meter) (Image, error) {
 	done, err := s.busy()
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Store) pull(ctx context.Context, n imageName, auth *Auth, m *meter) (Im
 		err = describeRegistryError(err)
 		if e.mirror {
 			mirrorErr = fmt.Errorf("mirror %s: %w", e.host, err)
-			s.cfg.Log.Debug("mirror has no answer", "image", n.String(), "mirror", e.host, "error", err)
+			s.cfg.Log.Debug("pull from mirror failed", "image", n.String(), "mirror", e.host, "error", err)
 			continue
 		}
 		if mirrorErr != nil {
@@ -139,7 +139,7 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, auth *Aut
 		return Image{}, fmt.Errorf("%w: %w", ErrReference, err)
 	}
 	if e.mirror && auth != nil && auth.ServerAddress == "" {
-		auth = nil // the secret is for the registry; its mirror must not see it
+		auth = nil // a mirror must not get the credentials of the registry
 	}
 	login, err := auth.authenticator(e.host)
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, auth *Aut
 	}
 	p.tags = nonEmpty(n.tagged())
 	p.digests = []string{n.repo + "@" + digest}
-	err = s.bring(ctx, p, m, func(ctx context.Context, l Layer) (readVerifier, error) {
+	err = s.fetchLayers(ctx, p, m, func(ctx context.Context, l Layer) (readVerifier, error) {
 		return repo.blob(ctx, l.Blob, l.Size, m)
 	})
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, auth *Aut
 	return imgs[0], nil
 }
 
-// plan is an image that is known but not yet here.
+// plan is an image whose manifest and config are read, but whose layers are not.
 type plan struct {
 	id      string
 	config  ocispec.Image
@@ -182,7 +182,7 @@ type plan struct {
 	digests []string
 }
 
-// plan reads manifest and config and checks that they belong together.
+// plan reads manifest and config and checks that they match.
 func (s *Store) plan(img v1.Image) (*plan, error) {
 	mf, err := img.Manifest()
 	if err != nil {
@@ -225,9 +225,8 @@ func (p *plan) setLayers(config ocispec.Image) {
 	}
 }
 
-// bring makes sure that p's layers are on disk: those that are missing side by side, each committed on top of the one
-// below. The caller holds busy.
-func (s *Store) bring(ctx context.Context, p *plan, m *meter, open func(context.Context, Layer) (readVerifier, error)) error {
+// fetchLayers fetches the missing layers of p in parallel; each is committed after the one below it. The caller holds busy.
+func (s *Store) fetchLayers(ctx context.Context, p *plan, m *meter, open func(context.Context, Layer) (readVerifier, error)) error {
 	missing := make([]bool, len(p.layers))
 	for i, l := range p.layers {
 		have, ok, err := s.layerAt(l.ChainID)
@@ -274,7 +273,7 @@ func (s *Store) bring(ctx context.Context, p *plan, m *meter, open func(context.
 	return nil
 }
 
-// name puts images into the index, all or none: from here on they exist.
+// name adds images to the index, all or none.
 func (s *Store) name(plans []*plan) ([]Image, error) {
 	ix, err := s.index()
 	if err != nil {
@@ -288,7 +287,7 @@ func (s *Store) name(plans []*plan) ([]Image, error) {
 			out[i] = *have
 		}
 	}
-	if known { // pulling again what is here writes nothing
+	if known { // nothing changes, so nothing is written
 		return out, nil
 	}
 	err = s.update(func(ix *index) error {
@@ -296,7 +295,7 @@ func (s *Store) name(plans []*plan) ([]Image, error) {
 		for i, p := range plans {
 			at[i] = ix.put(p.image())
 		}
-		for i, img := range at { // once all names are where they belong
+		for i, img := range at { // after all names are added
 			out[i] = *img
 		}
 		return nil

@@ -22,7 +22,7 @@ import (
 
 const userAgent = "keelson"
 
-// Auth is what a pull secret says, as CRI hands it over.
+// Auth is the content of a pull secret, as in CRI's AuthConfig.
 type Auth struct {
 	Username, Password string
 	Auth               string // base64 of "username:password"
@@ -31,7 +31,7 @@ type Auth struct {
 	RegistryToken      string // sent as it is
 }
 
-// authenticator turns a into what the registry library wants; nil is anonymous.
+// authenticator converts a for the registry library; nil is anonymous.
 func (a *Auth) authenticator(host string) (authn.Authenticator, error) {
 	if a == nil || a.ServerAddress != "" && !sameRegistry(a.ServerAddress, host) {
 		return authn.Anonymous, nil
@@ -72,7 +72,7 @@ func sameRegistry(server, host string) bool {
 	return canonical(server) == canonical(host)
 }
 
-// newTransport guards the transport that carries all requests.
+// newTransport wraps the configured transport, or a default one, in plainGuard.
 func newTransport(cfg Config) http.RoundTripper {
 	inner := cfg.Transport
 	if inner == nil {
@@ -111,13 +111,13 @@ func (g *plainGuard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(r)
 }
 
-// repository is an open door to one repository of one registry.
+// repository is an authenticated connection to one repository of a registry.
 type repository struct {
 	repo name.Repository
 	rt   http.RoundTripper // authenticates
 }
 
-// connect finds out how the registry wants to be spoken to, and logs in.
+// connect pings the registry to learn its scheme and authentication, and logs in.
 func (s *Store) connect(ctx context.Context, repo name.Repository, auth authn.Authenticator) (*repository, error) {
 	retry := transport.NewRetry(s.transport,
 		transport.WithRetryPredicate(retryable),
@@ -131,7 +131,8 @@ func (s *Store) connect(ctx context.Context, repo name.Repository, auth authn.Au
 	return &repository{repo: repo, rt: rt}, nil
 }
 
-// retryable is true for broken connections, not for refused ones: those are answered at once, and the kubelet backs off by itself.
+// retryable reports whether a request may be repeated at once: after a broken connection, but not a refused one, for which the kubelet backs
+// off.
 func retryable(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -144,7 +145,7 @@ func retryable(err error) bool {
 	return errors.Is(err, errConnectionLost) || isReset(err)
 }
 
-// manifest resolves ref to the image for this machine; digest is what the reference itself names, which may be an index.
+// manifest resolves ref to the image for this platform. digest is that of the reference, which may be an index.
 func (r *repository) manifest(ctx context.Context, ref name.Reference, arch string) (img v1.Image, digest string, err error) {
 	platform := v1.Platform{OS: "linux", Architecture: arch}
 	d, err := remote.Get(ref, remote.WithContext(ctx), remote.WithTransport(r.rt), remote.WithPlatform(platform))
@@ -167,7 +168,7 @@ func (r *repository) manifest(ctx context.Context, ref name.Reference, arch stri
 	return img, digest, err
 }
 
-// describeRegistryError says what a registry's refusal means, in the words users search for.
+// describeRegistryError describes a registry's error, with the messages of docker and containerd.
 func describeRegistryError(err error) error {
 	if err == nil || errors.Is(err, ErrInvalid) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnauthorized) {
 		return err

@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoSpace is the answer when an image would take more of the disk than may be taken.
+// ErrNoSpace means that an image would use the reserved disk space.
 var ErrNoSpace = errors.New("not enough free disk space for the image")
 
-// space watches the free space of the file system that the store is on. The cluster's own store lies on it too, as a rule, and
-// stops when a write finds no room: what is reserved stays free whatever images bring.
+// space checks the free space of the store's file system. The cluster's database usually is on the same file system and fails when that is
+// full; the reserve keeps space for it.
 type space struct {
 	dir     string
 	reserve int64 // bytes; 0: reserveOf
 }
 
-// reserveOf is the reserve of a file system of this size: a twentieth, between 128 MiB and 4 GiB, but never more than a quarter.
+// reserveOf returns the reserve for a file system size: a twentieth, between 128 MiB and 4 GiB, but at most a quarter.
 func reserveOf(total int64) int64 {
 	return min(max(min(total/20, 4<<30), 128<<20), total/4)
 }
 
-// check fails when need more bytes would not leave the reserve free, or few inodes are left. A nil space has no end.
+// check fails when less than the reserve would be free after need more bytes, or few inodes are free. A nil space never fails.
 func (s *space) check(need int64) error {
 	if s == nil {
 		return nil
@@ -49,13 +49,13 @@ func (s *space) check(need int64) error {
 	return nil
 }
 
-// writer writes to w while there is space.
+// writer returns a writer to w that fails when there is no more space.
 func (s *space) writer(w io.Writer) io.Writer { return &spaceWriter{w: w, space: s, next: 0} }
 
 type spaceWriter struct {
 	w     io.Writer
 	space *space
-	next  int64 // bytes until the next look
+	next  int64 // bytes until the next check
 }
 
 func (s *spaceWriter) Write(p []byte) (int, error) {

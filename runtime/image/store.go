@@ -21,49 +21,49 @@ import (
 	"keelson/lib/keylock"
 )
 
-// What a caller may tell apart with errors.Is. Every error of Pull and Import says in words what went wrong as well.
+// Errors for errors.Is.
 var (
 	ErrNotFound     = errors.New("not found")                // no such image here, or on the registry
 	ErrUnauthorized = errors.New("unauthorized")             // the registry wants (other) credentials
-	ErrUnavailable  = errors.New("registry unavailable")     // the registry could not be reached or is broken
-	ErrInvalid      = errors.New("invalid image")            // the bytes are not an image that can run here
+	ErrUnavailable  = errors.New("registry unavailable")     // the registry cannot be reached or does not work
+	ErrInvalid      = errors.New("invalid image")            // not an image that can run on this machine
 	ErrBuiltin      = errors.New("is built into keelson")    // built-in images cannot be removed
 	ErrReference    = errors.New("invalid reference format") // not an image name
 )
 
-// Config is what a Store needs to know. The zero value of an optional field means its default.
+// Config configures a Store. Zero values of optional fields mean defaults.
 type Config struct {
-	// Dir is the store's directory; it is made when missing. It must not be on overlayfs if its layers are to be mounted.
+	// Dir is the store's directory; Open makes it. It must not be on overlayfs if the layers will be mounted.
 	Dir string
-	// Mirrors maps a registry host ("docker.io") to the URL asked first ("http://127.0.0.1:5000", a path is a
-	// repository prefix). The host itself is asked when the mirror has no answer.
+	// Mirrors maps a registry host ("docker.io") to the URL of its mirror ("http://127.0.0.1:5000"; a path is a repository prefix).
+	// The mirror is tried first, then the registry.
 	Mirrors map[string]string
 	// Builtin is an image that is always present; may be nil.
 	Builtin *Builtin
-	// Transport carries requests to registries; nil means a transport with sensible limits.
+	// Transport is for requests to registries; nil means a transport with time-outs and limits.
 	Transport http.RoundTripper
 	// MaxLayerBytes bounds the size of one unpacked layer; 0 means 128 GiB.
 	MaxLayerBytes int64
-	// ReserveBytes is what pulls and imports leave free on Dir's file system; 0 means a twentieth of it, 128 MiB to 4 GiB.
+	// ReserveBytes is the space that pulls and imports leave free on Dir's file system; 0 means a twentieth of it, 128 MiB to 4 GiB.
 	ReserveBytes int64
-	// Downloads bounds how many layers are fetched at once; 0 means 4.
+	// Downloads is the maximum of concurrent downloads; 0 means 4.
 	Downloads int
 	Log       *slog.Logger
 }
 
 // Layer is one layer of an image, lowest first in Image.Layers. Digests are "sha256:<64 hex digits>".
 type Layer struct {
-	ChainID string `json:"chainID"` // names this layer on top of those below it; the directory's name
+	ChainID string `json:"chainID"` // identifies this layer and those below it; the directory's name
 	DiffID  string `json:"diffID"`  // of the uncompressed tar
 	Blob    string `json:"blob,omitempty"`
 	Size    int64  `json:"size"`   // bytes as transferred
 	Disk    int64  `json:"disk"`   // bytes on disk, unpacked
 	Inodes  int64  `json:"inodes"` // on disk, unpacked
-	// Boot is set on a layer that can be made again at any time and therefore was not synced: it counts during this boot only.
+	// Boot is set on the built-in image's layer, which is not synced: it is valid in the boot with this id only.
 	Boot string `json:"boot,omitempty"`
 }
 
-// Image is one image of the store. It is shared: nobody changes it.
+// Image is one image of the store. It is shared and immutable.
 type Image struct {
 	ID          string              `json:"id"` // digest of the config, "sha256:..."
 	RepoTags    []string            `json:"repoTags,omitempty"`
@@ -72,11 +72,11 @@ type Image struct {
 	Created     *time.Time          `json:"created,omitempty"`
 	Config      ocispec.ImageConfig `json:"config"`
 	Layers      []Layer             `json:"layers"`
-	// Pinned images are never collected: the built-in one.
+	// Pinned images are never removed by the kubelet's garbage collection: the built-in one.
 	Pinned bool `json:"pinned,omitempty"`
 }
 
-// Usage is what the store occupies.
+// Usage is the disk usage of a directory.
 type Usage struct {
 	Dir    string
 	Bytes  int64
@@ -92,18 +92,18 @@ type Store struct {
 
 	cached  atomic.Pointer[index] // last index read
 	builtin atomic.Pointer[Image]
-	wantGC  atomic.Bool // a collection was put off because the store was busy
+	wantGC  atomic.Bool // a collection was skipped because the store was busy
 
-	builtinMu sync.Mutex    // one loading or unpacking of the built-in image at a time
+	builtinMu sync.Mutex    // held while the built-in image is loaded or unpacked
 	unpacked  bool          // the built-in image's layer is on disk
-	loaded    *BuiltinImage // kept from describing to unpacking; nil otherwise
+	loaded    *BuiltinImage // set between describe and unpacking
 
 	mu      sync.Mutex
-	flights map[string]*flight // pulls under way, by reference and credentials
-	layers  keylock.Locks      // layers being made, by chain id
+	flights map[string]*flight // pulls in progress, by reference and credentials
+	layers  keylock.Locks      // layers that are unpacked, by chain id
 }
 
-// Open opens the store, making its directories when they are missing. It unpacks nothing and starts nothing.
+// Open opens the store and makes missing directories. It unpacks nothing and starts nothing.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -142,8 +142,8 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Get finds an image by name (tag or digest), id, or a prefix of an id that fits one image only.
-// The built-in image is found before it is unpacked; Ensure does that.
+// Get finds an image by name (tag or digest), id, or unique prefix of an id. It also returns a built-in image that is not unpacked yet
+// (see Ensure).
 func (s *Store) Get(ref string) (Image, bool) {
 	if img, ok := s.getBuiltin(ref); ok {
 		return img, true
@@ -160,7 +160,7 @@ func (s *Store) Get(ref string) (Image, bool) {
 	return *img, true
 }
 
-// List returns all images, the newest names last, in an order that does not change by itself.
+// List returns all images in a stable order, the newest last.
 func (s *Store) List() []Image {
 	ix, err := s.index()
 	if err != nil {
@@ -181,8 +181,8 @@ func (s *Store) List() []Image {
 	return out
 }
 
-// Remove lets go of an image. A tag or digest removes that name, and the image with its last name; an id removes the
-// image and all its names. Layers that a container stands on stay until Release. ErrNotFound, ErrBuiltin.
+// Remove removes a name, and the image with its last name; with an id it removes the image and all its names. Layers that a container uses
+// stay until Release. It returns ErrNotFound or ErrBuiltin.
 func (s *Store) Remove(ctx context.Context, ref string) error {
 	if _, ok := s.getBuiltin(ref); ok {
 		return fmt.Errorf("remove image %s: it %w", ref, ErrBuiltin)
@@ -199,7 +199,7 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 	return s.GC(ctx)
 }
 
-// FsInfo says where the images are and what they occupy, from the index alone.
+// FsInfo returns the disk usage of the images, computed from the index.
 func (s *Store) FsInfo() (Usage, error) {
 	ix, err := s.index()
 	if err != nil {
@@ -225,12 +225,12 @@ func (s *Store) FsInfo() (Usage, error) {
 	return u, nil
 }
 
-// LayerDir is the unpacked tree of a layer.
+// LayerDir returns the directory of an unpacked layer.
 func (s *Store) LayerDir(chainID string) string {
 	return filepath.Join(s.layerPath(chainID), "fs")
 }
 
-// LayersDir is the directory that all unpacked layers are below.
+// LayersDir returns the parent directory of all unpacked layers.
 func (s *Store) LayersDir() string { return filepath.Join(s.cfg.Dir, "layers") }
 
 func (s *Store) layerPath(chainID string) string {

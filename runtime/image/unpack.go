@@ -21,48 +21,48 @@ import (
 
 const (
 	whiteoutPrefix = ".wh."
-	whiteoutMeta   = ".wh..wh."     // aufs' own files; nothing for a container
+	whiteoutMeta   = ".wh..wh."     // internal files of aufs, which are skipped
 	whiteoutOpaque = ".wh..wh..opq" // hides what lower layers have in this directory
 	opaqueXattr    = "trusted.overlay.opaque"
 
-	// What one layer may make us create, remember and read. archive/tar bounds a header's records at 1 MiB.
+	// Limits for one layer. archive/tar limits the records of a header to 1 MiB.
 	maxEntries     = 4 << 20
 	maxDirectories = 1 << 19
 	maxXattrs      = 256
-	maxSteps       = 100 << 20 // path elements gone through, those of links too
-	// A layer of more than freeRatio bytes may not unpack to more than maxRatio times what was transferred.
+	maxSteps       = 100 << 20 // path elements, including those of links
+	// A layer that unpacks to more than freeRatio bytes must not unpack to more than maxRatio times its compressed size.
 	freeRatio = 4 << 30
 	maxRatio  = 200
 )
 
-// unpacked is what unpacking one layer found out.
+// unpacked is the result of unpack.
 type unpacked struct {
 	diffID string
-	disk   int64 // bytes the files occupy, in blocks of 4 KiB
+	disk   int64 // bytes on disk, in blocks of 4 KiB
 	inodes int64
 	tree   *directory
 }
 
-// limits bound what unpacking takes.
+// limits are the limits of unpack.
 type limits struct {
 	bytes int64  // of content
 	space *space // may be nil
 }
 
-// unpacker turns the entries of a layer's tar into a tree that overlayfs can stack. Every path goes through dir, so that no name
-// and no link in a layer leads out of it. Owners are kept when we are root.
+// unpacker makes a lower directory for overlayfs from the entries of a layer's tar. Every path is resolved by dir, so that no name and no link in
+// a layer leads out of it. Owners are set only as root.
 type unpacker struct {
 	limits
 	dir      *inroot.Dir
 	cancel   func() error
-	bytes    int64 // of content, as the headers promise
+	bytes    int64 // of content, by the headers
 	disk     int64
 	entries  int64
 	tree     *directory
-	made     int // directories in tree, those removed again too
+	made     int // directories made, including removed ones
 	steps    int
 	asRoot   bool
-	parent   *inroot.Dir // of the entry before, open
+	parent   *inroot.Dir // of the previous entry, open
 	parentAt string
 }
 
@@ -85,7 +85,7 @@ func unpack(ctx context.Context, root string, r io.Reader, lim limits) (out unpa
 	if err := u.extract(tar.NewReader(tee)); err != nil {
 		return unpacked{}, describeUnpackError(err)
 	}
-	// What follows the tar's end mark belongs to the digest too; it is padding, so it may not be long.
+	// Bytes after the end of the tar are part of the digest. They are padding, so their number is limited.
 	n, err := io.Copy(io.Discard, io.LimitReader(tee, 64<<20))
 	if err != nil {
 		return unpacked{}, describeUnpackError(err)
@@ -96,7 +96,7 @@ func unpack(ctx context.Context, root string, r io.Reader, lim limits) (out unpa
 	return unpacked{diffID: "sha256:" + hex.EncodeToString(sum.Sum(nil)), disk: u.disk, inodes: u.entries, tree: u.tree}, nil
 }
 
-// counter counts the bytes that were transferred.
+// counter counts the compressed bytes.
 type counter struct {
 	r io.Reader
 	n int64
@@ -108,7 +108,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bounded ends a layer that decompresses to far more than it should.
+// bounded fails for a layer that decompresses to too many bytes.
 type bounded struct {
 	r      io.Reader
 	in     *counter
@@ -126,7 +126,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// describeUnpackError tells bad bytes from a bad disk.
+// describeUnpackError distinguishes errors in the layer's content from errors of the disk.
 func describeUnpackError(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrInvalid), errors.Is(err, errFetch),
@@ -162,10 +162,10 @@ func (u *unpacker) extract(tr *tar.Reader) error {
 	}
 }
 
-// entry makes one entry of the tar.
+// entry extracts one entry of the tar.
 func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 	name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
-	if wanted, err := u.admit(h, name); !wanted || err != nil {
+	if wanted, err := u.checkEntry(h, name); !wanted || err != nil {
 		return err
 	}
 	parent, err := u.directory(path.Dir(name), true)
@@ -192,8 +192,8 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 	return u.create(place{node: parent.node, path: path.Join(parent.path, base), base: base}, h, content)
 }
 
-// admit sees each entry before anything is made for it.
-func (u *unpacker) admit(h *tar.Header, name string) (bool, error) {
+// checkEntry checks the limits before an entry is extracted. It returns false for an entry that is skipped.
+func (u *unpacker) checkEntry(h *tar.Header, name string) (bool, error) {
 	u.entries++
 	if u.entries > maxEntries {
 		return false, fmt.Errorf("%w: layer has more than %d entries", ErrInvalid, maxEntries)
@@ -207,11 +207,11 @@ func (u *unpacker) admit(h *tar.Header, name string) (bool, error) {
 	base := path.Base(name)
 	switch {
 	case name == "", h.Typeflag == tar.TypeXGlobalHeader:
-		return false, nil // the root is ours
+		return false, nil // the layer does not set the root's attributes
 	case strings.HasPrefix(base, whiteoutMeta) && base != whiteoutOpaque:
 		return false, nil
 	case h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0:
-		return false, nil // overlayfs would take it for a whiteout; no container can open it anyway
+		return false, nil // a device 0:0 is a whiteout for overlayfs
 	}
 	if h.Size > 0 || u.entries%32 == 0 {
 		if err := u.space.check(h.Size); err != nil {
@@ -223,7 +223,7 @@ func (u *unpacker) admit(h *tar.Header, name string) (bool, error) {
 	return true, nil
 }
 
-// forgetParent closes the directory of the entry before: it may be another one by now.
+// forgetParent closes the directory of the previous entry, which may have been replaced.
 func (u *unpacker) forgetParent() {
 	if u.parent != nil {
 		_ = u.parent.Close() // O_PATH
@@ -240,8 +240,8 @@ func setOpaque(d *inroot.Dir, p string) error {
 
 func isWhiteoutInfo(i *inroot.Info) bool { return i.Type() == unix.S_IFCHR && i.Rdev == 0 }
 
-// whiteout hides what lower layers have under a name in the current directory. It never touches what this layer brought itself
-// (OCI: whiteouts apply to lower layers).
+// whiteout hides the lower layers' file of a name in the current directory. It does not remove a file of this layer (OCI: whiteouts apply to
+// lower layers only).
 func (u *unpacker) whiteout(base string, h *tar.Header) error {
 	i, err := u.parent.Lstat(base)
 	switch {
