@@ -14,12 +14,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxMessage bounds one CRI message. ExecSync alone may answer with 16 MB on each of two streams.
+// maxMessage bounds one CRI message. A response of ExecSync may have 16 MB for each of two streams.
 const maxMessage = 64 << 20
 
-// Dial connects to a runtime's socket ("unix:///run/containerd/containerd.sock", or the bare path), asks it for its version and
-// returns when it has answered. It waits for a socket that does not answer yet until ctx is done, and then says which one it was.
-// Calls on the Client have no time limit but their context's; a runtime that restarts is reconnected to within a second.
+// Dial connects to a runtime's socket ("unix:///run/containerd/containerd.sock", or a path) and calls Version. It waits for a socket that is
+// not ready until ctx is done. Calls on the Client have no time limit except that of their context; after a restart of the runtime the
+// Client reconnects within a second.
 func Dial(ctx context.Context, endpoint string) (Client, error) {
 	target, err := dialTarget(endpoint)
 	if err != nil {
@@ -38,7 +38,7 @@ func Dial(ctx context.Context, endpoint string) (Client, error) {
 	}
 	c := Client{Runtime: runtimeapi.NewRuntimeServiceClient(conn), Image: runtimeapi.NewImageServiceClient(conn), Close: conn.Close}
 	if _, err := c.Runtime.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
-		_ = conn.Close() // the reason is err
+		_ = conn.Close() // err is returned
 		return Client{}, fmt.Errorf("ask container runtime %s for its version: %w", endpoint, err)
 	}
 	return c, nil

@@ -11,13 +11,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// InProcess returns a Client that calls s directly: no socket, no encoding, the same request and answer pointers on both sides.
-// An error is what it would be over a socket: a gRPC status whose code callers may ask for.
+// InProcess returns a Client that calls s directly, without socket and encoding: both sides share the request and response pointers. Errors are
+// gRPC statuses, as over a socket.
 func InProcess(s Server) Client {
 	return Client{Runtime: runtimeClient{s}, Image: imageClient{s}, Close: func() error { return nil }}
 }
 
-// direct calls one verb as gRPC would: not at all when ctx is over, and with errors as statuses.
+// direct calls one method as gRPC would: not when ctx is done, and with errors as statuses.
 func direct[Q, A any](ctx context.Context, in Q, call func(context.Context, Q) (A, error)) (A, error) {
 	if err := ctx.Err(); err != nil {
 		var none A
@@ -27,7 +27,7 @@ func direct[Q, A any](ctx context.Context, in Q, call func(context.Context, Q) (
 	return out, asStatus(err)
 }
 
-// asStatus gives every error a gRPC code; errors that carry one keep it and their text.
+// asStatus converts an error to a gRPC status; a status stays as it is.
 func asStatus(err error) error {
 	if err == nil {
 		return nil

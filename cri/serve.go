@@ -15,8 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Serve offers s on a unix socket (mode 0600) so that crictl and critest can talk to it, calls ready once it listens, and
-// returns when ctx is done and every call has ended. A socket file that nobody listens on is replaced; one in use is an error.
+// Serve serves s on a unix socket (mode 0600), for crictl, critest and other kubelets. It calls ready once it listens, and returns when ctx is
+// done and every call has ended. A stale socket file is replaced; one that is in use is an error.
 func Serve(ctx context.Context, s Server, socket string, ready func()) error {
 	l, err := listen(ctx, socket)
 	if err != nil {
@@ -33,7 +33,7 @@ func Serve(ctx context.Context, s Server, socket string, ready func()) error {
 		return fmt.Errorf("serve cri on %s: %w", socket, err)
 	case <-ctx.Done():
 	}
-	// Streams of events never end by themselves, so that grace is short.
+	// Streams of events do not end by themselves, so the grace period is short.
 	hard := time.AfterFunc(time.Second, g.Stop)
 	g.GracefulStop()
 	hard.Stop()

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// stream is both ends of a server-streaming call in one process: the server sends into a channel that the client receives from.
-// The call ends when the server returns, or when the caller's context does.
+// stream is a server-streaming call in one process: the server sends to a channel from which the client receives. The call ends when the
+// server's method returns, or when the caller's context is done.
 type stream[A any] struct {
 	call  callContext
 	items chan *A
@@ -21,15 +21,15 @@ type stream[A any] struct {
 	err   error
 }
 
-// callContext is a stream's context. gRPC's stream interfaces demand a Context method, so a stream must remember it.
+// callContext returns a stream's context, which gRPC's stream interfaces require.
 type callContext func() context.Context
 
 func openStream[Q, A any](ctx context.Context, in *Q, serve func(*Q, grpc.ServerStreamingServer[A]) error) grpc.ServerStreamingClient[A] {
 	s := &stream[A]{call: func() context.Context { return ctx }, items: make(chan *A), done: make(chan struct{})}
-	go func() { // ends when the server's verb returns, at the latest when ctx is done
+	go func() { // ends when the server's method returns, which it does when ctx is done
 		s.err = serve(in, serverEnd[A]{s})
 		if s.err == nil {
-			s.err = ctx.Err() // the server saw that the caller has gone, which to the caller is no end of the stream
+			s.err = ctx.Err() // the server returned nil because the call was canceled, which is not io.EOF for the client
 		}
 		close(s.done)
 	}()
@@ -65,7 +65,7 @@ func (e serverEnd[A]) SendMsg(m any) error {
 
 type clientEnd[A any] struct{ s *stream[A] }
 
-// Recv returns the next message, io.EOF after the server returned nil, its error otherwise.
+// Recv returns the next message, or io.EOF after the server has returned nil, or the server's error.
 func (e clientEnd[A]) Recv() (*A, error) {
 	ctx := e.s.call()
 	select {

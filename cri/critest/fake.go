@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package critest has what tests of both sides of CRI need: a Fake runtime in memory, which tests of the kubelet drive, and a
-// Suite that every runtime must pass, the Fake first of all. It starts no process and needs no privilege.
+// Package critest is for tests of both sides of CRI: a Fake runtime in memory, for tests of the kubelet (and for simulate's fake nodes), and a
+// Suite that every runtime must pass, the Fake included. The Fake starts no process and needs no privilege.
 package critest
 
 import (
@@ -17,14 +17,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// HelloImage is the image that Program understands and the Suite uses.
+// HelloImage is the image that the Fake has and the Suite uses.
 const HelloImage = "keelson.local/hello:latest"
 
-// Program says how a started container behaves.
+// Program describes the behaviour of a started container.
 type Program struct {
-	// Output is written to the log as one stdout line per element.
+	// Output is written to the log, one stdout line per element.
 	Output []string
-	// Exits tells that the container ends by itself, After its start, with Code.
+	// Exits: the container ends by itself, After its start, with Code.
 	Exits bool
 	After time.Duration
 	Code  int32
@@ -34,7 +34,7 @@ type Program struct {
 	TermCode int32
 }
 
-// ExecResult is the answer to an exec in a fake container.
+// ExecResult is the result of an exec in a fake container.
 type ExecResult struct {
 	Stdout, Stderr []byte
 	Code           int32
@@ -43,8 +43,8 @@ type ExecResult struct {
 	Err   error
 }
 
-// Fake is a runtime in memory. It implements cri.Server. All methods may be called from any goroutine. Time comes from package
-// time only, so that it works within a synctest bubble.
+// Fake is a runtime in memory. It implements cri.Server and is safe for concurrent use. It uses package time for all times, so it works in a
+// synctest bubble.
 type Fake struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
@@ -67,7 +67,7 @@ type Fake struct {
 	now        func() time.Time
 }
 
-// NewFake returns a runtime with one image, HelloImage. Containers run Hello unless SetProgram says otherwise.
+// NewFake returns a runtime with one image, HelloImage. Containers run Hello unless SetProgram is called.
 func NewFake() *Fake {
 	f := &Fake{
 		sandboxes:  map[string]*sandbox{},
@@ -84,21 +84,21 @@ func NewFake() *Fake {
 	return f
 }
 
-// SetProgram chooses how containers behave that start from now on.
+// SetProgram sets the behaviour of containers that are started from now on.
 func (f *Fake) SetProgram(p func(*runtimeapi.ContainerConfig) Program) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.program = p
 }
 
-// SetExec chooses what ExecSync answers.
+// SetExec sets the results of ExecSync.
 func (f *Fake) SetExec(e func(c *runtimeapi.ContainerConfig, cmd []string) ExecResult) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.exec = e
 }
 
-// SetStreamURL sets the base of the addresses that Exec, Attach and PortForward answer with ("http://127.0.0.1:1234").
+// SetStreamURL sets the base of the URLs that Exec, Attach and PortForward return ("http://127.0.0.1:1234").
 func (f *Fake) SetStreamURL(u string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,35 +112,35 @@ func (f *Fake) SetNotReady(message string) {
 	f.notReady = message
 }
 
-// SetUserNamespaces says whether the runtime supports user namespaces, as it does at first.
+// SetUserNamespaces sets whether the runtime supports user namespaces; by default it does.
 func (f *Fake) SetUserNamespaces(yes bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.noUsers = !yes
 }
 
-// FailNext makes the next calls of a verb ("PullImage") fail with these errors, one each, in order; a nil among them lets a call pass.
+// FailNext makes the next calls of a method ("PullImage") fail with these errors, in order; for a nil the call succeeds.
 func (f *Fake) FailNext(verb string, errs ...error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fails[verb] = append(f.fails[verb], errs...)
 }
 
-// Delay makes every call of a verb take at least d.
+// Delay makes every call of a method take at least d.
 func (f *Fake) Delay(verb string, d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.delays[verb] = d
 }
 
-// Calls returns the verbs called so far, in order, except those that only read.
+// Calls returns the methods called so far, in order, except those that only read.
 func (f *Fake) Calls() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.calls)
 }
 
-// AddImage makes an image present.
+// AddImage adds an image.
 func (f *Fake) AddImage(ref string, size uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,10 +150,10 @@ func (f *Fake) AddImage(ref string, size uint64) {
 // Exit ends a running container by itself. It reports whether it was running.
 func (f *Fake) Exit(containerID string, code int32) bool { return f.end(containerID, code, "") }
 
-// OOMKill ends a running container as the kernel does when its memory runs out.
+// OOMKill ends a running container as the OOM killer does.
 func (f *Fake) OOMKill(containerID string) bool { return f.end(containerID, 137, "OOMKilled") }
 
-// StopSandbox makes a sandbox NotReady behind the kubelet's back, and its containers end with 137.
+// StopSandbox makes a sandbox NotReady without a call of the kubelet; its containers end with 137.
 func (f *Fake) StopSandbox(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,21 +190,21 @@ func (f *Fake) Config(containerID string) *runtimeapi.ContainerConfig {
 	return nil
 }
 
-// begin records a call, waits its delay and returns its planned failure.
+// begin records a call, waits for its Delay and returns its FailNext error.
 func (f *Fake) begin(ctx context.Context, verb string) error {
 	f.mu.Lock()
 	f.calls = append(f.calls, verb)
-	return f.gate(ctx, verb)
+	return f.delayOrFail(ctx, verb)
 }
 
-// look is begin for verbs that only read, which are not recorded.
-func (f *Fake) look(ctx context.Context, verb string) error {
+// beginRead is begin for methods that only read, which are not recorded.
+func (f *Fake) beginRead(ctx context.Context, verb string) error {
 	f.mu.Lock()
-	return f.gate(ctx, verb)
+	return f.delayOrFail(ctx, verb)
 }
 
-// gate is entered with mu held and leaves it released.
-func (f *Fake) gate(ctx context.Context, verb string) error {
+// delayOrFail waits for a method's Delay and returns its FailNext error. The caller holds mu; delayOrFail unlocks it.
+func (f *Fake) delayOrFail(ctx context.Context, verb string) error {
 	var err error
 	if q := f.fails[verb]; len(q) > 0 {
 		err, f.fails[verb] = q[0], q[1:]
@@ -223,7 +223,7 @@ func (f *Fake) gate(ctx context.Context, verb string) error {
 	return err
 }
 
-// idLocked makes an id that looks like a real one and sorts by age.
+// idLocked makes an id of the usual form. Ids sort by age.
 func (f *Fake) idLocked() (string, int) {
 	f.seq++
 	return fmt.Sprintf("%064x", f.seq), f.seq

@@ -134,7 +134,7 @@ func (f *Fake) StopContainer(ctx context.Context, r *runtimeapi.StopContainerReq
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// RemoveContainer kills it first when it runs. An unknown container is removed already.
+// RemoveContainer removes a container; a running one is killed first. An unknown one is not an error.
 func (f *Fake) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	if err := f.begin(ctx, "RemoveContainer"); err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (f *Fake) endLocked(c *container, code int32, reason string) bool {
 	return true
 }
 
-// Log appends lines to a container's log in the CRI format, as its program would by printing. stream is stdout or stderr.
+// Log appends lines to a container's log in the CRI format. stream is stdout or stderr.
 func (f *Fake) Log(containerID, stream string, lines ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -204,16 +204,16 @@ func (f *Fake) logLocked(c *container, stream string, lines ...string) error {
 	}
 	for _, l := range lines {
 		if _, err := fmt.Fprintf(w, "%s %s F %s\n", f.now().Format(time.RFC3339Nano), stream, l); err != nil {
-			_ = w.Close() // the write's error says more
+			_ = w.Close() // the write's error is returned
 			return fmt.Errorf("write container log: %w", err)
 		}
 	}
 	return w.Close()
 }
 
-// ContainerStatus answers NotFound for an unknown container.
+// ContainerStatus returns NotFound for an unknown container.
 func (f *Fake) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
-	if err := f.look(ctx, "ContainerStatus"); err != nil {
+	if err := f.beginRead(ctx, "ContainerStatus"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -236,9 +236,9 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 	}
 }
 
-// ListContainers answers in the order of creation.
+// ListContainers lists containers in the order of creation.
 func (f *Fake) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	if err := f.look(ctx, "ListContainers"); err != nil {
+	if err := f.beginRead(ctx, "ListContainers"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -258,7 +258,7 @@ func (f *Fake) ListContainers(ctx context.Context, r *runtimeapi.ListContainersR
 	return out, nil
 }
 
-// UpdateContainerResources remembers the new resources; status shows them.
+// UpdateContainerResources stores the new resources, which ContainerStatus returns.
 func (f *Fake) UpdateContainerResources(
 	ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest,
 ) (*runtimeapi.UpdateContainerResourcesResponse, error) {
@@ -275,7 +275,7 @@ func (f *Fake) UpdateContainerResources(
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 
-// ReopenContainerLog needs a running container. The fake opens its log anew for each line, so there is nothing to reopen but the file.
+// ReopenContainerLog needs a running container. The Fake opens the log for each write, so it only creates the file.
 func (f *Fake) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	if err := f.begin(ctx, "ReopenContainerLog"); err != nil {
 		return nil, err

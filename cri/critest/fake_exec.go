@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ExecSync answers what SetExec planned.
+// ExecSync returns the result that SetExec has set.
 func (f *Fake) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	if err := f.begin(ctx, "ExecSync"); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Exec answers with an address below SetStreamURL.
+// Exec returns a URL below SetStreamURL.
 func (f *Fake) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	u, err := f.stream(ctx, "Exec", "exec", r.GetContainerId())
 	if err != nil {
@@ -64,7 +64,7 @@ func (f *Fake) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi
 	return &runtimeapi.ExecResponse{Url: u}, nil
 }
 
-// Attach answers with an address below SetStreamURL.
+// Attach returns a URL below SetStreamURL.
 func (f *Fake) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	u, err := f.stream(ctx, "Attach", "attach", r.GetContainerId())
 	if err != nil {
@@ -73,7 +73,7 @@ func (f *Fake) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtim
 	return &runtimeapi.AttachResponse{Url: u}, nil
 }
 
-// PortForward answers with an address below SetStreamURL.
+// PortForward returns a URL below SetStreamURL.
 func (f *Fake) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	if err := f.begin(ctx, "PortForward"); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (f *Fake) stream(ctx context.Context, verb, path, id string) (string, error
 	return fmt.Sprintf("%s/%s/%s", f.streamURL, path, id), nil
 }
 
-// GetContainerEvents streams events until the caller goes away. A caller that does not keep up loses the stream, not single events.
+// GetContainerEvents streams events until the caller disconnects. The stream of a slow caller ends; it never misses single events.
 func (f *Fake) GetContainerEvents(_ *runtimeapi.GetEventsRequest, s grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	ch := make(chan *runtimeapi.ContainerEventResponse, 1024)
 	f.mu.Lock()

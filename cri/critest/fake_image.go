@@ -48,7 +48,7 @@ func (f *Fake) findImageLocked(ref string) *runtimeapi.Image {
 	return nil
 }
 
-// PullImage makes any image present, unless FailNext planned otherwise.
+// PullImage adds any image, unless FailNext is set.
 func (f *Fake) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	if err := f.begin(ctx, "PullImage"); err != nil {
 		return nil, err
@@ -66,9 +66,9 @@ func (f *Fake) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*
 	return &runtimeapi.PullImageResponse{ImageRef: img.GetId()}, nil
 }
 
-// ImageStatus answers an empty response for an absent image, as CRI asks.
+// ImageStatus returns an empty response for an absent image, as CRI requires.
 func (f *Fake) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
-	if err := f.look(ctx, "ImageStatus"); err != nil {
+	if err := f.beginRead(ctx, "ImageStatus"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -78,7 +78,7 @@ func (f *Fake) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest
 
 // ListImages lists all images, or the one the filter names.
 func (f *Fake) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
-	if err := f.look(ctx, "ListImages"); err != nil {
+	if err := f.beginRead(ctx, "ListImages"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -93,7 +93,7 @@ func (f *Fake) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) 
 	return &runtimeapi.ListImagesResponse{Images: sortedValues(f.images)}, nil
 }
 
-// RemoveImage removes the image with all its names. An absent image is removed already.
+// RemoveImage removes the image with all its names. An absent image is not an error.
 func (f *Fake) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	if err := f.begin(ctx, "RemoveImage"); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (f *Fake) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest
 
 // ImageFsInfo reports the sum of the images' sizes.
 func (f *Fake) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
-	if err := f.look(ctx, "ImageFsInfo"); err != nil {
+	if err := f.beginRead(ctx, "ImageFsInfo"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()

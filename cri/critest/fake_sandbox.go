@@ -21,17 +21,17 @@ type sandbox struct {
 	ip      string
 }
 
-// Version answers as a CRI v1 runtime named fake.
+// Version returns CRI v1 and the name fake.
 func (f *Fake) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	if err := f.look(ctx, "Version"); err != nil {
+	if err := f.beginRead(ctx, "Version"); err != nil {
 		return nil, err
 	}
 	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status reports both conditions, ready unless SetNotReady said otherwise.
+// Status returns both conditions, ready unless SetNotReady is set.
 func (f *Fake) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	if err := f.look(ctx, "Status"); err != nil {
+	if err := f.beginRead(ctx, "Status"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -51,12 +51,12 @@ func (f *Fake) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runtim
 	}, nil
 }
 
-// RuntimeConfig says cgroupfs.
+// RuntimeConfig returns the cgroup driver cgroupfs.
 func (f *Fake) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
 }
 
-// UpdateRuntimeConfig remembers the pod CIDR, from which sandboxes do not take their addresses.
+// UpdateRuntimeConfig stores the pod CIDR. Addresses of sandboxes do not depend on it.
 func (f *Fake) UpdateRuntimeConfig(ctx context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	if err := f.begin(ctx, "UpdateRuntimeConfig"); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (f *Fake) UpdateRuntimeConfig(ctx context.Context, r *runtimeapi.UpdateRunt
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// RunPodSandbox makes a ready sandbox with an address of its own unless it uses the host's network.
+// RunPodSandbox makes a ready sandbox, with its own address unless it uses the host's network.
 func (f *Fake) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	if err := f.begin(ctx, "RunPodSandbox"); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (f *Fake) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxReq
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// checkUsersLocked refuses user namespaces that cannot be.
+// checkUsersLocked refuses invalid user namespaces.
 func (f *Fake) checkUsersLocked(o *runtimeapi.NamespaceOption) error {
 	u := o.GetUsernsOptions()
 	if u == nil || u.GetMode() == runtimeapi.NamespaceMode_NODE {
@@ -117,7 +117,7 @@ func (f *Fake) checkUsersLocked(o *runtimeapi.NamespaceOption) error {
 	return nil
 }
 
-// StopPodSandbox ends the sandbox's containers and frees its address. An unknown sandbox is stopped already.
+// StopPodSandbox ends the sandbox's containers and frees its address. An unknown sandbox is not an error.
 func (f *Fake) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	if err := f.begin(ctx, "StopPodSandbox"); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (f *Fake) stopSandboxLocked(s *sandbox) {
 	f.emitLocked(s.id, s, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// RemovePodSandbox stops and removes the sandbox with its containers. An unknown sandbox is removed already.
+// RemovePodSandbox stops and removes the sandbox with its containers. An unknown sandbox is not an error.
 func (f *Fake) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	if err := f.begin(ctx, "RemovePodSandbox"); err != nil {
 		return nil, err
@@ -165,9 +165,9 @@ func (f *Fake) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSand
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
 }
 
-// PodSandboxStatus answers NotFound for an unknown sandbox.
+// PodSandboxStatus returns NotFound for an unknown sandbox.
 func (f *Fake) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
-	if err := f.look(ctx, "PodSandboxStatus"); err != nil {
+	if err := f.beginRead(ctx, "PodSandboxStatus"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -199,9 +199,9 @@ func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
 	}
 }
 
-// ListPodSandbox answers in the order of creation.
+// ListPodSandbox lists sandboxes in the order of creation.
 func (f *Fake) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	if err := f.look(ctx, "ListPodSandbox"); err != nil {
+	if err := f.beginRead(ctx, "ListPodSandbox"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()

@@ -8,9 +8,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ContainerStats reports plausible figures: a tenth of a core since the start and 10 MB.
+// ContainerStats returns plausible values: a tenth of a core since the start and 10 MB.
 func (f *Fake) ContainerStats(ctx context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
-	if err := f.look(ctx, "ContainerStats"); err != nil {
+	if err := f.beginRead(ctx, "ContainerStats"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -22,9 +22,9 @@ func (f *Fake) ContainerStats(ctx context.Context, r *runtimeapi.ContainerStatsR
 	return &runtimeapi.ContainerStatsResponse{Stats: f.statsLocked(c)}, nil
 }
 
-// ListContainerStats lists the figures of running containers.
+// ListContainerStats returns the stats of running containers.
 func (f *Fake) ListContainerStats(ctx context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
-	if err := f.look(ctx, "ListContainerStats"); err != nil {
+	if err := f.beginRead(ctx, "ListContainerStats"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -41,9 +41,9 @@ func (f *Fake) ListContainerStats(ctx context.Context, r *runtimeapi.ListContain
 	return out, nil
 }
 
-// PodSandboxStats sums its containers.
+// PodSandboxStats returns the sum over the containers.
 func (f *Fake) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
-	if err := f.look(ctx, "PodSandboxStats"); err != nil {
+	if err := f.beginRead(ctx, "PodSandboxStats"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -55,9 +55,9 @@ func (f *Fake) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxStat
 	return &runtimeapi.PodSandboxStatsResponse{Stats: f.podStatsLocked(s)}, nil
 }
 
-// ListPodSandboxStats lists ready sandboxes.
+// ListPodSandboxStats returns the stats of ready sandboxes.
 func (f *Fake) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
-	if err := f.look(ctx, "ListPodSandboxStats"); err != nil {
+	if err := f.beginRead(ctx, "ListPodSandboxStats"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()

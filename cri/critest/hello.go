@@ -12,8 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Hello behaves like the built-in image's /hello: with no words it serves for ever; exit N, sleep S, echo WORDS and env do what they
-// say. Anything else also runs for ever, so that tests need not care what they start.
+// Hello behaves like the built-in image's /hello: exit N, sleep S, echo WORDS and env work as their names say. No arguments, and any other
+// command, run for ever.
 func Hello(c *runtimeapi.ContainerConfig) Program {
 	words := slices.Concat(c.GetCommand(), c.GetArgs())
 	if len(words) > 0 && words[0] == "/hello" {
@@ -39,7 +39,7 @@ func Hello(c *runtimeapi.ContainerConfig) Program {
 	return Program{}
 }
 
-// HelloExec answers exec of the same words.
+// HelloExec returns the result of an exec of the same commands.
 func HelloExec(c *runtimeapi.ContainerConfig, cmd []string) ExecResult {
 	if len(cmd) == 0 {
 		return ExecResult{Err: fmt.Errorf("exec: no command")}

@@ -21,11 +21,11 @@ import (
 // Subject is a runtime under test. HelloImage must be present.
 type Subject struct {
 	Client cri.Client
-	// CgroupParent is what the kubelet would hand over for a pod; empty lets the runtime choose.
+	// CgroupParent is the cgroup parent of pods, as the kubelet passes it; empty lets the runtime choose.
 	CgroupParent string
 }
 
-// Suite is what every runtime must do. open returns a fresh runtime and registers its cleanup.
+// Suite tests the behaviour that every runtime must have. open returns a new runtime and registers its cleanup.
 func Suite(t *testing.T, open func(t *testing.T) Subject) {
 	tests := []struct {
 		name string
@@ -50,7 +50,7 @@ func Suite(t *testing.T, open func(t *testing.T) Subject) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			s := open(t) // takes its own time: programs may have to be built first
+			s := open(t) // it may take long: programs may have to be built
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
 			t.Cleanup(cancel)
 			tc.run(t, &bench{Subject: s, ctx: func() context.Context { return ctx }, t: t, logs: t.TempDir()})
@@ -58,7 +58,7 @@ func Suite(t *testing.T, open func(t *testing.T) Subject) {
 	}
 }
 
-// bench is one test's workplace: short forms of the verbs that fail the test on an error.
+// bench has short forms of the methods, which fail the test on an error.
 type bench struct {
 	Subject
 	ctx  func() context.Context
@@ -133,7 +133,7 @@ func (b *bench) status(id string) *runtimeapi.ContainerStatus {
 	return r.GetStatus()
 }
 
-// exited waits until the container has ended, by its events where the runtime has them and by its status otherwise.
+// exited waits until the container has ended, by events if the runtime has them, else by its status.
 func (b *bench) exited(id string) *runtimeapi.ContainerStatus {
 	b.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -171,8 +171,8 @@ func (b *bench) stop(id string, seconds int64) {
 	}
 }
 
-// log returns a container's log as "stream line" per line, after checking the form of each. A runtime may write its last lines
-// shortly after it reported the exit's code, so log waits for want lines.
+// log returns a container's log as "stream line" per line, after checking the format. A runtime may write the last lines shortly after it has
+// reported the exit, so log waits for want lines.
 func (b *bench) log(id string, want int) []string {
 	b.t.Helper()
 	path := b.status(id).GetLogPath()

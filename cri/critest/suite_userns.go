@@ -17,8 +17,8 @@ func userNamespace() *runtimeapi.NamespaceOption {
 	}
 }
 
-// testUserNamespace: a runtime that says it supports user namespaces makes them, shows them, and refuses those that are none; one that
-// says it does not refuses all.
+// testUserNamespace: a runtime that reports support of user namespaces makes them, returns them in the status, and refuses invalid ones. One
+// without support refuses all.
 func testUserNamespace(t *testing.T, b *bench) {
 	s, err := b.Client.Runtime.Status(b.ctx(), &runtimeapi.StatusRequest{})
 	if err != nil || len(s.GetRuntimeHandlers()) == 0 {

@@ -17,10 +17,10 @@ import (
 	"mvdan.cc/sh/v3/interp"
 )
 
-// own maps builtins of the library that know nothing of processes to commands of ours.
+// own maps builtins for which the library does not use processes to the commands of this package that replace them.
 var own = map[string]string{"wait": "hello-wait", "kill": "hello-kill", "umask": "hello-umask"}
 
-// commands are those that run in the shell's own process.
+// commands are the commands that run in the shell's own process.
 func commands() map[string]func(s *sh, h interp.HandlerContext, args []string, std stdio) int {
 	return map[string]func(*sh, interp.HandlerContext, []string, stdio) int{
 		nameBackground: startJob, nameLastBg: printLastJob, nameExec: replace, nameEnd: end, own["wait"]: waitForJobs, own["umask"]: umask,
@@ -28,7 +28,7 @@ func commands() map[string]func(s *sh, h interp.HandlerContext, args []string, s
 	}
 }
 
-// call sees each command before it runs, and may have another one run.
+// call is called before each command, and may replace it.
 func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
 	h := interp.HandlerCtx(ctx)
 	if args[0] == nameEnd && s.ends < 0 {
@@ -39,7 +39,7 @@ func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
 		for i, a := range args {
 			words[i] = quoted(a)
 		}
-		return []string{"eval", action + "\n" + strings.Join(words, " ")}, nil // that comes here again, when no signal is pending
+		return []string{"eval", action + "\n" + strings.Join(words, " ")}, nil // it calls this function again, without a pending signal
 	}
 	switch name := args[0]; {
 	case own[name] != "":
@@ -58,10 +58,10 @@ func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
 	return args, nil
 }
 
-// end is the status of a script that has come to its end.
+// end returns the exit status of a script at its end.
 func end(s *sh, _ interp.HandlerContext, _ []string, _ stdio) int { return s.ends }
 
-// killJobs is kill, which returns after the signal has come where it goes to this shell and is trapped.
+// killJobs implements kill. A trapped signal to this shell has arrived when it returns.
 func killJobs(s *sh, _ interp.HandlerContext, args []string, std stdio) int {
 	code := kill(args, std)
 	if !slices.Contains(args[1:], strconv.Itoa(os.Getpid())) {
@@ -70,19 +70,19 @@ func killJobs(s *sh, _ interp.HandlerContext, args []string, std stdio) int {
 	select {
 	case sig := <-s.traps.arrived():
 		s.traps.took(sig)
-	case <-time.After(50 * time.Millisecond): // one that is not trapped comes to nobody here
+	case <-time.After(50 * time.Millisecond): // the signal is not trapped
 	}
 	return code
 }
 
-// job is a process in the background. err is how it ended, once ended is closed.
+// job is a process in the background. err is the result of Wait, valid once ended is closed.
 type job struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	err   error
 }
 
-// startJob starts the list that is args[1] as a shell of its own; the others are its $0, $1 and so on.
+// startJob starts the list in args[1] as a shell process; the other arguments are its $0, $1 and so on.
 func startJob(s *sh, h interp.HandlerContext, args []string, std stdio) int {
 	cmd := s.child(h, append([]string{"sh", "-c"}, args[1:]...), stdio{nil, std.out, std.err}, true)
 	if err := cmd.Start(); err != nil {
@@ -109,7 +109,7 @@ func printLastJob(s *sh, _ interp.HandlerContext, _ []string, std stdio) int {
 	return write(std, "sh", strconv.Itoa(s.lastBg)+"\n")
 }
 
-// waitForJobs waits for the jobs of the given numbers, or for all. A signal that is trapped ends it.
+// waitForJobs waits for the jobs with the given process ids, or for all. A trapped signal interrupts it.
 func waitForJobs(s *sh, _ interp.HandlerContext, args []string, std stdio) int {
 	s.mu.Lock()
 	jobs := s.jobs
@@ -145,10 +145,10 @@ func waitForJobs(s *sh, _ interp.HandlerContext, args []string, std stdio) int {
 func (s *sh) forget(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.jobs = slices.DeleteFunc(slices.Clone(s.jobs), func(o *job) bool { return o == j }) // others may be going through the list
+	s.jobs = slices.DeleteFunc(slices.Clone(s.jobs), func(o *job) bool { return o == j }) // another goroutine may iterate over the list
 }
 
-// replace has the command take this process over.
+// replace implements exec: the command replaces this process.
 func replace(s *sh, h interp.HandlerContext, args []string, std stdio) int {
 	if args[0] == nameExec {
 		args = args[1:]

@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// head prints the first lines ("-n N", "-N") or bytes ("-c N") as they come: a line may be longer than the memory.
+// head prints the first lines ("-n N", "-N") or bytes ("-c N"). It does not buffer whole lines: they can be of any length.
 func head(args []string, std stdio) int {
 	n, unit, files, err := countOption(args[1:])
 	if err != nil {
@@ -17,7 +17,7 @@ func head(args []string, std stdio) int {
 	}
 	count := atoi(n, -1)
 	if count < 0 {
-		return complain(std, "head", fmt.Errorf("%q is not a number that this head knows", n))
+		return complain(std, "head", fmt.Errorf("%q is not a number that head supports", n))
 	}
 	return each("head", files, std, func(r io.Reader) error {
 		if unit == 'c' {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// The part of HTTP/1.1 (RFC 9112) that a server of short texts needs: request lines, headers, bodies that are read and
-// thrown away (by length or chunked), and persistent connections.
+// The part of HTTP/1.1 (RFC 9112) that a server of short texts needs: request lines, headers, bodies (by length or chunked), which are
+// discarded, and persistent connections.
 
 const (
 	maxLine   = 8 << 10
@@ -26,7 +26,7 @@ type request struct {
 	keepAlive             bool
 }
 
-// badRequest is an error that the peer is told about.
+// badRequest is an error that is sent to the client.
 type badRequest struct {
 	status int
 	why    string
@@ -34,7 +34,7 @@ type badRequest struct {
 
 func (b badRequest) Error() string { return b.why }
 
-// readRequest reads one request and its body. The answer to a badRequest ends the connection, as does any other error.
+// readRequest reads one request and its body. After any error the connection is closed; a badRequest is answered before.
 func readRequest(r *bufio.Reader) (request, error) {
 	line, err := readLine(r)
 	if err != nil {
@@ -57,7 +57,7 @@ func readRequest(r *bufio.Reader) (request, error) {
 	conn := strings.ToLower(req.header["connection"])
 	req.keepAlive = req.proto == "HTTP/1.1" && !strings.Contains(conn, "close") || strings.Contains(conn, "keep-alive")
 	if req.header["expect"] != "" || req.header["upgrade"] != "" {
-		req.keepAlive = false // answered at once, the rest of the talk is not ours
+		req.keepAlive = false // neither is supported, so the connection is closed after the response
 		return req, nil
 	}
 	return req, skipBody(r, req.header)
@@ -170,7 +170,7 @@ func statusText(code int) string {
 	return "Bad Request"
 }
 
-// writeResponse sends an answer in one write.
+// writeResponse sends a response in one write.
 func writeResponse(w io.Writer, req request, resp response, keep bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n",

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command hello is the program of the image keelson.local/hello. By itself it
-// serves HTTP on $PORT (80) and tells what it sees; called by another name, or
-// with a name as its first argument, it is a small shell and the handful of tools
-// that one needs inside a container. It is built static and stripped, embedded
-// by runtime/builtin, and never part of the main program. It does without
-// net/http: half the size, and half the memory, fifty times on one node.
+// Command hello is the program of the image keelson.local/hello. By default it
+// serves HTTP on $PORT (80) and describes its pod; called by another name, or
+// with a name as its first argument, it is a small shell or one of the few tools
+// that are useful in a container. It is built static and stripped, and embedded
+// by runtime/embedded; the main program never imports it. It does not use
+// net/http, which would double its size and memory.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"syscall"
 )
 
-// stdio is what a tool reads and writes; the shell redirects it.
+// stdio holds the standard streams of a tool; the shell redirects them.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
@@ -41,15 +41,15 @@ func main() {
 	}
 	t, ok := tools()[name]
 	if !ok {
-		fmt.Fprintf(std.err, "hello: %s: not one of my names; I know serve sh%s\n", name, toolNames())
+		fmt.Fprintf(std.err, "hello: %s: unknown applet; known: serve sh%s\n", name, toolNames())
 		os.Exit(127)
 	}
 	exitOnTerm()
 	os.Exit(t(args, std))
 }
 
-// exitOnTerm makes SIGTERM work for the first process of a container too: the kernel does not kill that one by default. It returns what
-// undoes it; nil: it did nothing.
+// exitOnTerm makes SIGTERM end the process also as the first process of a container, which the kernel does not kill by default. undo is nil if
+// it did nothing.
 func exitOnTerm() (undo func()) {
 	if os.Getpid() != 1 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// The names of commands that scripts do not see: what rewrite puts in the place of others.
+// Names of internal commands, which rewrite puts in place of others.
 const (
 	nameBackground = "hello-background"
 	nameLastBg     = "hello-last-background"
@@ -19,15 +19,15 @@ const (
 	nameEnd        = "hello-end"
 )
 
-// rewrite turns background lists into commands that start a process, $! into what tells its number, and $$ into that of this shell, for
-// those processes know it by this name too; and it notes where exec replaces the shell: outside of subshells, pipelines, substitutions and
-// functions, which are not processes here.
+// rewrite replaces background lists by commands that start a process, $! by a command that prints its process id, and $$ by that of this shell,
+// which background processes use, too. It also records where exec replaces the shell: not in subshells, pipelines, substitutions and functions,
+// because these are not processes here.
 func (s *sh) rewrite(f *syntax.File) {
 	s.findExecs(f)
 	s.rewriteJobs(f)
 }
 
-// rewritten is rewrite for a text that is to be evaluated, but for exec. What is no command of the language stays as it is: it fails later.
+// rewritten is rewrite, without exec, for a text that will be evaluated. A text that does not parse is returned unchanged: it fails later.
 func (s *sh) rewritten(src string) string {
 	f, err := syntax.NewParser().Parse(strings.NewReader(src), "")
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *sh) rewritten(src string) string {
 	return out
 }
 
-// isScript tells whether a text is one: of a few strange ones the library prints something else than it read.
+// isScript reports whether a text parses: the library prints a few unusual scripts differently from what it has read.
 func isScript(text string) bool {
 	_, err := syntax.NewParser().Parse(strings.NewReader(text), "")
 	return err == nil
@@ -84,8 +84,8 @@ func (s *sh) findExecs(f *syntax.File) {
 	})
 }
 
-// background replaces a statement by the command that starts it as a process. One that cannot be printed stays the library's: it has no
-// number.
+// background replaces a statement by the command that starts it as a process. A statement that cannot be printed is left to the library, and
+// has no process id.
 func (s *sh) background(n *syntax.Stmt) {
 	list := *n
 	list.Background = false
@@ -125,7 +125,7 @@ func numbers(parts []syntax.WordPart) {
 	}
 }
 
-// parsed is the command of a text that this program has made; nil: it is none.
+// parsed parses a command that this program has generated; nil: it is not a command.
 func (*sh) parsed(src string) syntax.Command {
 	f, err := syntax.NewParser().Parse(strings.NewReader(src), "")
 	if err != nil || len(f.Stmts) != 1 {
@@ -142,7 +142,7 @@ func text(n syntax.Node) string {
 	return b.String()
 }
 
-// quoted is text as one word. Bytes that no word can hold are left out.
+// quoted quotes text as one word. NUL bytes are left out.
 func quoted(text string) string {
 	q, err := syntax.Quote(strings.ReplaceAll(text, "\x00", ""), syntax.LangBash)
 	if err != nil {
@@ -151,7 +151,7 @@ func quoted(text string) string {
 	return q
 }
 
-// onlyCommand is where a script's single simple command is: "sh -c 'sleep 3600'" needs no second process.
+// onlyCommand returns the position of a script's single simple command: "sh -c 'sleep 3600'" needs no second process.
 func onlyCommand(f *syntax.File) syntax.Pos {
 	if len(f.Stmts) != 1 {
 		return syntax.Pos{}

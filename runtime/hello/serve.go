@@ -24,7 +24,7 @@ const (
 	maxOpenConns = 512
 )
 
-// server answers requests until it is told to stop.
+// server serves HTTP until it is stopped.
 type server struct {
 	log   func(format string, args ...any)
 	start time.Time
@@ -32,7 +32,7 @@ type server struct {
 	slots chan struct{} // one per open connection
 
 	mu      sync.Mutex
-	working sync.WaitGroup // requests being answered
+	working sync.WaitGroup // requests in progress
 }
 
 func newServer(out io.Writer) *server {
@@ -40,7 +40,7 @@ func newServer(out io.Writer) *server {
 	s.log = func(format string, args ...any) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		_, _ = fmt.Fprintf(out, time.Now().UTC().Format("2006-01-02T15:04:05.000Z ")+format+"\n", args...) // nobody to tell
+		_, _ = fmt.Fprintf(out, time.Now().UTC().Format("2006-01-02T15:04:05.000Z ")+format+"\n", args...) // there is no other log
 	}
 	return s
 }
@@ -90,7 +90,7 @@ func reap() {
 	}
 }
 
-// wait lets requests under way finish, within reason.
+// wait waits for the requests in progress, at most for stopTimeout.
 func (s *server) wait() {
 	done := make(chan struct{})
 	go func() { // ends with the last request or with the process
@@ -110,7 +110,7 @@ func (s *server) accept(l net.Listener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of descriptors: others may close soon
+		if err != nil { // no descriptors: other connections may close soon
 			s.log("hello: accept: %v", err)
 			<-s.slots
 			time.Sleep(50 * time.Millisecond)
@@ -122,12 +122,12 @@ func (s *server) accept(l net.Listener) {
 
 func (s *server) converse(c net.Conn) {
 	defer func() {
-		_ = c.Close() // nothing can be done for the peer any more
+		_ = c.Close() // nothing was lost
 		<-s.slots
 	}()
 	r := bufio.NewReaderSize(c, 4096)
 	for {
-		_ = c.SetDeadline(time.Now().Add(idleTimeout)) // a connection that has no deadlines fails at its next read
+		_ = c.SetDeadline(time.Now().Add(idleTimeout)) // an error shows at the next read
 		if _, err := r.Peek(1); err != nil {
 			return
 		}
@@ -138,7 +138,7 @@ func (s *server) converse(c net.Conn) {
 	}
 }
 
-// one answers one request; false ends the connection.
+// one serves one request; false closes the connection.
 func (s *server) one(c net.Conn, r *bufio.Reader) bool {
 	s.working.Add(1)
 	defer s.working.Done()
@@ -163,7 +163,7 @@ type response struct {
 	body   string
 }
 
-// answer is the whole site.
+// answer returns the response to a request.
 func (s *server) answer(req request, c net.Conn) response {
 	if req.method != "GET" && req.method != "HEAD" && req.method != "POST" && req.method != "PUT" {
 		return response{405, "method not allowed\n"}
@@ -189,7 +189,7 @@ func (s *server) answer(req request, c net.Conn) response {
 		}
 		select {
 		case s.exit <- code:
-		default: // somebody else was quicker
+		default: // another request was first
 		}
 		return response{200, fmt.Sprintf("exiting with %d\n", code)}
 	}

@@ -21,31 +21,30 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// sh is a running shell. The language is the library's (mvdan.cc/sh); what has to do with processes and signals, which it leaves out, is
-// here: background lists are processes of their own, whose numbers $! and wait know, exec replaces the shell, and signals can be trapped.
+// sh is a running shell. The library mvdan.cc/sh interprets the language. This package adds processes and signals: background lists are
+// processes, for $! and wait; exec replaces the shell; and signals can be trapped.
 type sh struct {
 	std    stdio
 	runner *interp.Runner
 	name   string // $0
 	parser *syntax.Parser
 
-	// execs are where exec replaces the shell, and only is a single command, which needs no second process.
+	// execs are the positions where exec replaces the shell; only is that of a single command, which needs no second process.
 	execs map[syntax.Pos]bool
 	only  syntax.Pos
 	funcs string // definitions of functions, for background lists
-	ends  int    // the status of the last command before the script's end; -1: it is not there yet
+	ends  int    // exit status at the script's end; -1: not reached
 
-	mu     sync.Mutex // parts of a pipeline run side by side
+	mu     sync.Mutex // the parts of a pipeline run concurrently
 	jobs   []*job
 	lastBg int
 	traps  traps
 }
 
-// usage is the status of what is no command of the language.
+// usage is the exit status of a syntax error.
 const usage = 2
 
-// shell is sh: interactive on a terminal, else a script from standard input, a file, or -c. mortal undoes exitOnTerm; nil: there is nothing
-// to undo.
+// shell implements sh: interactive on a terminal, else a script from standard input, a file, or -c. mortal undoes exitOnTerm; it may be nil.
 func shell(args []string, io stdio, mortal func()) int {
 	s := &sh{ends: -1, traps: traps{mortal: mortal}, std: io, name: "sh", parser: syntax.NewParser(syntax.Variant(syntax.LangBash)), execs: map[syntax.Pos]bool{}}
 	var options []string
@@ -58,7 +57,7 @@ func shell(args []string, io stdio, mortal func()) int {
 		}
 		given = given || opt[0] == '-' && strings.Contains(opt, "c")
 		for _, letter := range opt[1:] {
-			if strings.ContainsRune("efnux", letter) { // of the others, c is above, and l and i mean nothing here
+			if strings.ContainsRune("efnux", letter) { // c is handled above; l and i have no effect
 				options = append(options, opt[:1]+string(letter))
 			}
 		}
@@ -97,7 +96,7 @@ func (s *sh) script(src string) int {
 	}
 	s.rewrite(f)
 	if s.only = onlyCommand(f); !s.only.IsValid() {
-		f.Stmts = append(f.Stmts, &syntax.Stmt{Cmd: s.parsed(nameEnd)}) // before it, as before any, traps of signals run
+		f.Stmts = append(f.Stmts, &syntax.Stmt{Cmd: s.parsed(nameEnd)}) // pending traps run before it, as before any command
 	}
 	return s.run(context.Background(), f)
 }
@@ -122,7 +121,7 @@ func (s *sh) run(ctx context.Context, n syntax.Node) int {
 	return complain(s.std, "sh", err)
 }
 
-// session reads commands line by line; on a terminal with a prompt, where an interrupt ends the command and not the shell.
+// session reads commands line by line. On a terminal it prints a prompt, and an interrupt ends the command, not the shell.
 func (s *sh) session() int {
 	f, ok := s.std.in.(*os.File)
 	tty := ok && isTerminal(f)
@@ -130,7 +129,7 @@ func (s *sh) session() int {
 	if tty {
 		signal.Notify(interrupts, syscall.SIGINT, syscall.SIGQUIT)
 	}
-	in := bufio.NewReaderSize(oneByte{s.std.in}, 16) // commands read the same input, so never ahead
+	in := bufio.NewReaderSize(oneByte{s.std.in}, 16) // commands read the same input, so it must not read ahead
 	pending, status := "", 0
 	for {
 		if tty {
@@ -199,7 +198,7 @@ func isTerminal(f *os.File) bool {
 	return e == 0
 }
 
-// execute runs what is neither a function nor a builtin: commands of ours, programs from $PATH, and this program's tools.
+// execute runs a command that is neither a function nor a builtin: a command of this package, a program from $PATH, or a tool.
 func (s *sh) execute(ctx context.Context, args []string) error {
 	h := interp.HandlerCtx(ctx)
 	std := stdio{h.Stdin, h.Stdout, h.Stderr}
@@ -217,10 +216,10 @@ func status(code int) error {
 	if code == 0 {
 		return nil
 	}
-	return interp.NewExitStatus(uint8(code)) //nolint:gosec // of a process, or ours
+	return interp.NewExitStatus(uint8(code)) //nolint:gosec // an exit status
 }
 
-// child prepares a command: from $PATH, or one of this program's tools. all has it know variables that are not exported, too.
+// child prepares a command: a program from $PATH, or a tool. all passes variables that are not exported, too.
 func (s *sh) child(h interp.HandlerContext, args []string, std stdio, all bool) *exec.Cmd {
 	path, argv0, err := lookup(h.Dir, h.Env, args[0])
 	return &exec.Cmd{
@@ -240,7 +239,7 @@ func childEnv(env expand.Environ, all bool) []string {
 	return out
 }
 
-// code is the status of a command that has ended, or did not start.
+// code returns the exit status of a command that has ended, or failed to start.
 func (s *sh) code(cmd *exec.Cmd, err error) int {
 	var exit *exec.ExitError
 	switch {

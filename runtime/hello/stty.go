@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stty knows "stty size" alone: the rows and columns of the terminal on standard input.
+// stty supports "stty size" only, which prints the rows and columns of the terminal on standard input.
 func stty(args []string, std stdio) int {
 	if len(args) != 2 || args[1] != "size" {
 		return complain(std, "stty", errors.New("usage: stty size"))

@@ -257,7 +257,7 @@ func kill(args []string, io stdio) int {
 	})
 }
 
-// test knows -e -f -d -r -w -x -s -n -z, = != -eq -ne -lt -le -gt -ge and !.
+// test supports -e -f -d -r -w -x -s -n -z, = != -eq -ne -lt -le -gt -ge and !.
 func test(args []string, io stdio) int {
 	a := args[1:]
 	if args[0] == "[" {
@@ -347,7 +347,7 @@ func evalBinary(x, op, y string) (bool, error) {
 	return false, fmt.Errorf("%s: unknown operator", op)
 }
 
-// wget prints what an http URL answers; -O FILE writes it there, -T N limits the seconds, -q and -S change nothing.
+// wget prints the body of an http URL; -O FILE writes it to a file, -T N is a time limit in seconds, -q and -S have no effect.
 func wget(args []string, std stdio) int {
 	var url, file string
 	timeout := 10 * time.Second
@@ -375,7 +375,7 @@ func wget(args []string, std stdio) int {
 		if err != nil {
 			return complain(std, args[0], err)
 		}
-		defer func() { _ = f.Close() }() // io.Copy saw every write
+		defer func() { _ = f.Close() }() // io.Copy has checked the writes
 		out = f
 	}
 	if err := fetch(url, timeout, out); err != nil {
@@ -405,7 +405,7 @@ func fetch(url string, timeout time.Duration, out io.Writer) error {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
-	// HTTP/1.0: the answer is neither chunked nor followed by another.
+	// With HTTP/1.0 the response is not chunked and ends with the connection.
 	if _, err := fmt.Fprintf(c, "GET /%s HTTP/1.0\r\nHost: %s\r\nUser-Agent: hello\r\n\r\n", path, host); err != nil {
 		return err
 	}

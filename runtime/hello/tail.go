@@ -18,7 +18,7 @@ func tail(args []string, std stdio) int {
 	from, on := strings.CutPrefix(n, "+")
 	count := atoi(from, -1)
 	if count < 0 || unit == 'c' && !on {
-		return complain(std, "tail", fmt.Errorf("%q is not a number that this tail knows", n))
+		return complain(std, "tail", fmt.Errorf("%q is not a number that tail supports", n))
 	}
 	return each("tail", files, std, func(r io.Reader) error {
 		switch {
@@ -35,7 +35,7 @@ func tail(args []string, std stdio) int {
 	})
 }
 
-// countOption reads the options of head and tail before their files: "-n N", "-c N", "-N". A "-" is a file.
+// countOption parses the options of head and tail: "-n N", "-c N", "-N". A "-" is a file.
 func countOption(args []string) (n string, unit byte, files []string, err error) {
 	n, unit, files = "10", 'n', args
 	for len(files) > 0 && len(files[0]) > 1 && files[0][0] == '-' {

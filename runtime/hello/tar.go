@@ -42,7 +42,7 @@ func parseTar(args []string, std stdio) (*archiver, error) {
 		arg := args[0]
 		args = args[1:]
 		switch {
-		case strings.HasPrefix(arg, "--"): // how much to preserve: owners and modes are taken as they can be
+		case strings.HasPrefix(arg, "--"): // options such as --no-same-owner are ignored
 			continue
 		case !first && !strings.HasPrefix(arg, "-") || arg == "-":
 			a.names = append(a.names, arg)
@@ -82,7 +82,7 @@ func (a *archiver) run() error {
 			if err != nil {
 				return err
 			}
-			defer func() { _ = f.Close() }() // the archive's own end has been written
+			defer func() { _ = f.Close() }() // the end of the archive has been written
 			out = f
 		}
 		return a.create(out)
@@ -140,7 +140,7 @@ func pack(w *tar.Writer, p, stored string, d fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
-	h.Name = strings.TrimLeft(filepath.ToSlash(stored), "/") // as tar does: nothing is stored from the root
+	h.Name = strings.TrimLeft(filepath.ToSlash(stored), "/") // relative names, as in tar
 	if info.IsDir() {
 		h.Name += "/"
 	}
@@ -156,7 +156,7 @@ func pack(w *tar.Writer, p, stored string, d fs.DirEntry) error {
 	return err
 }
 
-// read lists or extracts. What is extracted stays below the directory: os.Root refuses ".." and links that lead out.
+// read lists or extracts an archive. Files stay below the directory: os.Root refuses ".." and links that lead out.
 func (a *archiver) read(in io.Reader) error {
 	root, err := os.OpenRoot(a.dir)
 	if err != nil {
@@ -199,10 +199,10 @@ func unpack(root *os.Root, r io.Reader, h *tar.Header) error {
 	case tar.TypeDir:
 		return root.MkdirAll(name, mode|0o700)
 	case tar.TypeSymlink:
-		_ = root.Remove(name) // what cannot go makes the next step fail
+		_ = root.Remove(name) // if it fails, so does the next step
 		return root.Symlink(h.Linkname, name)
 	case tar.TypeReg:
-		_ = root.Remove(name) // a link there must not be written through
+		_ = root.Remove(name) // do not write through a link
 		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 		if err != nil {
 			return err
@@ -210,5 +210,5 @@ func unpack(root *os.Root, r io.Reader, h *tar.Header) error {
 		_, err = io.Copy(f, r)
 		return errors.Join(err, f.Close())
 	}
-	return nil // hard links, devices and pipes have no place here
+	return nil // hard links, devices and pipes are skipped
 }

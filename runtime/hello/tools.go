@@ -20,7 +20,7 @@ import (
 	"mvdan.cc/sh/v3/interp"
 )
 
-// tools is every name this program answers to besides serve and sh. The image has a link in /bin for each.
+// tools are the applets by name, besides serve and sh. The image has a link in /bin for each.
 func tools() map[string]tool {
 	return map[string]tool{
 		"cat": cat, "date": date, "echo": echo, "env": env, "exit": exit, "false": func([]string, stdio) int { return 1 },
@@ -75,7 +75,7 @@ func write(io stdio, who, text string) int {
 	return 0
 }
 
-// printf knows %s %d %% and the usual escapes.
+// printf supports %s %d %% and the usual escapes.
 func printf(args []string, io stdio) int {
 	if len(args) < 2 {
 		return complain(io, "printf", errors.New("usage: printf FORMAT [ARG]...")) //nolint:revive,staticcheck // the dots are of the usage
@@ -272,7 +272,7 @@ func tee(args []string, std stdio) int {
 	return 0
 }
 
-// sleep takes seconds (also 0.5), or a number with s, m, h, d, or "infinity".
+// sleep accepts seconds (also fractions), a number with s, m, h or d, or "infinity".
 func sleep(args []string, io stdio) int {
 	if len(args) != 2 {
 		return complain(io, "sleep", errors.New("usage: sleep SECONDS"))

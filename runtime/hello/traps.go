@@ -12,13 +12,13 @@ import (
 	"syscall"
 )
 
-// traps are what a script does about signals. The zero value traps none.
+// traps are the trapped signals of a script. The zero value traps none.
 type traps struct {
 	mu      sync.Mutex
 	actions map[syscall.Signal]string
-	came    []syscall.Signal
-	arrive  chan os.Signal // nil: nothing was ever trapped
-	mortal  func()         // has the process heed SIGTERM no more as one does that traps nothing; nil: it is done, or needs no doing
+	came    []syscall.Signal // arrived, and not handled yet
+	arrive  chan os.Signal   // nil: no signal was ever trapped
+	mortal  func()           // undoes exitOnTerm; nil: nothing to undo
 }
 
 var signalNames = map[string]syscall.Signal{
@@ -26,7 +26,7 @@ var signalNames = map[string]syscall.Signal{
 	"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "TERM": syscall.SIGTERM, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT,
 }
 
-// signalOf reads TERM, SIGTERM or 15.
+// signalOf parses TERM, SIGTERM or 15.
 func signalOf(name string) (syscall.Signal, bool) {
 	if s, ok := signalNames[strings.TrimPrefix(name, "SIG")]; ok {
 		return s, true
@@ -35,7 +35,7 @@ func signalOf(name string) (syscall.Signal, bool) {
 	return syscall.Signal(n), err == nil && n >= 0 && n <= 64
 }
 
-// trap notes what is to be done about signals. What is left is the library's command for EXIT and ERR.
+// trap records the actions for signals. It returns the command that the library must run, for EXIT and ERR.
 func (s *sh) trap(args []string) []string {
 	rest := args[1:]
 	if len(rest) > 0 && rest[0] == "--" {
@@ -87,7 +87,7 @@ func (t *traps) set(sig syscall.Signal, action string) {
 	}
 }
 
-// arrived is where trapped signals arrive. Who takes one from it keeps it by took.
+// arrived returns the channel of trapped signals. The receiver of a signal must call took.
 func (t *traps) arrived() <-chan os.Signal {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,7 +105,7 @@ func (t *traps) took(s os.Signal) syscall.Signal {
 	return sig
 }
 
-// pending is what to do about a signal that has come; empty: none has.
+// pending returns the action of a signal that has arrived; empty: none has.
 func (t *traps) pending() string {
 	select {
 	case s := <-t.arrived():
