@@ -59,7 +59,7 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	if ranges, err := readRanges(dir.named().Sub(serviceRangeFile)); err == nil {
 		s.Services = sharedServices(dir.named(), ranges)
 	}
-	if s.CNI, err = cni.Said(dir.named().Sub("cni")); err != nil {
+	if s.CNI, err = cni.Status(dir.named().Sub("cni")); err != nil {
 		return s, err
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", dir.Kubeconfig())

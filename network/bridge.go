@@ -14,7 +14,7 @@ import (
 	"keelson/lib/linux"
 )
 
-// setUp brings bridge, sysctls and rules to where they should be, whatever there is.
+// setUp makes or corrects bridge, sysctls and rules.
 func (n *Network) setUp(k *kernel) error {
 	if err := n.setUpBridge(k); err != nil {
 		return err
@@ -25,15 +25,15 @@ func (n *Network) setUp(k *kernel) error {
 	if err := n.setUpRules(k); err != nil {
 		return err
 	}
-	if err := n.clearStrays(k); err != nil {
+	if err := n.deleteUnleased(k); err != nil {
 		return err
 	}
-	return n.mendWays(k)
+	return n.repairRoutes(k)
 }
 
 func (n *Network) setUpBridge(k *kernel) error {
 	if old, err := k.rt.LinkByName(n.bridge); err == nil {
-		k.bridge = old.Attrs().Index // its own addresses are no conflict
+		k.bridge = old.Attrs().Index // checkOverlap skips its addresses
 	}
 	if !n.cfg.Plugins {
 		if err := n.checkOverlap(k); err != nil {
@@ -57,7 +57,7 @@ func (n *Network) setUpBridge(k *kernel) error {
 		return fmt.Errorf("find bridge %s: %w", n.bridge, err)
 	}
 	if link.Type() != "bridge" {
-		return fmt.Errorf("there is a link %s of type %s where the pod network wants its bridge", n.bridge, link.Type())
+		return fmt.Errorf("the name of the pod network's bridge, %s, is used by a link of type %s", n.bridge, link.Type())
 	}
 	k.bridge, k.mac = link.Attrs().Index, link.Attrs().HardwareAddr
 	if link.Attrs().MTU != n.cfg.MTU {
@@ -77,8 +77,8 @@ func (n *Network) setUpBridge(k *kernel) error {
 	return nil
 }
 
-// setUpAddresses gives the bridge the gateways' addresses and no other. The range is on the bridge, where nobody is or pods of an
-// earlier version are: each pod's own route is more specific.
+// setUpAddresses sets the bridge's addresses to the gateways. Their prefix is the whole pod range, which routes to the bridge; the route of
+// each pod is more specific. Only pods of earlier versions are on the bridge.
 func (n *Network) setUpAddresses(k *kernel, link netlink.Link) error {
 	have, err := linux.Dump(func() ([]netlink.Addr, error) { return k.rt.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -118,7 +118,7 @@ func (n *Network) wanted(a *net.IPNet) bool {
 	return false
 }
 
-// onBridge is the gateway's address. Where plugins attach pods, the range may be on a bridge of theirs.
+// onBridge returns the gateway's address with its prefix. With CNI plugins it is a host prefix: the range may be on a bridge of a plugin.
 func (n *Network) onBridge(f family) *net.IPNet {
 	if n.cfg.Plugins {
 		return hostRange(f.gateway)
@@ -126,7 +126,7 @@ func (n *Network) onBridge(f family) *net.IPNet {
 	return ipNet(netip.PrefixFrom(f.gateway, f.pods.Bits()))
 }
 
-// address is usable at once: an IPv6 one is not looked for on the link first.
+// address returns an address without IPv6 duplicate address detection, so that it is usable at once.
 func address(a *net.IPNet) *netlink.Addr {
 	out := &netlink.Addr{IPNet: a}
 	if a.IP.To4() == nil {
@@ -135,7 +135,7 @@ func address(a *net.IPNet) *netlink.Addr {
 	return out
 }
 
-// checkOverlap refuses a pod range that another link of this machine uses: packets would go astray silently.
+// checkOverlap refuses a pod range that another link of this machine uses: packets would be lost silently.
 func (n *Network) checkOverlap(k *kernel) error {
 	all, err := linux.Dump(func() ([]netlink.Addr, error) { return k.rt.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {

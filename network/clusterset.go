@@ -10,8 +10,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// SetCluster says where pods of this node are known by their own addresses: the pod ranges of all nodes and the nodes' own addresses. What
-// pods send elsewhere leaves with the node's address. This node's own range is always among them. It may be called at any time.
+// SetCluster sets the destinations to which pods send with their own addresses: the pod ranges of all nodes and the nodes' addresses. Packets
+// to other destinations are masqueraded. This node's range is always included. It may be called at any time.
 func (n *Network) SetCluster(ranges []netip.Prefix) error {
 	n.mu.Lock()
 	same := slices.Equal(n.cluster, ranges)
@@ -19,12 +19,12 @@ func (n *Network) SetCluster(ranges []netip.Prefix) error {
 	k := n.kernel
 	n.mu.Unlock()
 	if k == nil || same {
-		return nil // Run does it
+		return nil // Run writes it
 	}
 	return n.writeCluster(k)
 }
 
-// writeCluster gives the kernel the whole set in one transaction.
+// writeCluster replaces the elements of the set in one transaction.
 func (n *Network) writeCluster(k *kernel) error {
 	k.nftMu.Lock()
 	defer k.nftMu.Unlock()
@@ -32,16 +32,16 @@ func (n *Network) writeCluster(k *kernel) error {
 		set := n.rules(f, false).cluster
 		k.nft.FlushSet(set)
 		if err := k.nft.SetAddElements(set, n.clusterElements(f)); err != nil {
-			return fmt.Errorf("note the cluster's addresses: %w", err)
+			return fmt.Errorf("write the cluster's addresses: %w", err)
 		}
 	}
 	if err := k.nft.Flush(); err != nil {
-		return fmt.Errorf("note the cluster's addresses: %w", err)
+		return fmt.Errorf("write the cluster's addresses: %w", err)
 	}
 	return nil
 }
 
-// clusterElements are the intervals of one family: sorted, and none within another, as the kernel wants them.
+// clusterElements returns the intervals of one family, sorted and disjoint, as the kernel requires.
 func (n *Network) clusterElements(f family) []nftables.SetElement {
 	n.mu.Lock()
 	ranges := append(slices.Clone(n.cluster), f.pods)
@@ -79,7 +79,7 @@ func disjoint(ranges []netip.Prefix, four bool) []netip.Prefix {
 	return kept
 }
 
-// after is the first address behind the range; the zero one behind the last of all.
+// after returns the first address after the range; the zero address after the last one.
 func after(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package network speaks the kernel's words for a node's pod network: a veth pair and
-// a route per pod, addresses, and an nftables table per IP family for masquerading and
-// host ports. cluster hands it to the runtime, which attaches sandboxes. It knows no
-// Kubernetes objects and runs no other program.
+// Package network is the built-in pod network of a node: a veth pair, an address
+// and a route per pod, and an nftables table per IP family for masquerading and
+// host ports. cluster passes it to the runtime, which attaches sandboxes; podroutes
+// and proxy connect nodes and Services. It knows no Kubernetes objects and runs no
+// other program: it uses netlink only.
 //
 //	pod netns            host
 //	+------------+      +-----------------------------------------------+
@@ -12,18 +13,18 @@
 //	                    |   nft tables keelson-ID                       |
 //	                    +-----------------------------------------------+
 //
-// Pods are routed, not switched: each has its address alone (/32, /128), and all that it sends passes the node's forward
-// hook and connection tracking. The bridge has no ports, but those of pods that an earlier version made.
+// Pods are routed, not switched: each has a host prefix (/32, /128), and all its packets pass the node's forward hook and
+// connection tracking. The bridge has no ports, except those of pods that an earlier version attached.
 //
 // Invariants:
 //  1. Every kernel name derives from Config.ID, so several clusters share a machine.
 //  2. A lease is on disk before its address is used and is deleted after the address is
-//     free; an address never has two leases. A restart reads the leases; only a reboot voids them.
+//     free; an address never has two leases. Leases survive a restart of the program, but not a reboot.
 //  3. The nftables tables are replaced as a whole at start, in one transaction built from the
-//     leases, and afterwards changed by elements only.
-//  4. Attach and Detach may be repeated, interrupted and called for ids that never were.
+//     leases; afterwards only their set elements change.
+//  4. Attach and Detach may be repeated, interrupted and called for unknown ids.
 //
-// Limits: an accept in our forward chain cannot overrule a drop in another table. Where iptables-nft holds a chain FORWARD
-// or INPUT with policy drop (docker, ufw), rules for our links are put in front of it; a drop by legacy iptables
-// or by a hand-written nftables table must be opened by whoever made it; Firewalls names them.
+// Limits: an accept in this network's forward chain cannot overrule a drop in another table. Where iptables-nft has a chain FORWARD or
+// INPUT with policy drop (docker, ufw), rules for the pods' links are inserted at its start. A drop by legacy iptables or by another
+// nftables table must be opened by the administrator; Firewalls lists these.
 package network

@@ -19,7 +19,7 @@ type family struct {
 
 func (f family) is4() bool { return f.pods.Addr().Is4() }
 
-// number is the kernel's for the family.
+// number returns the kernel's number of the family.
 func (f family) number() int {
 	if f.is4() {
 		return unix.AF_INET
@@ -60,7 +60,7 @@ func (n *Network) of(a netip.Addr) (family, bool) {
 	return family{}, false
 }
 
-// has is true where the pod network has a family.
+// has reports whether the pod network has IPv4 (four) or IPv6.
 func (n *Network) has(four bool) bool {
 	for _, f := range n.families {
 		if f.is4() == four {
@@ -74,5 +74,5 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// hostRange is the address as a range of its own.
+// hostRange returns the address as a host prefix.
 func hostRange(a netip.Addr) *net.IPNet { return ipNet(netip.PrefixFrom(a, a.BitLen())) }

@@ -7,8 +7,8 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// missingFeature tries the parts of our table one by one, in a table of its own that is never committed with the others,
-// and names the first that this kernel refuses; empty when it knows them all.
+// missingFeature tries the features of the nftables table one by one, in a table for that purpose, and returns the first one that this
+// kernel refuses; empty when there is none.
 func (k *kernel) missingFeature() string {
 	nat := func(hook *nftables.ChainHook, exprs ...expr.Any) func(*nftables.Table) {
 		return func(t *nftables.Table) {

@@ -9,32 +9,32 @@ import (
 	"github.com/google/nftables"
 )
 
-// Firewall is a chain of somebody else that drops what none of its rules accepts, where pods' traffic passes.
+// Firewall is a base chain of another program with policy drop through which the pods' packets pass.
 type Firewall struct {
 	Family, Table, Chain string
-	// Opened says that rules for the pods' links are in front of it.
+	// Opened: rules that accept the pods' links are at its start.
 	Opened bool
-	links  string // what has to be accepted
+	links  string // the links that have to be accepted
 }
 
-// String says what it does, and what helps.
+// String describes the chain and what an administrator can do.
 func (f Firewall) String() string {
 	chain := fmt.Sprintf("chain %s of table %s %s drops by policy", f.Chain, f.Family, f.Table)
 	switch {
 	case f.Opened:
 		return chain + "; it is opened for pods"
 	case iptables(f.Table, f.Chain):
-		return chain + ", also pods' packets: its rules were written anew since Keelson started, start Keelson again"
+		return chain + ", also pods' packets: its rules were replaced after Keelson started; restart Keelson"
 	}
-	return chain + ", also pods' packets unless a rule of it accepts them: accept what comes from and goes to the links " + f.links
+	return chain + ", also pods' packets unless one of its rules accepts them: accept packets from and to the links " + f.links
 }
 
-// iptables tells whether a chain is one of those that Run opens.
+// iptables reports whether a chain is one of those that Run opens.
 func iptables(table, chain string) bool {
 	return table == "filter" && (chain == "FORWARD" || chain == "INPUT")
 }
 
-// Firewalls finds them, for the cluster with the id. It changes nothing.
+// Firewalls lists the firewalls that affect the cluster with the id. It changes nothing.
 func Firewalls(id string) ([]Firewall, error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -51,7 +51,7 @@ func Firewalls(id string) ([]Firewall, error) {
 			return out, fmt.Errorf("list nftables chains: %w", err)
 		}
 		for _, ch := range chains {
-			if ch.Table == nil || strings.HasPrefix(ch.Table.Name, "keelson-") || ch.Policy == nil || *ch.Policy != nftables.ChainPolicyDrop || !meetsPods(ch) {
+			if ch.Table == nil || strings.HasPrefix(ch.Table.Name, "keelson-") || ch.Policy == nil || *ch.Policy != nftables.ChainPolicyDrop || !affectsPods(ch) {
 				continue
 			}
 			f := Firewall{Family: family.name, Table: ch.Table.Name, Chain: ch.Name, links: n.linkPrefix() + "* and " + n.bridge}
@@ -69,6 +69,6 @@ func Firewalls(id string) ([]Firewall, error) {
 	return out, nil
 }
 
-func meetsPods(ch *nftables.Chain) bool {
+func affectsPods(ch *nftables.Chain) bool {
 	return ch.Hooknum != nil && (*ch.Hooknum == *nftables.ChainHookForward || *ch.Hooknum == *nftables.ChainHookInput)
 }

@@ -12,34 +12,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// foreignChains are the chains of iptables-nft that a firewall sets to policy drop, with what our bridge needs there.
-// They are evaluated after our own forward chain, and a packet must be accepted by all.
+// foreignChains are the chains of iptables-nft that firewalls set to policy drop, with the rules that the pods' links need there. A packet
+// must be accepted by every base chain, not only by this network's.
 func (n *Network) foreignChains() map[string][][]expr.Any {
 	accept := []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
 	in, out := expr.MetaKeyIIFNAME, expr.MetaKeyOIFNAME
 	return map[string][][]expr.Any{
 		"FORWARD": {
 			append(linkNamed(in, n.bridge), accept...), append(linkNamed(out, n.bridge), accept...),
-			append(linkBegins(in, n.linkPrefix()), accept...), append(linkBegins(out, n.linkPrefix()), accept...),
+			append(linkPrefixed(in, n.linkPrefix()), accept...), append(linkPrefixed(out, n.linkPrefix()), accept...),
 		},
-		"INPUT": {append(linkNamed(in, n.bridge), accept...), append(linkBegins(in, n.linkPrefix()), accept...)},
+		"INPUT": {append(linkNamed(in, n.bridge), accept...), append(linkPrefixed(in, n.linkPrefix()), accept...)},
 	}
 }
 
-// linkNamed and linkBegins are what iptables writes for -i NAME and -i PREFIX+: it must be able to list its chain.
+// linkNamed and linkPrefixed match links as iptables does for -i NAME and -i PREFIX+, so that iptables can list the chain.
 func linkNamed(key expr.MetaKey, name string) []expr.Any {
 	b := make([]byte, unix.IFNAMSIZ)
 	copy(b, name)
 	return []expr.Any{&expr.Meta{Key: key, Register: reg1}, &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: b}}
 }
 
-func linkBegins(key expr.MetaKey, prefix string) []expr.Any {
+func linkPrefixed(key expr.MetaKey, prefix string) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: reg1}, &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte(prefix)}}
 }
 
-// openForeignChains puts our rules in front of chains that would drop the pods' traffic. The caller holds nftMu.
+// openForeignChains inserts rules at the start of chains that would drop the pods' packets. The caller holds nftMu.
 func (n *Network) openForeignChains(k *kernel) error {
-	dropping, err := n.foreign(k)
+	dropping, err := n.foreignBaseChains(k)
 	if err != nil {
 		return err
 	}
@@ -61,18 +61,18 @@ func (n *Network) openForeignChains(k *kernel) error {
 	return nil
 }
 
-// mark is how we know our rules again; in nft's words a comment.
+// mark is the comment by which this network finds its rules again.
 func (n *Network) mark() []byte {
 	return append([]byte{0, byte(len(n.table) + 1)}, append([]byte(n.table), 0)...)
 }
 
-// foreign finds iptables-nft's base chains.
-func (n *Network) foreign(k *kernel) ([]*nftables.Chain, error) {
+// foreignBaseChains lists the base chains of iptables-nft.
+func (n *Network) foreignBaseChains(k *kernel) ([]*nftables.Chain, error) {
 	var out []*nftables.Chain
 	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
 		chains, err := k.nft.ListChainsOfTableFamily(family)
 		if err != nil && family == nftables.TableFamilyIPv6 {
-			continue // a kernel without it
+			continue // the kernel does not have the family
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list nftables chains: %w", err)

@@ -23,8 +23,8 @@ const (
 	ipv6Conf = "/proc/sys/net/ipv6/conf/"
 )
 
-// setUpPodLink lets the host route for the pod behind the link. A pod sends from its own address only; host ports on 127.0.0.1 leave by
-// the link, and the guard chain keeps the way closed from the other side.
+// setUpPodLink enables forwarding on the link of a pod. rp_filter lets a pod send from its own address only. route_localnet is for host ports
+// on 127.0.0.1; the guard chain blocks the pod's access to the node's loopback.
 func (n *Network) setUpPodLink(name string) error {
 	if n.has(false) {
 		if err := errors.Join(setSysctl(ipv6Conf+name+"/disable_ipv6", "0"), n.forward6(name)); err != nil {
@@ -38,8 +38,8 @@ func (n *Network) setUpPodLink(name string) error {
 		setSysctl(ipv4Conf+name+"/forwarding", "1"), setSysctl(ipv4Conf+name+"/route_localnet", "1"), setSysctl(ipv4Conf+name+"/rp_filter", "1"))
 }
 
-// setUpBridged serves pods that an earlier version plugged into the bridge: they look there for the others, and the host answers.
-func (n *Network) setUpBridged() error {
+// setUpLegacyBridge serves pods that an earlier version attached to the bridge: proxy ARP answers for the other pods.
+func (n *Network) setUpLegacyBridge() error {
 	if !n.has(true) {
 		return nil
 	}
@@ -48,8 +48,7 @@ func (n *Network) setUpBridged() error {
 		setSysctl("/proc/sys/net/ipv4/neigh/"+n.bridge+"/proxy_delay", "0"))
 }
 
-// forward6 lets the host route what comes in by one of its own links. Kernels before 6.17 know only the whole machine's switch, which
-// setUpForwarding turns on.
+// forward6 enables IPv6 forwarding on one link. Kernels before 6.17 have a setting for the whole machine only, which setUpForwarding sets.
 func (n *Network) forward6(name string) error {
 	err := setSysctl(ipv6Conf+name+"/force_forwarding", "1")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,10 +57,10 @@ func (n *Network) forward6(name string) error {
 	return err
 }
 
-// setUpForwarding lets packets pass between the pods and the links that lead elsewhere. Where the whole machine
-// forwards already nothing changes. Links that appear later are covered by the next start.
+// setUpForwarding enables forwarding between the pods and the uplinks. If the whole machine forwards already, nothing changes. Links that
+// appear later are set up at the next start.
 func (n *Network) setUpForwarding(k *kernel) error {
-	if err := n.setUpBridged(); err != nil {
+	if err := n.setUpLegacyBridge(); err != nil {
 		return err
 	}
 	if n.cfg.Plugins {
@@ -70,7 +69,7 @@ func (n *Network) setUpForwarding(k *kernel) error {
 		}
 	}
 	for _, f := range n.families {
-		links, err := n.outward(k, f)
+		links, err := n.uplinks(k, f)
 		if err != nil {
 			return err
 		}
@@ -86,8 +85,8 @@ func (n *Network) setUpForwarding(k *kernel) error {
 	return nil
 }
 
-// outward names the links that have addresses of the family, but for lo and the bridge.
-func (n *Network) outward(k *kernel, f family) ([]string, error) {
+// uplinks returns the links with addresses of the family, except lo and the bridge.
+func (n *Network) uplinks(k *kernel, f family) ([]string, error) {
 	all, err := linux.Dump(k.rt.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
@@ -118,11 +117,11 @@ func (n *Network) forwardLinks(links []string) error {
 	if isOn("/proc/sys/net/ipv4/ip_forward") {
 		return nil
 	}
-	if err := setSysctl(ipv4Conf+n.bridge+"/forwarding", "1"); err != nil { // it goes with the bridge
+	if err := setSysctl(ipv4Conf+n.bridge+"/forwarding", "1"); err != nil { // not recorded: the bridge is deleted in the end
 		return err
 	}
 	for _, name := range links {
-		if err := n.hold(name, "1"); err != nil && !errors.Is(err, fs.ErrNotExist) { // that link has just gone
+		if err := n.setRecorded(name, "1"); err != nil && !errors.Is(err, fs.ErrNotExist) { // the link was just deleted
 			return err
 		}
 	}
@@ -135,7 +134,7 @@ func (n *Network) forwardLinks6(links []string) error {
 	}
 	perLink := true
 	for _, name := range links {
-		err := n.hold("6:"+name+":force_forwarding", "1")
+		err := n.setRecorded("6:"+name+":force_forwarding", "1")
 		if errors.Is(err, fs.ErrNotExist) {
 			perLink = false
 		} else if err != nil {
@@ -145,23 +144,23 @@ func (n *Network) forwardLinks6(links []string) error {
 	if _, err := os.Stat(ipv6Conf + n.bridge + "/force_forwarding"); err == nil || perLink && len(links) > 0 {
 		return nil
 	}
-	for _, name := range links { // a machine that forwards believes no router's announcements, unless it is told to
+	for _, name := range links { // with forwarding the kernel ignores router advertisements, unless accept_ra is 2
 		if isOn(ipv6Conf + name + "/accept_ra") {
-			if err := n.hold("6:"+name+":accept_ra", "2"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := n.setRecorded("6:"+name+":accept_ra", "2"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 	}
-	return n.hold("6:all:forwarding", "1")
+	return n.setRecorded("6:all:forwarding", "1")
 }
 
-// bridged has packets between ports of a bridge pass through connection tracking and the rules of Services and policies.
+// bridged are the settings that pass packets between ports of a bridge through netfilter, for Services and network policies.
 const bridged = "bridge:nf-call-"
 
-// setUpBridges does so for bridges of plugins. A kernel without it has them pass by, and Services then lead nowhere on the same bridge.
+// setUpBridges enables them, for bridges of CNI plugins. Without them a Service does not work if client and backend are on the same bridge.
 func (n *Network) setUpBridges() error {
 	for _, name := range []string{"iptables", "ip6tables"} {
-		err := n.hold(bridged+name, "1")
+		err := n.setRecorded(bridged+name, "1")
 		if errors.Is(err, fs.ErrNotExist) {
 			n.log.Warn("bridges are not filtered: load the kernel module br_netfilter, or pods do not reach Services whose pods are on the same bridge")
 			return nil
@@ -173,8 +172,8 @@ func (n *Network) setUpBridges() error {
 	return nil
 }
 
-// settingOf is the setting that a record is about: LINK for IPv4's forwarding, 6:LINK:NAME for a setting of IPv6, bridge:NAME for one of
-// bridges. No link's name has a colon.
+// settingOf returns the path of a record's sysctl: LINK is IPv4 forwarding, 6:LINK:NAME an IPv6 setting, bridge:NAME one of bridges. Names of
+// links have no colon.
 func settingOf(record string) string {
 	if name, ok := strings.CutPrefix(record, "bridge:"); ok {
 		return "/proc/sys/net/bridge/bridge-" + name
@@ -185,11 +184,11 @@ func settingOf(record string) string {
 	return ipv4Conf + record + "/forwarding"
 }
 
-// Who needs a link's forwarding is recorded in /run/keelson/forwarding/NAMESPACE/LINK, which like the setting itself is gone after a
-// restart of the machine: a file per cluster, and in wasName what it was before the first of them. The last one puts it back.
-const wasName = ".was" // no cluster's id
+// The clusters that need a setting are recorded in /run/keelson/forwarding/NAMESPACE/RECORD, which like the setting does not survive a reboot:
+// one file per cluster, and the value before the first of them in previousName. The last cluster restores that value.
+const previousName = ".was" // not a valid cluster id
 
-// forwarding is the directory of the records, locked until unlock is called.
+// forwarding returns the directory of the records, locked until unlock is called.
 func (n *Network) forwarding() (dir string, unlock func(), err error) {
 	var ns unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
@@ -207,11 +206,11 @@ func (n *Network) forwarding() (dir string, unlock func(), err error) {
 		_ = lock.Close() // nothing was written
 		return "", nil, fmt.Errorf("lock the record of forwarding: %w", err)
 	}
-	return dir, func() { _ = lock.Close() }, nil // which unlocks it
+	return dir, func() { _ = lock.Close() }, nil // closing unlocks it
 }
 
-// hold changes a setting. The record comes first: a crash leaves one of something that did not happen, which is harmless.
-func (n *Network) hold(record, value string) error {
+// setRecorded changes a setting and records that first: a record without the change, as a crash leaves it, is harmless.
+func (n *Network) setRecorded(record, value string) error {
 	setting := settingOf(record)
 	have, err := os.ReadFile(setting)
 	if err != nil {
@@ -224,14 +223,14 @@ func (n *Network) hold(record, value string) error {
 	defer unlock()
 	dir = filepath.Join(dir, record)
 	was := strings.TrimSpace(string(have))
-	if _, err := os.Stat(filepath.Join(dir, wasName)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(dir, previousName)); errors.Is(err, fs.ErrNotExist) {
 		if was == value {
-			return nil // somebody else's: it stays when we go
+			return nil // it was set before, so it is not restored
 		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("record forwarding: %w", err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, wasName), []byte(was), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, previousName), []byte(was), 0o600); err != nil {
 			return fmt.Errorf("record forwarding: %w", err)
 		}
 	}
@@ -241,7 +240,7 @@ func (n *Network) hold(record, value string) error {
 	return setSysctl(setting, value)
 }
 
-// restoreForwarding gives up what forward recorded, and puts back what nobody else needs.
+// restoreForwarding removes this cluster's records, and restores the settings that no other cluster needs.
 func (n *Network) restoreForwarding() error {
 	if _, err := os.Stat(n.cfg.RunDir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -259,14 +258,14 @@ func (n *Network) restoreForwarding() error {
 	for _, l := range links {
 		errs = append(errs, n.restoreLink(filepath.Join(dir, l.Name()), l.Name()))
 	}
-	_ = os.Remove(dir) // others may have records in it
+	_ = os.Remove(dir) // it fails if there are records of other clusters
 	return errors.Join(errs...)
 }
 
 func (n *Network) restoreLink(dir, link string) error {
 	if err := os.Remove(filepath.Join(dir, n.cfg.ID)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // not ours
+			return nil // this cluster does not need it
 		}
 		return fmt.Errorf("restore forwarding: %w", err)
 	}
@@ -277,7 +276,7 @@ func (n *Network) restoreLink(dir, link string) error {
 	if len(left) > 1 {
 		return nil // another cluster needs it
 	}
-	was, err := os.ReadFile(filepath.Join(dir, wasName))
+	was, err := os.ReadFile(filepath.Join(dir, previousName))
 	if err != nil {
 		return fmt.Errorf("restore forwarding: %w", err)
 	}
@@ -285,16 +284,16 @@ func (n *Network) restoreLink(dir, link string) error {
 		return fmt.Errorf("restore forwarding: %w", err)
 	}
 	if !strings.Contains(link, ":") && isOn("/proc/sys/net/ipv4/ip_forward") {
-		return nil // somebody wants the whole machine to forward by now
+		return nil // forwarding was enabled for the whole machine since
 	}
 	err = setSysctl(settingOf(link), string(was))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the link is gone
+		return nil // the link does not exist any more
 	}
 	return err
 }
 
-// setSysctl writes only what is not so already: reading is allowed in more places than writing.
+// setSysctl writes a value only if it differs: in containers /proc/sys may be read-only.
 func setSysctl(path, value string) error {
 	if have, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(have)) == value {
 		return nil

@@ -16,8 +16,8 @@ import (
 // alone is set in the environment of a test that has started itself again.
 const alone = "KEELSON_TEST_ALONE"
 
-// outward makes a link that leads elsewhere, with its forwarding as given.
-func outward(t *testing.T, name, addr, forwarding string) {
+// uplinks makes a link that leads elsewhere, with its forwarding as given.
+func uplinks(t *testing.T, name, addr, forwarding string) {
 	t.Helper()
 	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
 	if err := netlink.LinkAdd(link); err != nil {
@@ -64,8 +64,8 @@ func TestPurgeRestoresForwarding(t *testing.T) {
 	if err := setSysctl("/proc/sys/net/ipv4/ip_forward", "0"); err != nil {
 		t.Fatal(err)
 	}
-	outward(t, "fwd-off", "192.0.2.1/25", "0")
-	outward(t, "fwd-on", "192.0.2.129/25", "1")
+	uplinks(t, "fwd-off", "192.0.2.1/25", "0")
+	uplinks(t, "fwd-on", "192.0.2.129/25", "1")
 	run := t.TempDir()
 	var nets []*Network
 	for range 2 {

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elements are what host ports put into the sets of one family.
+// elements are the elements for host ports in the sets of one family.
 type elements struct{ any, one, hairpin []nftables.SetElement }
 
-// elements are the contents for all leases.
+// elements returns the elements for all leases.
 func (n *Network) elements(f family) elements {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -29,11 +29,11 @@ func (n *Network) elements(f family) elements {
 	return out
 }
 
-// elementsOf are the elements of one pod. In a concatenation each part fills a multiple of four bytes.
+// elementsOf returns the elements of one pod. Each part of a concatenation is padded to a multiple of four bytes.
 func elementsOf(f family, l *lease) (e elements) {
 	keys, err := keysOf(l.Ports)
 	if err != nil || len(keys) == 0 {
-		return e // checked when the lease was made or read
+		return e // keysOf has checked the lease
 	}
 	at := slices.IndexFunc(l.Addrs, func(a netip.Addr) bool { return a.Is4() == f.is4() })
 	if at < 0 {
@@ -61,17 +61,17 @@ func (n *Network) openPorts(k *kernel, l *lease) error {
 	if err != nil {
 		return fmt.Errorf("open host ports: %w", err)
 	}
-	k.forgetFlows(l)
+	k.deleteFlows(l)
 	return nil
 }
 
-// closePorts deletes the pod's elements. Some may not be there: Attach may have failed before it added them.
+// closePorts deletes the pod's elements. Some may be missing if Attach failed.
 func (n *Network) closePorts(k *kernel, l *lease) error {
 	err := n.changePorts(k, l, k.nft.SetDeleteElements)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("close host ports: %w", err)
 	}
-	k.forgetFlows(l)
+	k.deleteFlows(l)
 	return nil
 }
 
@@ -98,8 +98,8 @@ func (n *Network) changePorts(k *kernel, l *lease, change func(*nftables.Set, []
 	return k.nft.Flush()
 }
 
-// forgetFlows drops the kernel's memory of UDP flows to the pod's host ports: it would send them where the port led before.
-func (k *kernel) forgetFlows(l *lease) {
+// deleteFlows deletes the conntrack entries of UDP flows to the pod's host ports, which would keep their old destination.
+func (k *kernel) deleteFlows(l *lease) {
 	for _, p := range l.Ports {
 		if !strings.EqualFold(p.Protocol, "udp") {
 			continue
@@ -107,7 +107,7 @@ func (k *kernel) forgetFlows(l *lease) {
 		f := &netlink.ConntrackFilter{}
 		err := errors.Join(f.AddProtocol(unix.IPPROTO_UDP), f.AddPort(netlink.ConntrackOrigDstPort, p.HostPort))
 		if err == nil {
-			// Without it such a flow ends by itself within minutes.
+			// An error is ignored: the entries expire within minutes.
 			_, _ = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, f)
 			_, _ = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET6, f)
 		}

@@ -18,7 +18,7 @@ import (
 	"keelson/lib/linux"
 )
 
-// kernel holds the open doors to the kernel of the network namespace that Run was called in.
+// kernel holds the netlink sockets in the network namespace in which Run was called.
 type kernel struct {
 	rt     *netlink.Handle
 	bridge int // index
@@ -46,16 +46,16 @@ func openKernel() (*kernel, error) {
 
 func (k *kernel) close() {
 	k.rt.Close()
-	_ = k.nft.CloseLasting() // a socket; there is nothing to lose
+	_ = k.nft.CloseLasting() // nothing is lost
 }
 
-// hardwareAddr derives a locally administered address from a name, so that it stays the same over restarts.
+// hardwareAddr derives a locally administered MAC address from a name, so that it does not change with a restart.
 func hardwareAddr(name string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte(name))
 	return net.HardwareAddr{0x02, sum[0], sum[1], sum[2], sum[3], sum[4]}
 }
 
-// podHardwareAddr follows from the pod's address: who has the address of an earlier pod in its neighbour table reaches the new one.
+// podHardwareAddr derives the MAC address from the pod's IP address, so that neighbour entries stay valid when a new pod gets the address.
 func podHardwareAddr(a netip.Addr) net.HardwareAddr {
 	if a.Is6() {
 		sum := sha256.Sum256(a.AsSlice())
@@ -65,7 +65,7 @@ func podHardwareAddr(a netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{0x0a, 0x58, ip[0], ip[1], ip[2], ip[3]}
 }
 
-// links names the pods' links: those of our group, and those on the bridge, which earlier versions plugged in there.
+// links returns the pods' links: those of this network's group, and those on the bridge, where earlier versions attached pods.
 func (n *Network) links(k *kernel) ([]string, error) {
 	all, err := linux.Dump(k.rt.LinkList)
 	if err != nil {
@@ -81,7 +81,7 @@ func (n *Network) links(k *kernel) ([]string, error) {
 	return out, nil
 }
 
-// remove deletes a link and with it its other end. The kernel waits meanwhile until nobody sees it any more: some 10 ms.
+// remove deletes a veth pair by one of its links. It takes some 10 ms, because the kernel waits for an RCU grace period.
 func (k *kernel) remove(name string) error {
 	link, err := k.rt.LinkByName(name)
 	if isNoLink(err) {

@@ -17,13 +17,13 @@ import (
 	"keelson/lib/record"
 )
 
-// lease is what one sandbox has. It is a file named by the sandbox's id and never changes.
+// lease holds the addresses and ports of one sandbox. It is stored in a file named by the sandbox id, and is immutable.
 type lease struct {
 	Addrs []netip.Addr  `json:"addrs"`
 	Link  string        `json:"link"` // the host's end
 	Netns string        `json:"netns"`
 	Ports []PortMapping `json:"ports,omitempty"`
-	Boot  string        `json:"boot"` // boot id: a reboot ends all sandboxes
+	Boot  string        `json:"boot"` // boot id: leases do not survive a reboot
 }
 
 // portKey is a host port in use. A zero ip stands for all addresses.
@@ -41,7 +41,7 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// readLeases fills the maps from disk. What belongs to an earlier boot, another range, or is damaged goes.
+// readLeases reads the leases from disk. It deletes those of an earlier boot or another range, and damaged ones.
 func (n *Network) readLeases() error {
 	if err := os.MkdirAll(n.leasePath(), 0o700); err != nil {
 		return fmt.Errorf("read address leases: %w", err)
@@ -54,7 +54,7 @@ func (n *Network) readLeases() error {
 	var newest time.Time
 	var ids []string
 	for _, e := range entries {
-		ids = append(ids, record.Of(e.Name())) // a record may be gone and its copy not
+		ids = append(ids, record.Of(e.Name())) // the record may be missing while its copy exists
 	}
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
@@ -103,7 +103,7 @@ func (n *Network) readLease(id string) (*lease, time.Time, error) {
 	return l, fi.ModTime(), nil
 }
 
-// decodeLease reads a lease. It may have fewer families than the network: that got another one later.
+// decodeLease decodes a lease. It may have fewer families than the network, to which a second one was added later.
 func decodeLease(b []byte, families []family) (*lease, error) {
 	var l lease
 	if err := json.Unmarshal(b, &l); err != nil {
@@ -127,8 +127,8 @@ func decodeLease(b []byte, families []family) (*lease, error) {
 	return &l, nil
 }
 
-// takeLocked enters a lease into the maps; it refuses an address or port that somebody has. A lease that is not fresh is of an earlier
-// life: ports in it that are the node's own by now lead nowhere, which is the rules' business.
+// takeLocked adds a lease to the maps; it refuses an address or port in use. A lease that is not fresh was read from disk: its ports may be
+// reserved for the node by now, and then the rules give the node precedence.
 func (n *Network) takeLocked(id string, l *lease, fresh bool) error {
 	for _, a := range l.Addrs {
 		if owner, taken := n.used[a]; taken {
@@ -180,11 +180,10 @@ func keysOf(ports []PortMapping) ([]portKey, error) {
 	return out, nil
 }
 
-// lease returns the lease of id, making one when there is none or when the old one was for another namespace. fresh
-// means that the ports are not open yet.
+// lease returns the lease of id. It makes one if there is none. fresh: the ports are not open yet.
 func (n *Network) lease(k *kernel, id, netns string, ports []PortMapping) (l *lease, fresh bool, err error) {
 	l, fresh, err = n.tryLease(id, netns, ports)
-	if errors.Is(err, errNoAddress) && n.deleteWaiting(k) { // some addresses only waited for their links to go
+	if errors.Is(err, errNoAddress) && n.deleteWaiting(k) { // that has freed addresses
 		return n.tryLease(id, netns, ports)
 	}
 	return l, fresh, err
@@ -203,7 +202,7 @@ func (n *Network) tryLease(id, netns string, ports []PortMapping) (l *lease, fre
 	}
 	for _, p := range ports {
 		if ip := p.HostIP.Unmap(); ip.IsValid() && !ip.IsUnspecified() && !n.has(ip.Is4()) {
-			return nil, false, fmt.Errorf("host IP %s: the pod network of this node has not its IP family", ip)
+			return nil, false, fmt.Errorf("host IP %s: the pod network of this node does not have its IP family", ip)
 		}
 	}
 	addrs, err := n.pickLocked()
@@ -222,7 +221,7 @@ func (n *Network) tryLease(id, netns string, ports []PortMapping) (l *lease, fre
 	return l, true, nil
 }
 
-// handedOutLocked remembers the addresses of the newest lease.
+// handedOutLocked records the addresses of the newest lease.
 func (n *Network) handedOutLocked(addrs []netip.Addr) {
 	for i, f := range n.families {
 		for _, a := range addrs {
@@ -246,7 +245,7 @@ func (n *Network) pickLocked() ([]netip.Addr, error) {
 	return out, nil
 }
 
-// nextLocked finds the next free address after the one handed out last, so that an address rests before it is used again.
+// nextLocked finds the next free address after the last one, so that an address is reused as late as possible.
 func (n *Network) nextLocked(f family, last netip.Addr) (netip.Addr, error) {
 	start := last
 	if !usable(f.pods, start) {
@@ -266,7 +265,7 @@ func (n *Network) nextLocked(f family, last netip.Addr) (netip.Addr, error) {
 	}
 }
 
-// usable excludes the network's own address, the gateway and, of IPv4, the broadcast address.
+// usable excludes the network address, the gateway and, for IPv4, the broadcast address.
 func usable(cidr netip.Prefix, a netip.Addr) bool {
 	if !cidr.Contains(a) || a == cidr.Addr() || a == cidr.Addr().Next() {
 		return false
@@ -274,7 +273,7 @@ func usable(cidr netip.Prefix, a netip.Addr) bool {
 	return a.Is6() || cidr.Contains(a.Next())
 }
 
-// writeLease is not synced: a lease that a power cut loses is void anyway.
+// writeLease does not sync: leases do not survive a reboot.
 func (n *Network) writeLease(id string, l *lease) error {
 	b, err := json.Marshal(l)
 	if err != nil {
@@ -283,7 +282,7 @@ func (n *Network) writeLease(id string, l *lease) error {
 	return record.Write(n.leasePath(id), b)
 }
 
-// drop ends a lease, on disk first.
+// drop deletes a lease, on disk first.
 func (n *Network) drop(id string, l *lease) error {
 	if err := record.Remove(n.leasePath(id)); err != nil {
 		return fmt.Errorf("drop lease: %w", err)
@@ -301,7 +300,7 @@ func (n *Network) forgetLocked(id string, l *lease) {
 		}
 	}
 	keys, err := keysOf(l.Ports)
-	if err == nil { // they were good when they were taken
+	if err == nil { // they were valid in takeLocked
 		for _, k := range keys {
 			if n.ports[k] == id {
 				delete(n.ports, k)

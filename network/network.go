@@ -18,19 +18,19 @@ import (
 	"keelson/lib/keylock"
 )
 
-// Config says which network this node has.
+// Config configures a Network.
 type Config struct {
 	// ID is the cluster's short id, at most 12 of a-z, 0-9 and "-": the bridge is kl-<ID>, the nftables table keelson-<ID>.
 	ID string
 	// Dir keeps the leases.
 	Dir string
-	// RunDir keeps what must not outlive a restart of the machine, for all clusters on it; /run/keelson when empty.
+	// RunDir holds state that must not survive a reboot, of all clusters on this machine; /run/keelson when empty.
 	RunDir string
 	// PodCIDRs are this node's ranges of pod addresses, one or one of each IP family. The first address of each is the pods'
 	// gateway. IPv4 from /30 to /8, IPv6 from /126 to /32.
 	PodCIDRs []netip.Prefix
-	// Plugins says that CNI plugins attach pods, in ranges that this network does not know. It then is the node's address as pods see it,
-	// and serves the pods that it attached before.
+	// Plugins: CNI plugins attach pods, with addresses that this network does not know. It then only provides the gateway address, and
+	// serves the pods that it attached before.
 	Plugins bool
 	// MTU of the pods' links; 0 means 1500.
 	MTU int
@@ -54,21 +54,21 @@ type Network struct {
 	table    string
 	log      *slog.Logger
 
-	turns   keylock.Locks // by sandbox
-	mu      sync.Mutex    // guards all below
+	turns   keylock.Locks // by sandbox id
+	mu      sync.Mutex    // guards all fields below
 	leases  map[string]*lease
 	used    map[netip.Addr]string // address -> id
 	ports   map[portKey]string    // host port -> id
-	cluster []netip.Prefix        // where pods are known by their addresses
-	own     map[uint16]string     // ports that the node itself listens on -> what does
-	last    map[int]netip.Addr    // handed out last, by the family's place
+	cluster []netip.Prefix        // destinations without masquerading; see SetCluster
+	own     map[uint16]string     // reserved ports of the node -> what listens; see Reserve
+	last    map[int]netip.Addr    // the last leased address, by index of the family
 	kernel  *kernel               // nil while not running
 	started chan struct{}         // closed once Run has set the network up, or could not
-	mtu     int                   // of pods' links that are made from now on
+	mtu     int                   // of new pods' links
 	begun   func()                // closes started
 	waiting []string              // links to be deleted
-	wake    chan struct{}         // capacity 1: something waits
-	// going are the links in waiting or being deleted, each with the addresses that rest until it is gone.
+	wake    chan struct{}         // capacity 1: waiting is not empty
+	// going are the links in waiting or being deleted, with the addresses that are free once the link is deleted.
 	going map[string][]netip.Addr
 }
 
@@ -105,25 +105,25 @@ func New(cfg Config) (*Network, error) {
 	return n, nil
 }
 
-// Bridge is the name of the link that has the gateway's addresses.
+// Bridge returns the name of the link with the gateway addresses.
 func (n *Network) Bridge() string { return n.bridge }
 
-// Group is the group of every link that leads to a pod of this node (nft's iifgroup and oifgroup).
+// Group returns the group of all links of this node's pods (nft's iifgroup and oifgroup).
 func (n *Network) Group() uint32 { return n.group }
 
-// Gateway is the pods' default gateway, in the first family: the node as its pods see it.
+// Gateway returns the pods' default gateway in the first family: the address of the node for its pods.
 func (n *Network) Gateway() netip.Addr { return n.families[0].gateway }
 
-// SetMTU is the longest packet of pods that are attached from now on. Those from before keep theirs: the kernel tells them when a packet is
-// too long for a tunnel. It may be called at any time.
+// SetMTU sets the MTU of pods that are attached from now on. Others keep theirs: the kernel sends them an ICMP error when a packet is too
+// long for a tunnel. It may be called at any time.
 func (n *Network) SetMTU(mtu int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mtu = mtu
 }
 
-// Run sets the network up, calls ready, and deletes detached links in the background until ctx is done. Pods stay
-// attached when it returns: the next Run finds them as they are.
+// Run sets up the network, calls ready, and deletes detached links in the background until ctx is done. Pods stay attached when it
+// returns.
 func (n *Network) Run(ctx context.Context, ready func()) error {
 	defer n.begun()
 	k, err := openKernel()
@@ -137,7 +137,7 @@ func (n *Network) Run(ctx context.Context, ready func()) error {
 	n.mu.Lock()
 	n.kernel = k
 	n.mu.Unlock()
-	if err := n.writeOwn(k); err != nil { // those of after the set-up
+	if err := n.writeOwn(k); err != nil { // ports that were reserved during the setup
 		n.log.Error("host ports of the node", "err", err)
 	}
 	n.begun()
@@ -151,7 +151,7 @@ func (n *Network) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// undo takes back a start that failed, unless pods are attached: they keep what works.
+// undo removes what a failed start made, unless pods are attached.
 func (n *Network) undo(ctx context.Context) error {
 	if len(n.Attached()) > 0 {
 		return nil
@@ -159,9 +159,8 @@ func (n *Network) undo(ctx context.Context) error {
 	return n.Purge(context.WithoutCancel(ctx))
 }
 
-// Attach gives the namespace at netnsPath a lo that is up, an eth0 with an address of this node, and a default route, and
-// opens the host ports. Before Run has set the network up, it waits. It returns the pod's addresses, the same ones whenever it is called
-// again for id.
+// Attach sets lo up in the namespace at netnsPath, adds an eth0 with addresses and a default route, and opens the host ports. It waits
+// until Run has set up the network. It returns the pod's addresses; a repeated call for id returns the same ones.
 func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []PortMapping) ([]netip.Addr, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -179,7 +178,7 @@ func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []Port
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
 	if fresh {
-		err = n.vacant(ctx, l.Ports)
+		err = n.checkPortsFree(ctx, l.Ports)
 	}
 	if err == nil {
 		err = n.connect(k, l)
@@ -197,8 +196,8 @@ func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []Port
 	return l.Addrs, nil
 }
 
-// Detach takes away what Attach gave. It returns when the ports may be used again; the link is deleted in the background,
-// since the kernel takes its time over that, and the address is free once it is gone. It is idempotent.
+// Detach undoes Attach. When it returns the ports are free. The link is deleted in the background, because that is slow, and then the
+// addresses are free. It is idempotent.
 func (n *Network) Detach(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -231,7 +230,7 @@ func (n *Network) detach(k *kernel, id string, l *lease) error {
 	return nil
 }
 
-// Attached lists the ids that have an address, so that their owner can detach those it does not know.
+// Attached returns the ids with a lease, so that the caller can detach those without a sandbox.
 func (n *Network) Attached() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -244,7 +243,7 @@ func (n *Network) Attached() []string {
 
 var errNotRunning = errors.New("the pod network is not running")
 
-// running waits until Run has set the network up: the runtime starts at the same time, and may have pods to detach at once.
+// running waits until Run has set up the network: the runtime starts at the same time.
 func (n *Network) running(ctx context.Context) (*kernel, error) {
 	select {
 	case <-n.started:
@@ -268,28 +267,28 @@ func checkID(id string) error {
 	return nil
 }
 
-// linkName is the host's end of a pod's link: unique to cluster and pod within the kernel's 15 characters.
+// linkName returns the name of the host's end of a pod's link, unique to cluster and pod in the kernel's 15 characters.
 func (n *Network) linkName(id string) string {
 	sum := sha256.Sum256([]byte(n.cfg.ID + "/" + id))
 	return n.linkPrefix() + hex.EncodeToString(sum[:4])
 }
 
-// linkPrefix is what the names of this cluster's links begin with, for firewalls that know links by name.
+// linkPrefix returns the common prefix of this cluster's link names, for firewall rules by name.
 func (n *Network) linkPrefix() string {
 	sum := sha256.Sum256([]byte(n.cfg.ID))
 	return "kv" + hex.EncodeToString(sum[:2]) + "-"
 }
 
-// bridgedName is the link's name in versions that plugged it into the bridge.
+// bridgedName returns the link's name in versions that attached it to the bridge.
 func (n *Network) bridgedName(id string) string {
 	sum := sha256.Sum256([]byte(n.cfg.ID + "/" + id))
 	return "kv-" + hex.EncodeToString(sum[:6])
 }
 
-// GroupOf is the group of every link that leads to a pod of the network with the ID.
+// GroupOf returns the group of all links of the pods of the network with the ID.
 func GroupOf(id string) uint32 {
 	sum := sha256.Sum256([]byte(id))
-	return binary.BigEndian.Uint32(sum[:]) | 1<<16 // beyond what people number by hand
+	return binary.BigEndian.Uint32(sum[:]) | 1<<16 // above the groups that administrators use
 }
 
 func (n *Network) leasePath(elem ...string) string {

@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reserve keeps a port of this node for what itself listens on it ("the API server"): no pod gets it as a host port, and traffic to
-// the node's addresses never leaves it for a pod, also when an earlier pod was given the port. It may be called at any time.
+// Reserve reserves a port of this node for a listener of the node itself; what names it ("the API server"). No pod gets it as a host port, and
+// packets to the port always reach the node, even if an earlier pod has it as a host port. It may be called at any time.
 func (n *Network) Reserve(port uint16, what string) error {
 	n.mu.Lock()
 	n.own[port] = what
 	k := n.kernel
 	n.mu.Unlock()
 	if k == nil {
-		return nil // Run does it
+		return nil // Run writes it
 	}
 	return n.writeOwn(k)
 }
 
-// writeOwn gives the kernel all of the node's own ports. What it has already is no error.
+// writeOwn adds all reserved ports to the kernel's set. Existing elements are not an error.
 func (n *Network) writeOwn(k *kernel) error {
 	k.nftMu.Lock()
 	defer k.nftMu.Unlock()
@@ -50,7 +50,7 @@ func (n *Network) writeOwn(k *kernel) error {
 
 func ownKey(port uint16) []byte { return []byte{byte(port >> 8), byte(port)} }
 
-// ownElements are the set of the node's own ports.
+// ownElements returns the elements of the reserved ports.
 func (n *Network) ownElements() []nftables.SetElement {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,8 +61,8 @@ func (n *Network) ownElements() []nftables.SetElement {
 	return out
 }
 
-// vacant fails when a process of the node listens on a host port: its clients would reach the pod from then on.
-func (n *Network) vacant(ctx context.Context, ports []PortMapping) error {
+// checkPortsFree fails when a process of the node listens on a host port: its clients would reach the pod instead.
+func (n *Network) checkPortsFree(ctx context.Context, ports []PortMapping) error {
 	for _, p := range ports {
 		proto, err := protoNumber(p.Protocol)
 		if err != nil {
@@ -82,7 +82,7 @@ func (n *Network) vacant(ctx context.Context, ports []PortMapping) error {
 			if err := listenOnce(ctx, proto, netip.AddrPortFrom(host, p.HostPort)); errors.Is(err, unix.EADDRINUSE) {
 				return fmt.Errorf("host port %d/%s is in use: a process of the node listens on it", p.HostPort, protoName(proto))
 			}
-			// Another error, as for an address that the node does not have yet, is none of the pod's.
+			// Other errors are ignored, such as an address that the node does not have yet.
 		}
 	}
 	return nil

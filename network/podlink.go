@@ -19,9 +19,9 @@ import (
 
 const podLink = "eth0"
 
-// connect makes the pod's link, or finds it as it should be.
+// connect makes the pod's link, unless it exists.
 func (n *Network) connect(k *kernel, l *lease) error {
-	n.finishDelete(k, l.Link) // of this sandbox's last life
+	n.finishDelete(k, l.Link) // an old link of this sandbox
 	ns, err := openNetns(l.Netns)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (n *Network) connect(k *kernel, l *lease) error {
 		return fmt.Errorf("enter %s: %w", l.Netns, err)
 	}
 	defer inside.Close()
-	err = n.plug(k, l, ns)
+	err = n.addVeth(k, l, ns)
 	if errors.Is(err, unix.EEXIST) {
 		if n.connected(k, inside, l) {
 			return nil
@@ -40,7 +40,7 @@ func (n *Network) connect(k *kernel, l *lease) error {
 		if err := k.remove(l.Link); err != nil {
 			return err
 		}
-		err = n.plug(k, l, ns)
+		err = n.addVeth(k, l, ns)
 	}
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
@@ -59,8 +59,8 @@ func openNetns(path string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// plug makes the pair with its other end in the pod, in one request, and leads the pod's addresses to it.
-func (n *Network) plug(k *kernel, l *lease, ns netns.NsHandle) error {
+// addVeth makes the veth pair, with one end in the pod, and adds the routes to the pod's addresses.
+func (n *Network) addVeth(k *kernel, l *lease, ns netns.NsHandle) error {
 	n.mu.Lock()
 	mtu := n.mtu
 	n.mu.Unlock()
@@ -76,11 +76,11 @@ func (n *Network) plug(k *kernel, l *lease, ns netns.NsHandle) error {
 	if err := n.setUpPodLink(l.Link); err != nil {
 		return err
 	}
-	return n.lead(k, veth.Attrs().Index, l)
+	return n.addRoutes(k, veth.Attrs().Index, l)
 }
 
-// lead gives the host the way to the pod's addresses. Neighbours are written down and never asked for.
-func (n *Network) lead(k *kernel, index int, l *lease) error {
+// addRoutes adds the host's routes to the pod's addresses, and permanent neighbour entries, so that neither ARP nor NDP is needed.
+func (n *Network) addRoutes(k *kernel, index int, l *lease) error {
 	mac := podHardwareAddr(l.Addrs[0])
 	for _, a := range l.Addrs {
 		f, ok := n.of(a)
@@ -102,8 +102,8 @@ func neighbour(index int, a netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
 	return &netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac}
 }
 
-// mendWays leads to all pods again: somebody may have taken a link down and up.
-func (n *Network) mendWays(k *kernel) error {
+// repairRoutes adds the routes to all pods again: they are lost when an administrator sets a link down and up.
+func (n *Network) repairRoutes(k *kernel) error {
 	n.mu.Lock()
 	leases := map[string]*lease{}
 	for _, l := range n.leases {
@@ -122,14 +122,14 @@ func (n *Network) mendWays(k *kernel) error {
 		if l == nil || link.Attrs().Group != n.group || link.Attrs().Flags&net.FlagUp == 0 {
 			continue
 		}
-		if err := n.lead(k, link.Attrs().Index, l); err != nil {
+		if err := n.addRoutes(k, link.Attrs().Index, l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// configure sets up what the pod sees: its addresses alone, and the gateway, which is right behind the link.
+// configure sets up the pod's end: its addresses as host prefixes, and the default route by the gateway, which is on-link.
 func (n *Network) configure(inside *netlink.Handle, l *lease) error {
 	lo := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: 1}}
 	if err := inside.LinkSetUp(lo); err != nil {
@@ -161,8 +161,8 @@ func (n *Network) configure(inside *netlink.Handle, l *lease) error {
 	return nil
 }
 
-// connected is true when the pod has its address already and its link is ours. The link of an earlier version, on the bridge, stays as it
-// is.
+// connected reports whether the pod has its address and its link is of this network. A link of an earlier version, on the bridge, does not
+// change.
 func (n *Network) connected(k *kernel, inside *netlink.Handle, l *lease) bool {
 	host, err := k.rt.LinkByName(l.Link)
 	if err != nil {
@@ -183,5 +183,5 @@ func (n *Network) connected(k *kernel, inside *netlink.Handle, l *lease) bool {
 	if !slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(l.Addrs[0].AsSlice()) }) {
 		return false
 	}
-	return bridged || n.setUpPodLink(l.Link) == nil && n.lead(k, host.Attrs().Index, l) == nil && n.configure(inside, l) == nil
+	return bridged || n.setUpPodLink(l.Link) == nil && n.addRoutes(k, host.Attrs().Index, l) == nil && n.configure(inside, l) == nil
 }

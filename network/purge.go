@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Purge removes everything this network has in the kernel and on disk: pods' links, bridge, rules and leases. Links forward again only if
-// they did before. Nothing need be running, nothing need exist. Pods that are attached lose their network.
+// Purge removes everything of this network in the kernel and on disk: pods' links, bridge, rules and leases. It restores the forwarding
+// settings. Attached pods lose their network. Run must not be running; nothing need exist.
 func (n *Network) Purge(_ context.Context) error {
 	k, err := openKernel()
 	if err != nil {
@@ -53,9 +53,9 @@ func (n *Network) purgeLinks(k *kernel) error {
 func (n *Network) purgeRules(k *kernel) error {
 	k.nftMu.Lock()
 	defer k.nftMu.Unlock()
-	chains, err := n.foreign(k)
+	chains, err := n.foreignBaseChains(k)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil // a kernel without nftables has no rules of ours
+		return nil // without nftables there are no rules
 	}
 	if err != nil {
 		return err

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// clearStrays deletes links of ours that no lease has: an Attach or Detach was cut short.
-func (n *Network) clearStrays(k *kernel) error {
+// deleteUnleased deletes this network's links without a lease: an Attach or Detach was interrupted.
+func (n *Network) deleteUnleased(k *kernel) error {
 	links, err := n.links(k)
 	if err != nil {
 		return err
@@ -27,7 +27,7 @@ func (n *Network) clearStrays(k *kernel) error {
 	return nil
 }
 
-// deleteLater leaves a link to deleteLinks; its addresses are taken until it is gone.
+// deleteLater queues a link for deleteLinks; its addresses stay in use until it is deleted.
 func (n *Network) deleteLater(name string, addrs ...netip.Addr) {
 	n.mu.Lock()
 	n.waiting = append(n.waiting, name)
@@ -38,11 +38,11 @@ func (n *Network) deleteLater(name string, addrs ...netip.Addr) {
 	n.mu.Unlock()
 	select {
 	case n.wake <- struct{}{}:
-	default: // it is awake
+	default: // it is signalled already
 	}
 }
 
-// deleteLinks deletes what waits until ctx is done.
+// deleteLinks deletes queued links until ctx is done.
 func (n *Network) deleteLinks(ctx context.Context, k *kernel) {
 	for {
 		select {
@@ -54,7 +54,7 @@ func (n *Network) deleteLinks(ctx context.Context, k *kernel) {
 	}
 }
 
-// deleteWaiting deletes the links that wait; false when there were none.
+// deleteWaiting deletes the queued links; false when there were none.
 func (n *Network) deleteWaiting(k *kernel) bool {
 	n.mu.Lock()
 	names := n.waiting
@@ -66,7 +66,7 @@ func (n *Network) deleteWaiting(k *kernel) bool {
 	return len(names) > 0
 }
 
-// finishDelete deletes one link unless that was done, and frees its addresses.
+// finishDelete deletes one queued link, unless that was done, and frees its addresses.
 func (n *Network) finishDelete(k *kernel, name string) {
 	n.mu.Lock()
 	addrs, still := n.going[name]

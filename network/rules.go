@@ -17,7 +17,7 @@ import (
 	"keelson/network/mesh"
 )
 
-// The table of each IP family, as nft would print it (here IPv4's):
+// The table of each IP family, in nft's syntax (here for IPv4):
 //
 //	table ip keelson-ID {
 //	    map hostports     { type inet_proto . inet_service : ipv4_addr . inet_service }
@@ -41,19 +41,19 @@ import (
 //	                        iifgroup PODS accept; oifgroup PODS accept }
 //	}
 //
-// own are the ports that the node itself listens on: nothing that a pod asked for may take their traffic.
+// own holds the reserved ports of the node (Reserve): host ports of pods do not apply to them.
 //
-// cluster is where pods are known by their own addresses: the ranges of all nodes, and the nodes.
+// cluster holds the destinations without masquerading (SetCluster): the pod ranges of all nodes, and the nodes.
 //
-// hairpin has the pods with host ports, each with itself: one that reaches itself by its host port would not know its own address as the
-// sender's. Of all other connections the pod learns who made them.
+// hairpin holds each pod with host ports, paired with itself: if a pod connects to itself by its host port, it would drop packets from its own
+// address, so they are sent from the gateway. All other connections keep their source address.
 //
-// guard keeps pods away from what listens on the node's loopback, which route_localnet on their links would open to them; in IPv6 it
-// drops what has another sender than the pod, as rp_filter does in IPv4. redirects: the node sends pods no shorter way, there is none.
+// guard drops packets of pods to the node's loopback, which route_localnet on their links would allow; in IPv6 it drops packets with another
+// source than the pod's address, as rp_filter does in IPv4. redirects drops ICMP redirects to pods, for which there is no shorter path.
 
 const (
 	reg1   = 1 // the first 16-byte register
-	ctAddr = 8 // the 4-byte registers begin here: reg1 is 8 to 11
+	ctAddr = 8 // number of the first 4-byte register: reg1 is 8 to 11
 )
 
 var (
@@ -62,13 +62,13 @@ var (
 	loopNet6 = netip.MustParsePrefix("::1/128")
 )
 
-// words are a family's in nftables.
-type words struct {
+// familyExprs holds the constants of a family in nftables expressions.
+type familyExprs struct {
 	table     nftables.TableFamily
 	addr      nftables.SetDatatype
 	len       uint32 // of an address
-	src, dst  uint32 // where they are in the header
-	after     uint32 // the 4-byte register behind an address in reg1
+	src, dst  uint32 // offsets in the header
+	after     uint32 // the 4-byte register after an address in reg1
 	number    uint32 // of the family in nat
 	loop      netip.Prefix
 	multicast netip.Prefix
@@ -76,36 +76,36 @@ type words struct {
 	redirect  byte
 }
 
-func (f family) words() words {
+func (f family) exprs() familyExprs {
 	if f.is4() {
-		return words{
+		return familyExprs{
 			table: nftables.TableFamilyIPv4, addr: nftables.TypeIPAddr, len: 4, src: 12, dst: 16, after: ctAddr + 1, number: unix.NFPROTO_IPV4,
 			loop: loopNet, multicast: netip.MustParsePrefix("224.0.0.0/4"), icmp: unix.IPPROTO_ICMP, redirect: 5,
 		}
 	}
-	return words{
+	return familyExprs{
 		table: nftables.TableFamilyIPv6, addr: nftables.TypeIP6Addr, len: 16, src: 8, dst: 24, after: ctAddr + 4, number: unix.NFPROTO_IPV6,
 		loop: loopNet6, multicast: netip.MustParsePrefix("ff00::/8"), icmp: unix.IPPROTO_ICMPV6, redirect: 137,
 	}
 }
 
-// rules are the table's parts that are named again later.
+// rules holds the table and its sets.
 type rules struct {
-	words
+	familyExprs
 	table        *nftables.Table
 	any, one     *nftables.Set
 	hairpin      *nftables.Set
 	own, cluster *nftables.Set
 }
 
-// rules name the parts; within the transaction that makes them, sets have numbers.
+// rules returns the table and sets. With making they have ids, by which the transaction that makes them refers to them.
 func (n *Network) rules(f family, making bool) rules {
-	w := f.words()
+	w := f.exprs()
 	t := &nftables.Table{Name: n.table, Family: w.table}
 	oneKey := nftables.MustConcatSetType(w.addr, nftables.TypeInetProto, nftables.TypeInetService)
 	target := nftables.MustConcatSetType(w.addr, nftables.TypeInetService)
 	r := rules{
-		words: w, table: t,
+		familyExprs: w, table: t,
 		any:     &nftables.Set{Table: t, Name: "hostports", IsMap: true, Concatenation: true, KeyType: anyKey, DataType: target},
 		one:     &nftables.Set{Table: t, Name: "hostports-ip", IsMap: true, Concatenation: true, KeyType: oneKey, DataType: target},
 		hairpin: &nftables.Set{Table: t, Name: "hairpin", Concatenation: true, KeyType: nftables.MustConcatSetType(w.addr, w.addr)},
@@ -124,14 +124,14 @@ func (n *Network) rules(f family, making bool) rules {
 	return r
 }
 
-// setUpRules replaces the whole tables in one transaction: traffic sees the old rules or the new ones.
+// setUpRules replaces the tables in one transaction, so packets see the old rules or the new ones.
 func (n *Network) setUpRules(k *kernel) error {
 	k.nftMu.Lock()
 	defer k.nftMu.Unlock()
 	n.dropUnusedTable(k)
 	for _, f := range n.families {
 		r := n.rules(f, true)
-		k.nft.AddTable(r.table) // so that there is one to delete
+		k.nft.AddTable(r.table) // deleting a missing table is an error
 		k.nft.DelTable(r.table)
 		k.nft.AddTable(r.table)
 		e := n.elements(f)
@@ -149,7 +149,7 @@ func (n *Network) setUpRules(k *kernel) error {
 	return n.openForeignChains(k)
 }
 
-// dropUnusedTable removes the table of a family that the network has no longer.
+// dropUnusedTable removes the table of a family that the network does not have any more.
 func (n *Network) dropUnusedTable(k *kernel) {
 	for _, f := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
 		if n.has(f == nftables.TableFamilyIPv4) {
@@ -161,7 +161,7 @@ func (n *Network) dropUnusedTable(k *kernel) {
 	}
 }
 
-// describeNftError finds out what the kernel lacks, since the transaction's error does not say.
+// describeNftError adds the missing kernel feature to an error, which the kernel does not report.
 func describeNftError(k *kernel, err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("set up nftables: not permitted (needs root): %w", err)
@@ -192,7 +192,7 @@ func (n *Network) addChains(c *nftables.Conn, f family, r rules) {
 	out := chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest)
 	if f.is4() {
 		rule(out, toLocal(), jump)
-	} else { // IPv6 has no route_localnet: what is sent to ::1 cannot leave
+	} else { // IPv6 has no route_localnet: packets to ::1 cannot leave the node
 		rule(out, r.inPrefix(r.dst, r.loop, expr.CmpOpNeq), toLocal(), jump)
 	}
 	post := chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource)
@@ -205,17 +205,17 @@ func (n *Network) addChains(c *nftables.Conn, f family, r rules) {
 	rule(guard, fromPods, r.inPrefix(r.dst, r.loop, expr.CmpOpEq), verdict(expr.VerdictDrop))
 	if !f.is4() {
 		rule(guard, fromPods, r.inPrefix(r.src, netip.MustParsePrefix("fe80::/10"), expr.CmpOpNeq),
-			r.inPrefix(r.src, netip.MustParsePrefix("::/128"), expr.CmpOpNeq), noWayBack(), verdict(expr.VerdictDrop))
+			r.inPrefix(r.src, netip.MustParsePrefix("::/128"), expr.CmpOpNeq), reversePathFails(), verdict(expr.VerdictDrop))
 	}
 	redirects := chain("redirects", nftables.ChainTypeFilter, nftables.ChainHookOutput, *nftables.ChainPriorityFilter)
 	rule(redirects, toPods, r.isRedirect(), verdict(expr.VerdictDrop))
 	forward := chain("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter-10)
-	rule(forward, linkNamed(expr.MetaKeyOIFNAME, mesh.LinkName(n.cfg.ID)), fitSegments())
+	rule(forward, linkNamed(expr.MetaKeyOIFNAME, mesh.LinkName(n.cfg.ID)), clampMSS())
 	rule(forward, fromPods, verdict(expr.VerdictAccept))
 	rule(forward, toPods, verdict(expr.VerdictAccept))
 }
 
-// masquerades tells whether what leaves the pods' range is this network's affair: with plugins, while pods of its own are left.
+// masquerades reports whether this network masquerades its pods' packets: always, or with CNI plugins while pods of its own are attached.
 func (n *Network) masquerades() bool { return !n.cfg.Plugins || len(n.Attached()) > 0 }
 
 func (r rules) lookupAny() []expr.Any {
@@ -268,7 +268,7 @@ func (r rules) snat(to netip.Addr) []expr.Any {
 	}
 }
 
-// isRedirect: it is an ICMP message about a shorter way.
+// isRedirect matches ICMP redirects.
 func (r rules) isRedirect() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
@@ -278,8 +278,8 @@ func (r rules) isRedirect() []expr.Any {
 	}
 }
 
-// fitSegments has a connection's segments fit the route, for pods from before the tunnel, whose packets may be longer than it takes.
-func fitSegments() []expr.Any {
+// clampMSS sets the TCP MSS to the MTU of the route, for pods whose MTU is larger than that of a tunnel.
+func clampMSS() []expr.Any {
 	const syn, maxSegment = 2, 2
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
@@ -293,8 +293,8 @@ func fitSegments() []expr.Any {
 	}
 }
 
-// noWayBack is true of a packet whose sender is not behind the link that it came from.
-func noWayBack() []expr.Any {
+// reversePathFails matches packets whose source is not reachable by the incoming link.
+func reversePathFails() []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: reg1, FlagSADDR: true, FlagIIF: true, ResultOIF: true},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: make([]byte, 4)},

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SharedServices are the tables of other clusters on this machine that serve cluster IPs in the ranges: what the machine itself sends there is one
-// cluster's only. id is the cluster's that asks. It changes nothing.
+// SharedServices returns the Service tables of other clusters on this machine with cluster IPs in the ranges: connections of the machine
+// itself to such an IP reach one of the clusters only. id is this cluster's. It changes nothing.
 func SharedServices(id string, ranges []netip.Prefix) ([]string, error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -41,12 +41,12 @@ func SharedServices(id string, ranges []netip.Prefix) ([]string, error) {
 	return out, nil
 }
 
-// serves tells whether a table of the proxy has a cluster IP in the ranges.
+// serves reports whether a table of the proxy has a cluster IP in the ranges.
 func serves(conn *nftables.Conn, t *nftables.Table, ranges []netip.Prefix) (bool, error) {
 	for name, typ := range map[string]nftables.SetDatatype{"cluster-ips4": nftables.TypeIPAddr, "cluster-ips6": nftables.TypeIP6Addr} {
 		els, err := conn.GetSetElements(&nftables.Set{Table: t, Name: name, KeyType: typ})
 		if errors.Is(err, unix.ENOENT) {
-			continue // it has just gone
+			continue // it was just deleted
 		}
 		if err != nil {
 			return false, fmt.Errorf("list nftables set %s of %s: %w", name, t.Name, err)

@@ -15,14 +15,14 @@ import (
 	"keelson/lib/linux"
 )
 
-// Attach has the plugins connect a pod (ADD). A pod that is attached keeps what it has. After an error, Detach undoes what is half done;
-// the attachment then tells which plugins ran.
+// Attach attaches a pod by the plugins (ADD). An attached pod keeps its addresses. After an error the caller calls Detach; the attachment then
+// has the plugins that ran.
 func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
 	if err := checkID(pod.ID); err != nil {
 		return Attachment{}, err
 	}
 	defer n.turns.Lock(pod.ID)()
-	done, err := n.busy()
+	done, err := n.lockShared()
 	if err != nil {
 		return Attachment{}, err
 	}
@@ -45,12 +45,12 @@ func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
 		return out, err
 	}
 	if _, asked := caps["portMappings"]; asked && !declares(now.list, "portMappings") {
-		n.log.Warn("no plugin serves the pod's host ports: its network has none with the capability portMappings", "namespace", pod.Namespace, "pod", pod.Name, "network", now.list.Name)
+		n.log.Warn("the pod's host ports do not work: no plugin of the network has the capability portMappings", "namespace", pod.Namespace, "pod", pod.Name, "network", now.list.Name)
 	}
 	a := &attachment{
 		Network: now.list.Name, Netns: pod.Netns, Args: argsOf(pod), Capabilities: caps, Config: now.list.Bytes, BinDirs: n.cfg.BinDirs,
 	}
-	if err := n.keep(pod.ID, a); err != nil {
+	if err := n.writeAttachment(pod.ID, a); err != nil {
 		return out, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationLimit)
@@ -62,14 +62,14 @@ func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
 		out.Addrs, err = addressesOf(result)
 	}
 	if err != nil {
-		return out, fmt.Errorf("failed to setup network for sandbox %q: %w", pod.ID, explain(err))
+		return out, fmt.Errorf("failed to setup network for sandbox %q: %w", pod.ID, withCode(err))
 	}
-	whole := *a
-	whole.Addrs = out.Addrs
-	return out, n.keep(pod.ID, &whole)
+	completed := *a
+	completed.Addrs = out.Addrs
+	return out, n.writeAttachment(pod.ID, &completed)
 }
 
-// declares tells whether a plugin of the chain has the capability.
+// declares reports whether a plugin of the chain has the capability.
 func declares(list *libcni.NetworkConfigList, capability string) bool {
 	for _, p := range list.Plugins {
 		if p.Network.Capabilities[capability] {
@@ -79,7 +79,7 @@ func declares(list *libcni.NetworkConfigList, capability string) bool {
 	return false
 }
 
-// argsOf are the arguments by which plugins know Kubernetes' pods.
+// argsOf returns the CNI_ARGS that runtimes pass for Kubernetes pods.
 func argsOf(pod Pod) [][2]string {
 	return [][2]string{
 		{"IgnoreUnknown", "1"},
@@ -88,7 +88,7 @@ func argsOf(pod Pod) [][2]string {
 	}
 }
 
-// addressesOf are the addresses of the pod's link in a plugin's result: the first of each family.
+// addressesOf returns the addresses of the pod's link in a result: the first of each family.
 func addressesOf(r types.Result) ([]netip.Addr, error) {
 	res, err := types100.NewResultFromResult(r)
 	if err != nil {
@@ -102,19 +102,19 @@ func addressesOf(r types.Result) ([]netip.Addr, error) {
 		a, ok := netip.AddrFromSlice(ip.Address.IP)
 		a = a.Unmap()
 		if !ok || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
-			return nil, fmt.Errorf("the plugins' result gives the pod the address %s", ip.Address.IP)
+			return nil, fmt.Errorf("the plugins' result has the invalid address %s", ip.Address.IP)
 		}
 		if len(out) == 0 || len(out) == 1 && out[0].Is4() != a.Is4() {
 			out = append(out, a)
 		}
 	}
 	if len(out) == 0 {
-		return nil, errors.New("the plugins' result gives the pod no address: the configuration needs a plugin with ipam")
+		return nil, errors.New("the plugins' result has no address: the configuration needs a plugin with ipam")
 	}
 	return out, nil
 }
 
-// ofPod tells whether an address is on the pod's own link. One that says no link is.
+// ofPod reports whether an address is on the pod's link. One without an interface is.
 func ofPod(res *types100.Result, ip *types100.IPConfig) bool {
 	if ip.Interface == nil {
 		return true
@@ -126,8 +126,8 @@ func ofPod(res *types100.Result, ip *types100.IPConfig) bool {
 	return res.Interfaces[i].Sandbox != "" && (res.Interfaces[i].Name == podLink || res.Interfaces[i].Name == "")
 }
 
-// Detach has the plugins that attached a sandbox undo it (DEL), by the configuration of then. It is idempotent, and for sandboxes that
-// never were.
+// Detach detaches a sandbox by the plugins (DEL), with the configuration by which it was attached. It is idempotent; an unknown sandbox is not
+// an error.
 func (n *Network) Detach(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (n *Network) Detach(ctx context.Context, id string) error {
 	if a == nil {
 		return nil
 	}
-	done, err := n.busy()
+	done, err := n.lockShared()
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (n *Network) Detach(ctx context.Context, id string) error {
 	return n.detach(ctx, id, a)
 }
 
-// detach runs in the sandbox's turn.
+// detach runs DEL. The caller holds the sandbox's lock.
 func (n *Network) detach(ctx context.Context, id string, a *attachment) error {
 	list, err := libcni.NetworkConfFromBytes(a.Config)
 	if err != nil {
@@ -155,12 +155,12 @@ func (n *Network) detach(ctx context.Context, id string, a *attachment) error {
 	defer cancel()
 	e := &executor{slots: n.slots, limit: pluginLimit}
 	if err := n.pluginsIn(a.BinDirs, e).DelNetworkList(ctx, list, a.conf(id)); err != nil {
-		return fmt.Errorf("failed to destroy network for sandbox %q: %w", id, explain(err))
+		return fmt.Errorf("failed to destroy network for sandbox %q: %w", id, withCode(err))
 	}
 	return n.forget(id, a)
 }
 
-// conf is what libcni wants to know of a sandbox. A namespace that is gone, as after a restart of the machine, has no path any more.
+// conf returns libcni's description of a sandbox. The path of a namespace that does not exist any more, as after a reboot, is empty.
 func (a *attachment) conf(id string) *libcni.RuntimeConf {
 	netns := a.Netns
 	if !linux.IsNamespace(netns) {

@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Annotations of a pod that bound its traffic, in bits per second.
+// Annotations of a pod that limit its bandwidth, in bits per second.
 const (
 	ingressAnnotation = "kubernetes.io/ingress-bandwidth"
 	egressAnnotation  = "kubernetes.io/egress-bandwidth"
 )
 
-// annotationsCapability is how other runtimes too hand a pod's annotations to plugins that ask for them.
+// annotationsCapability is the capability by which containerd, too, passes a pod's annotations to plugins.
 const annotationsCapability = "io.kubernetes.cri.pod-annotations"
 
-// capabilities are what plugins get that declare the capability: what the pod asks for, in CNI's conventions
-// (https://www.cni.dev/docs/conventions).
+// capabilities returns the capability arguments of a pod, by CNI's conventions (https://www.cni.dev/docs/conventions). Plugins get those that
+// they declare.
 func capabilities(pod Pod, ranges []netip.Prefix) (map[string]any, error) {
 	out := map[string]any{}
 	var ports []map[string]any
@@ -61,7 +61,7 @@ func capabilities(pod Pod, ranges []netip.Prefix) (map[string]any, error) {
 	return out, nil
 }
 
-// bandwidth reads the annotations. A burst is as large as plugins take it.
+// bandwidth reads the bandwidth annotations. The burst is the maximum that plugins accept.
 func bandwidth(annotations map[string]string) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, a := range []struct{ annotation, word string }{{ingressAnnotation, "ingress"}, {egressAnnotation, "egress"}} {
@@ -78,10 +78,10 @@ func bandwidth(annotations map[string]string) (map[string]int64, error) {
 	return out, nil
 }
 
-// rateOf reads a quantity of bits per second, within Kubernetes' limits.
+// rateOf parses a quantity of bits per second, within Kubernetes' limits.
 func rateOf(text string) (int64, error) {
 	if len(text) > 64 {
-		return 0, fmt.Errorf("%.64q... is no quantity", text)
+		return 0, fmt.Errorf("%.64q... is not a quantity", text)
 	}
 	q, err := resource.ParseQuantity(text)
 	if err != nil {

@@ -22,26 +22,26 @@ import (
 	"keelson/lib/keylock"
 )
 
-// Config says where configuration and plugins are.
+// Config configures a Network.
 type Config struct {
 	// ID is the cluster's short id.
 	ID string
-	// Dir keeps the attachments and the plugins' results.
+	// Dir holds the attachments and the plugins' results.
 	Dir string
-	// ConfDir has the configuration: the first .conf, .conflist or .json file by name. It need not exist yet.
+	// ConfDir holds the configuration: the first .conf, .conflist or .json file by name. It need not exist yet.
 	ConfDir string
-	// BinDirs have the plugins.
+	// BinDirs hold the plugins.
 	BinDirs []string
-	// RunDir tells the clusters of this machine of each other; /run/keelson when empty.
+	// RunDir is shared by all clusters on this machine; /run/keelson when empty.
 	RunDir string
-	// IPRanges are offered to plugins that have the capability ipRanges.
+	// IPRanges are passed to plugins with the capability ipRanges.
 	IPRanges []netip.Prefix
 	Log      *slog.Logger
 }
 
-// Pod is a pod sandbox to be attached.
+// Pod is the pod sandbox that is attached.
 type Pod struct {
-	// ID names the sandbox, Netns is where its network namespace is held.
+	// ID is the sandbox id, Netns the path of its network namespace.
 	ID, Netns            string
 	Namespace, Name, UID string
 	Annotations          map[string]string
@@ -50,7 +50,7 @@ type Pod struct {
 	DNS                  DNS
 }
 
-// PortMapping is a port of the host that is to lead to one of the pod.
+// PortMapping forwards a port of the host to a port of the pod.
 type PortMapping struct {
 	Protocol      string     // TCP, UDP, SCTP
 	HostIP        netip.Addr // invalid: all addresses
@@ -58,12 +58,12 @@ type PortMapping struct {
 	ContainerPort uint16
 }
 
-// DNS is what the pod's resolver is told.
+// DNS is the pod's resolver configuration.
 type DNS struct{ Servers, Searches, Options []string }
 
-// Attachment is what the plugins gave a pod.
+// Attachment is the result of Attach.
 type Attachment struct {
-	// Addrs are the pod's addresses, at most one of each IP family, the first one first.
+	// Addrs are the pod's addresses, at most one of each IP family, the primary one first.
 	Addrs []netip.Addr
 	// Network is the configuration's name. Plugins are the plugins that ran, in order, also when one failed.
 	Network string
@@ -81,12 +81,12 @@ type PluginRun struct {
 const podLink = "eth0"
 
 const (
-	operationLimit = 2 * time.Minute  // of all plugins, for one pod
-	pluginLimit    = 60 * time.Second // of one plugin
-	askLimit       = 10 * time.Second // of a question about versions or status
-	atATime        = 8                // plugins that run side by side
-	againLeast     = time.Second      // after which a plugin that is not ready is asked again
-	againMost      = time.Minute
+	operationLimit = 2 * time.Minute  // for all plugins, for one pod
+	pluginLimit    = 60 * time.Second // for one plugin
+	queryLimit     = 10 * time.Second // for VERSION and STATUS
+	maxPlugins     = 8                // maximum of concurrent plugins
+	minRetry       = time.Second      // first interval of STATUS for a plugin that is not ready
+	maxRetry       = time.Minute
 )
 
 // Network attaches pods. Its methods are safe for concurrent use.
@@ -96,8 +96,8 @@ type Network struct {
 	slots   chan struct{}
 	current atomic.Pointer[state]
 
-	turns    keylock.Locks // by sandbox
-	mu       sync.Mutex    // guards all below
+	turns    keylock.Locks // by sandbox id
+	mu       sync.Mutex    // guards the fields below
 	attached map[string]*attachment
 	addrs    map[netip.Addr]string // address -> sandbox
 }
@@ -107,13 +107,13 @@ type state struct {
 	list *libcni.NetworkConfigList
 	path string
 	err  error
-	// again: nothing tells when the error is over.
+	// again: no file event tells when the error is over, so it is retried.
 	again bool
 }
 
 var sandboxPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$`)
 
-// New reads what is attached, and takes back what an earlier process said of itself. It starts nothing.
+// New reads the attachments and removes the status file of an earlier process. It starts nothing.
 func New(cfg Config) (*Network, error) {
 	if cfg.RunDir == "" {
 		cfg.RunDir = "/run/keelson"
@@ -122,25 +122,26 @@ func New(cfg Config) (*Network, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	n := &Network{
-		cfg: cfg, log: cfg.Log, slots: make(chan struct{}, atATime),
+		cfg: cfg, log: cfg.Log, slots: make(chan struct{}, maxPlugins),
 		attached: map[string]*attachment{}, addrs: map[netip.Addr]string{},
 	}
 	n.current.Store(&state{err: errors.New("cni plugin not initialized: its configuration is not read yet")})
-	return n, errors.Join(n.unsay(), n.readAttachments())
+	return n, errors.Join(n.removeStatus(), n.readAttachments())
 }
 
-// plugins is the way to run plugins, for one operation.
+// plugins returns libcni's runner for one operation.
 func (n *Network) plugins(e *executor) *libcni.CNIConfig { return n.pluginsIn(n.cfg.BinDirs, e) }
 
 func (n *Network) pluginsIn(dirs []string, e *executor) *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.cfg.Dir, "cache"), e)
 }
 
-// Watch follows the files and calls report with why no pod can be attached, or nil, at first and whenever that changes, until ctx ends.
+// Watch watches the configuration and plugins. It reports why pods cannot be attached (nil: they can), at first and after each change, until ctx
+// is done.
 func (n *Network) Watch(ctx context.Context, report func(error)) error {
 	var last *state
-	var collected []byte // the configuration by which plugins were last asked what they hold
-	wait := againLeast
+	var collected []byte // the configuration of the last GC
+	wait := minRetry
 	for ctx.Err() == nil {
 		w, err := watch(append([]string{n.cfg.ConfDir}, n.cfg.BinDirs...))
 		if err != nil {
@@ -149,24 +150,24 @@ func (n *Network) Watch(ctx context.Context, report func(error)) error {
 		now := n.use(ctx)
 		if ctx.Err() != nil {
 			w.close()
-			return nil //nolint:nilerr // the node ends
+			return nil //nolint:nilerr // the node stops
 		}
 		n.current.Store(now)
 		if last == nil || text(last.err) != text(now.err) {
-			n.tell(now)
+			n.logState(now)
 			report(now.err)
 		} else if now.err == nil && !bytes.Equal(last.list.Bytes, now.list.Bytes) {
-			n.tell(now)
+			n.logState(now)
 		}
 		last = now
 		if now.err == nil && !bytes.Equal(collected, now.list.Bytes) && n.collect(ctx, now.list) {
 			collected = now.list.Bytes
 		}
 		if !now.again {
-			wait = againLeast
+			wait = minRetry
 			w.wait(ctx, 0)
 		} else if !w.wait(ctx, wait) {
-			wait = min(2*wait, againMost)
+			wait = min(2*wait, maxRetry)
 		}
 		w.close()
 	}
@@ -180,8 +181,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-func (n *Network) tell(now *state) {
-	n.say(now)
+func (n *Network) logState(now *state) {
+	n.writeStatus(now)
 	if now.err != nil {
 		n.log.Warn("pods cannot be attached", "err", now.err)
 		return
@@ -190,7 +191,7 @@ func (n *Network) tell(now *state) {
 	n.log.Info("network configuration in use", "network", now.list.Name, "file", now.path, "sha256", hex.EncodeToString(sum[:6]))
 }
 
-// Has tells whether a pod of this node has the address.
+// Has reports whether a pod of this node has the address.
 func (n *Network) Has(a netip.Addr) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -198,7 +199,7 @@ func (n *Network) Has(a netip.Addr) bool {
 	return ok
 }
 
-// Attached lists the sandboxes that plugins may know, so that their owner can detach those it does not know.
+// Attached lists the sandboxes with an attachment, so that the caller can detach those that do not exist.
 func (n *Network) Attached() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

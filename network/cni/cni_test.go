@@ -49,14 +49,14 @@ func TestLife(t *testing.T) {
 	if !n.Has(want[1]) || n.Has(netip.MustParseAddr("10.9.9.9")) {
 		t.Error("Has does not tell the pod's addresses from others")
 	}
-	first, second := w.calls()[0], w.calls()[1]
-	if want := "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=one;K8S_POD_UID=u1"; first.Args != want || first.IfName != "eth0" || first.Netns != ownNetns {
-		t.Errorf("ADD was told %+v", first)
+	firstConfig, second := w.calls()[0], w.calls()[1]
+	if want := "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=one;K8S_POD_UID=u1"; firstConfig.Args != want || firstConfig.IfName != "eth0" || firstConfig.Netns != ownNetns {
+		t.Errorf("ADD was told %+v", firstConfig)
 	}
-	if diff := cmp.Diff([]string{"CNI_ARGS", "CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_PATH", "PATH"}, first.env()); diff != "" {
+	if diff := cmp.Diff([]string{"CNI_ARGS", "CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_PATH", "PATH"}, firstConfig.env()); diff != "" {
 		t.Error("environment:", diff)
 	}
-	if got, want := fmt.Sprint(first.Config["runtimeConfig"]), "map[ipRanges:[[map[subnet:10.42.7.0/24]]]]"; got != want {
+	if got, want := fmt.Sprint(firstConfig.Config["runtimeConfig"]), "map[ipRanges:[[map[subnet:10.42.7.0/24]]]]"; got != want {
 		t.Errorf("a gets %s, want %s", got, want)
 	}
 	if got, want := fmt.Sprint(second.Config["runtimeConfig"]), "map[bandwidth:map[ingressBurst:4.294967295e+09 ingressRate:1e+07] portMappings:[map[containerPort:80 hostPort:8080 protocol:tcp]]]"; got != want {
@@ -143,9 +143,9 @@ func TestDetachFails(t *testing.T) {
 // TestBadPlugins: a plugin that hangs, floods, fails without a word of CNI's or gives no usable address is an error of bounded length.
 func TestBadPlugins(t *testing.T) {
 	for _, tt := range []struct{ key, value, want string }{
-		{"flood", "ADD", "it answers with more than 1048576 bytes"},
+		{"flood", "ADD", "its output is larger than 1048576 bytes"},
 		{"garbage", "ADD", "exit status 3: [31mnot JSON"},
-		{"addrs", "", "gives the pod no address"},
+		{"addrs", "", "result has no address"},
 	} {
 		w := newWorld(t)
 		w.write("10-pods.conflist", "1.0.0", map[string]any{"type": "a", tt.key: tt.value})
@@ -190,14 +190,14 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := make(chan error)
+	reports := make(chan error)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- n.Watch(ctx, func(err error) { said <- err }) }() // ends with ctx
+	go func() { ended <- n.Watch(ctx, func(err error) { reports <- err }) }() // ends with ctx
 	expect := func(what string) {
 		t.Helper()
 		select {
-		case err := <-said:
+		case err := <-reports:
 			if text(err) != what && (what == "" || !strings.Contains(text(err), what)) {
 				t.Errorf("reported %v, want %q", err, what)
 			}
@@ -207,7 +207,7 @@ func TestWatch(t *testing.T) {
 	}
 	says := func(want string) {
 		t.Helper()
-		if got, err := Said(w.cfg.Dir); err != nil || got != want {
+		if got, err := Status(w.cfg.Dir); err != nil || got != want {
 			t.Errorf("says %q, %v; want %q", got, err, want)
 		}
 	}
@@ -246,7 +246,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for { // file by file
-		if err := <-said; err != nil && strings.Contains(err.Error(), "no network config found") {
+		if err := <-reports; err != nil && strings.Contains(err.Error(), "no network config found") {
 			break
 		}
 	}
@@ -338,7 +338,7 @@ func TestCollectAlone(t *testing.T) {
 	other := newWorld(t)
 	other.cfg.RunDir = w.cfg.RunDir
 	for _, who := range []*Network{n, other.open()} { // a sandbox of this cluster's, and of another one
-		done, err := who.busy()
+		done, err := who.lockShared()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -444,7 +444,7 @@ func FuzzWords(f *testing.F) {
 	f.Add([]byte(strings.Repeat("ü", 3000)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := words(b)
-		if len(s) > maxWords+3 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) {
+		if len(s) > maxMessage+3 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) {
 			t.Errorf("%q became %q", b, s)
 		}
 	})

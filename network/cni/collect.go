@@ -17,33 +17,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// collect has plugins that can (CNI 1.1) give back what they hold for sandboxes that nobody has, as a crash of a plugin or of the
-// machine leaves it. Clusters of this machine may share a network, so what any of them has is kept. No sandbox of theirs is attached or
-// detached meanwhile: plugins could take what was given just now for a leftover. It tells whether it came to that.
+// collect runs GC (CNI 1.1): plugins free what they hold for sandboxes that do not exist, as a crash of a plugin or of the machine leaves it.
+// Clusters on this machine may share a network, so the attachments of all clusters are valid. Meanwhile no sandbox is attached or detached:
+// plugins could free a new attachment. It reports whether GC ran.
 func (n *Network) collect(ctx context.Context, list *libcni.NetworkConfigList) bool {
 	ctx, cancel := context.WithTimeout(ctx, operationLimit)
 	defer cancel()
-	done, err := n.alone(ctx)
+	done, err := n.lockExclusive(ctx)
 	if err != nil {
-		n.log.Warn("plugins are not asked to give back what ended sandboxes had", "network", list.Name, "err", err)
+		n.log.Warn("CNI GC did not run", "network", list.Name, "err", err)
 		return false
 	}
 	defer done()
 	valid, err := n.allAttachments()
 	if err != nil {
-		n.log.Error("sandboxes of this machine's clusters", "err", err) // and nothing is collected
+		n.log.Error("CNI GC did not run: list attachments of this machine's clusters", "err", err) // and nothing is collected
 		return false
 	}
 	e := &executor{slots: n.slots, limit: pluginLimit}
 	if err := n.plugins(e).GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid}); err != nil && ctx.Err() == nil {
-		n.log.Warn("plugins give back what ended sandboxes had", "network", list.Name, "err", explain(err))
+		n.log.Warn("CNI GC failed", "network", list.Name, "err", withCode(err))
 	}
 	return true
 }
 
-// busy keeps collections of this machine's clusters away until done is called. It waits for one that runs.
-func (n *Network) busy() (done func(), err error) {
-	f, err := n.openUsers()
+// lockShared blocks GC of all clusters on this machine until done is called. It waits for one that runs.
+func (n *Network) lockShared() (done func(), err error) {
+	f, err := n.openClustersDir()
 	if err != nil {
 		return nil, err
 	}
@@ -52,14 +52,14 @@ func (n *Network) busy() (done func(), err error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("wait for CNI's collection: %w", err)
+		return nil, fmt.Errorf("wait for CNI GC: %w", err)
 	}
 	return func() { _ = f.Close() }, nil
 }
 
-// alone waits until nobody is busy, and keeps it so until done is called.
-func (n *Network) alone(ctx context.Context) (done func(), err error) {
-	f, err := n.openUsers()
+// lockExclusive waits until no cluster attaches or detaches a sandbox, and blocks that until done is called.
+func (n *Network) lockExclusive(ctx context.Context) (done func(), err error) {
+	f, err := n.openClustersDir()
 	if err != nil {
 		return nil, err
 	}
@@ -75,34 +75,34 @@ func (n *Network) alone(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// openUsers opens the clusters' directory, where this one has said that it is there.
-func (n *Network) openUsers() (*os.File, error) {
-	if err := os.MkdirAll(n.users(), 0o700); err != nil {
+// openClustersDir opens the clusters' directory, and writes this cluster's file in it.
+func (n *Network) openClustersDir() (*os.File, error) {
+	if err := os.MkdirAll(n.clustersDir(), 0o700); err != nil {
 		return nil, err
 	}
-	mine, text := filepath.Join(n.users(), n.cfg.ID), n.cfg.Dir+"\n"
+	mine, text := filepath.Join(n.clustersDir(), n.cfg.ID), n.cfg.Dir+"\n"
 	if b, err := os.ReadFile(mine); err != nil || string(b) != text {
 		if err := os.WriteFile(mine, []byte(text), 0o600); err != nil {
 			return nil, err
 		}
 	}
-	return os.Open(n.users())
+	return os.Open(n.clustersDir())
 }
 
-// users is where the clusters of this machine say where their attachments are: a file for each.
-func (n *Network) users() string { return filepath.Join(n.cfg.RunDir, "cni") }
+// clustersDir holds one file for each cluster on this machine, with the path of its attachments.
+func (n *Network) clustersDir() string { return filepath.Join(n.cfg.RunDir, "cni") }
 
-// allAttachments are those of all clusters of this machine.
+// allAttachments returns the attachments of all clusters on this machine.
 func (n *Network) allAttachments() ([]types.GCAttachment, error) {
-	entries, err := os.ReadDir(n.users())
+	entries, err := os.ReadDir(n.clustersDir())
 	if err != nil {
 		return nil, err
 	}
 	var out []types.GCAttachment
 	for _, e := range entries {
-		dir, err := os.ReadFile(filepath.Join(n.users(), e.Name()))
+		dir, err := os.ReadFile(filepath.Join(n.clustersDir(), e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it has just gone
+			continue // it was just deleted
 		}
 		if err != nil {
 			return nil, err
@@ -118,8 +118,7 @@ func (n *Network) allAttachments() ([]types.GCAttachment, error) {
 	return out, nil
 }
 
-// Purge detaches every sandbox and forgets that there was a network. What plugins have made for the machine, such as a bridge, is theirs
-// and stays.
+// Purge detaches every sandbox and deletes the directory. Shared resources of plugins, such as a bridge, stay.
 func (n *Network) Purge(ctx context.Context) error {
 	var errs []error
 	for _, id := range n.Attached() {
@@ -128,7 +127,7 @@ func (n *Network) Purge(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(n.users(), n.cfg.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(n.clustersDir(), n.cfg.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return os.RemoveAll(n.cfg.Dir)

@@ -15,17 +15,17 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// extensions are those of configuration files.
+// extensions are the extensions of configuration files.
 var extensions = []string{".conf", ".conflist", ".json"}
 
-// maxConfig bounds what is read of a configuration file.
+// maxConfig is the maximum size of a configuration file.
 const maxConfig = 1 << 20
 
-// errNoConfig begins as container runtimes' word for it does, for which people search.
+// errNoConfig has the text that containerd uses.
 var errNoConfig = errors.New("cni plugin not initialized")
 
-// first is the path of the configuration that counts: the first by name. "": there is none.
-func first(dir string) (string, error) {
+// firstConfig returns the path of the configuration in use: the first by name. "": there is none.
+func firstConfig(dir string) (string, error) {
 	files, err := libcni.ConfFiles(dir, extensions)
 	if err != nil || len(files) == 0 {
 		return "", err
@@ -33,9 +33,9 @@ func first(dir string) (string, error) {
 	return slices.Min(files), nil
 }
 
-// load reads the configuration that counts, with the plugins that it has in files of their own.
+// load reads the configuration in use, with plugins from separate files.
 func load(dir string) (list *libcni.NetworkConfigList, path string, err error) {
-	path, err = first(dir)
+	path, err = firstConfig(dir)
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: read %s: %w", errNoConfig, dir, err)
 	}
@@ -55,7 +55,7 @@ func read(path string) (*libcni.NetworkConfigList, error) {
 		return nil, err
 	}
 	if !st.Mode().IsRegular() || st.Size() > maxConfig {
-		return nil, fmt.Errorf("it is no file of at most %d bytes", maxConfig)
+		return nil, fmt.Errorf("it is not a regular file of at most %d bytes", maxConfig)
 	}
 	var list *libcni.NetworkConfigList
 	if filepath.Ext(path) == ".conflist" {
@@ -71,11 +71,11 @@ func read(path string) (*libcni.NetworkConfigList, error) {
 			return nil, err
 		}
 	}
-	return whole(list)
+	return embedPlugins(list)
 }
 
-// whole is the configuration with all of its plugins inside, so that it can be kept and used again when its files are others.
-func whole(list *libcni.NetworkConfigList) (*libcni.NetworkConfigList, error) {
+// embedPlugins returns the configuration with all plugins in one list. It is stored with an attachment, for DEL after the files have changed.
+func embedPlugins(list *libcni.NetworkConfigList) (*libcni.NetworkConfigList, error) {
 	if len(list.Plugins) == 0 {
 		return nil, errors.New("it lists no plugins")
 	}
@@ -83,7 +83,7 @@ func whole(list *libcni.NetworkConfigList) (*libcni.NetworkConfigList, error) {
 	var plugins []json.RawMessage
 	for _, p := range list.Plugins {
 		if strings.ContainsRune(p.Network.Type, os.PathSeparator) || p.Network.Type == "" {
-			return nil, fmt.Errorf("plugin type %q is no name of a program", p.Network.Type)
+			return nil, fmt.Errorf("plugin type %q is not a file name", p.Network.Type)
 		}
 		plugins = append(plugins, p.Bytes)
 	}
@@ -95,25 +95,25 @@ func whole(list *libcni.NetworkConfigList) (*libcni.NetworkConfigList, error) {
 	return libcni.NetworkConfFromBytes(b)
 }
 
-// use finds the configuration and asks the plugins whether they know its version and are ready.
+// use loads the configuration and checks the plugins' versions (VERSION) and readiness (STATUS).
 func (n *Network) use(ctx context.Context) *state {
 	list, path, err := load(n.cfg.ConfDir)
 	if err != nil {
 		return &state{err: err}
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
-	c := n.plugins(&executor{slots: n.slots, limit: askLimit})
+	c := n.plugins(&executor{slots: n.slots, limit: queryLimit})
 	if _, err := c.ValidateNetworkList(ctx, list); err != nil {
-		return &state{err: fmt.Errorf("%w: network %q of %s: %w", errNoConfig, list.Name, path, flat(err))}
+		return &state{err: fmt.Errorf("%w: network %q of %s: %w", errNoConfig, list.Name, path, oneLine(err))}
 	}
 	if err := c.GetStatusNetworkList(ctx, list); err != nil {
-		return &state{err: fmt.Errorf("network %q of %s: %w", list.Name, path, explain(err)), again: true}
+		return &state{err: fmt.Errorf("network %q of %s: %w", list.Name, path, withCode(err)), again: true}
 	}
 	return &state{list: list, path: path}
 }
 
-// flat gives an error of several lines, or in a list of one, in one line.
-func flat(err error) error {
+// oneLine formats an error in one line, without list brackets.
+func oneLine(err error) error {
 	return errors.New(strings.Trim(strings.Join(strings.Fields(err.Error()), " "), "[]"))
 }

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cni attaches pods by CNI plugins (https://www.cni.dev/docs/spec), in the place of the built-in pod network. cluster makes a
-// Network and hands it to the runtime. It runs the plugins that a configuration names, from the configured directories only; it makes
-// no link, route or rule itself, and knows no Kubernetes objects.
+// Package cni attaches pods by CNI plugins (https://www.cni.dev/docs/spec) instead of the built-in pod network. cluster makes a Network and
+// passes it to the runtime. It runs the plugins that a configuration names, from the configured directories only. It never makes a link,
+// route or rule itself, and knows no Kubernetes objects.
 //
 // Invariants:
-//  1. An attachment is on disk, with the configuration it is made by, before the first plugin hears of it, and leaves the disk after the
-//     last plugin has said that nothing of it is left. So whatever a crash, a changed configuration or a reboot leaves is deleted by the
-//     plugins that made it.
-//  2. Of one sandbox no two operations run at the same time, and none of any sandbox of this machine while plugins collect (GC).
-//  3. The first configuration by name counts, or none: one that is wrong is not passed over in favour of the next.
-//  4. A plugin gets an environment of CNI's variables and PATH, a limited time, and is read up to a limit. It ends with this process.
-//  5. Nothing is asked again and again: files are watched; only a plugin whose STATUS says no is asked later.
+//  1. An attachment is written to disk, with its configuration, before the first plugin runs ADD, and deleted after the last plugin has
+//     completed DEL. So after a crash, a changed configuration or a reboot, DEL runs the plugins that made the attachment.
+//  2. Operations of one sandbox do not overlap, and no operation of any sandbox on this machine overlaps with GC.
+//  3. Only the first configuration by name is used: if it is invalid, the next one is not tried.
+//  4. A plugin gets CNI's environment variables and PATH only; its time and output are limited; it ends with this process.
+//  5. There is no polling: files are watched. Only STATUS is repeated, for a plugin that is not ready.
 package cni

@@ -22,27 +22,27 @@ import (
 )
 
 const (
-	maxOutput = 1 << 20  // of a plugin's answer
-	maxNoise  = 64 << 10 // of what it says besides
-	maxWords  = 1000     // of an error that is passed on
-	// searchPath is where plugins find the programs that they run (iptables, sysctl).
-	searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	busyTries  = 5 // for a program that is being written
+	maxOutput  = 1 << 20  // of a plugin's stdout
+	maxStderr  = 64 << 10 // of a plugin's stderr
+	maxMessage = 1000     // of an error message
+	// pluginPath is the PATH of plugins, for programs that they run (iptables, sysctl).
+	pluginPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	busyTries  = 5 // for ETXTBSY: the plugin is being installed
 	busyWait   = 200 * time.Millisecond
-	killWait   = 2 * time.Second // for the output of a plugin that has ended
+	killWait   = 2 * time.Second // for the output of child processes after a plugin has ended
 )
 
-// executor runs plugins for one operation, and notes how long each took. It implements invoke.Exec.
+// executor runs plugins for one operation, and records how long each took. It implements invoke.Exec.
 type executor struct {
 	version.PluginDecoder
-	slots chan struct{} // bounds how many plugins run at a time; shared by all
-	limit time.Duration // of one plugin
+	slots chan struct{} // limits concurrent plugins; shared by all operations
+	limit time.Duration // for one plugin
 
 	mu   sync.Mutex
 	runs []PluginRun
 }
 
-// FindInPath finds a plugin in the directories, and nowhere else.
+// FindInPath finds a plugin in the given directories only.
 func (e *executor) FindInPath(plugin string, paths []string) (string, error) {
 	return invoke.FindInPath(plugin, paths)
 }
@@ -64,7 +64,7 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	return out, err
 }
 
-// clean leaves CNI's variables of an environment and gives it a PATH.
+// clean returns CNI's variables of an environment, and a PATH.
 func clean(environ []string) (env []string, command string) {
 	for _, kv := range environ {
 		if !strings.HasPrefix(kv, "CNI_") {
@@ -75,33 +75,33 @@ func clean(environ []string) (env []string, command string) {
 			command = c
 		}
 	}
-	return append(env, searchPath), command
+	return append(env, pluginPath), command
 }
 
 func (e *executor) run(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, e.limit, fmt.Errorf("it did not end in %s and was killed", e.limit))
 	defer cancel()
-	runtime.LockOSThread() // the plugin dies with the thread that began it
+	runtime.LockOSThread() // Pdeathsig kills the plugin when its parent thread ends
 	defer runtime.UnlockOSThread()
 	for try := 1; ; try++ {
-		out, noise := &bounded{max: maxOutput}, &bounded{max: maxNoise}
+		out, stderr := &bounded{max: maxOutput}, &bounded{max: maxStderr}
 		cmd := exec.CommandContext(ctx, path) //nolint:gosec // the plugin that the administrator's configuration names
-		cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = env, bytes.NewReader(stdin), out, noise, killWait
+		cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = env, bytes.NewReader(stdin), out, stderr, killWait
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with what it runs itself
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with its child processes
 		err := cmd.Run()
 		switch {
 		case ctx.Err() != nil:
-			return nil, &types.Error{Msg: context.Cause(ctx).Error(), Details: words(noise.buf.Bytes())}
+			return nil, &types.Error{Msg: context.Cause(ctx).Error(), Details: words(stderr.buf.Bytes())}
 		case errors.Is(err, syscall.ETXTBSY) && try < busyTries:
 			pause(ctx, busyWait)
 			continue
 		case out.over:
-			return nil, &types.Error{Msg: fmt.Sprintf("it answers with more than %d bytes", maxOutput)}
-		case err == nil, errors.Is(err, exec.ErrWaitDelay): // what it left running has its output still open
+			return nil, &types.Error{Msg: fmt.Sprintf("its output is larger than %d bytes", maxOutput)}
+		case err == nil, errors.Is(err, exec.ErrWaitDelay): // a child process still has its output open
 			return out.buf.Bytes(), nil
 		}
-		return nil, pluginError(err, out.buf.Bytes(), noise.buf.Bytes())
+		return nil, pluginError(err, out.buf.Bytes(), stderr.buf.Bytes())
 	}
 }
 
@@ -114,23 +114,23 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// pluginError is what a plugin that failed has said.
-func pluginError(err error, out, noise []byte) error {
-	var said types.Error
-	if json.Unmarshal(out, &said) == nil && said.Msg != "" {
-		return &types.Error{Code: said.Code, Msg: words([]byte(said.Msg)), Details: words([]byte(said.Details))}
+// pluginError returns the error of a failed plugin, from its output.
+func pluginError(err error, out, stderr []byte) error {
+	var failed types.Error
+	if json.Unmarshal(out, &failed) == nil && failed.Msg != "" {
+		return &types.Error{Code: failed.Code, Msg: words([]byte(failed.Msg)), Details: words([]byte(failed.Details))}
 	}
-	for _, text := range [][]byte{out, noise} {
+	for _, text := range [][]byte{out, stderr} {
 		if s := words(text); s != "" {
 			return &types.Error{Msg: fmt.Sprintf("%v: %s", err, s)}
 		}
 	}
-	return &types.Error{Msg: fmt.Sprintf("%v, without a word", err)}
+	return &types.Error{Msg: fmt.Sprintf("%v, without a message", err)}
 }
 
-// words are a foreign text in one line of bounded length, without what a terminal would obey.
+// words cleans a plugin's text: one line of limited length, without control characters.
 func words(b []byte) string {
-	b = b[:min(len(b), 4*maxWords)]
+	b = b[:min(len(b), 4*maxMessage)]
 	clean := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\uFFFD' || r >= 0x80 && r < 0xa0 {
 			return ' '
@@ -138,20 +138,20 @@ func words(b []byte) string {
 		return r
 	}, string(b))
 	clean = strings.Join(strings.Fields(clean), " ")
-	if len(clean) > maxWords {
-		clean = strings.ToValidUTF8(clean[:maxWords], "") + "..."
+	if len(clean) > maxMessage {
+		clean = strings.ToValidUTF8(clean[:maxMessage], "") + "..."
 	}
 	return clean
 }
 
-// bounded keeps the beginning of what is written to it.
+// bounded keeps the first max bytes that are written to it.
 type bounded struct {
 	buf  bytes.Buffer
 	max  int
 	over bool
 }
 
-// Write never fails: a plugin is not to be stopped by what it says.
+// Write never fails, so that a plugin does not get EPIPE.
 func (b *bounded) Write(p []byte) (int, error) {
 	if room := b.max - b.buf.Len(); len(p) > room {
 		b.over = true
@@ -162,7 +162,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// codes are what the specification calls the codes of errors.
+// codes are the names of error codes in the specification.
 var codes = map[uint]string{
 	types.ErrIncompatibleCNIVersion: "incompatible CNI version", types.ErrUnsupportedField: "unsupported field",
 	types.ErrUnknownContainer: "unknown container", types.ErrInvalidEnvironmentVariables: "invalid environment variables",
@@ -170,14 +170,14 @@ var codes = map[uint]string{
 	types.ErrTryAgainLater: "try again later", 50: "plugin not available", 51: "plugin not available, with limited connectivity",
 }
 
-// explain adds the code of a plugin's error, which its text leaves out.
-func explain(err error) error {
-	var said *types.Error
-	if !errors.As(err, &said) || said.Code == 0 {
+// withCode adds the code to a plugin's error, whose text does not have it.
+func withCode(err error) error {
+	var failed *types.Error
+	if !errors.As(err, &failed) || failed.Code == 0 {
 		return err
 	}
-	if name := codes[said.Code]; name != "" {
-		return fmt.Errorf("%w (CNI error %d: %s)", err, said.Code, name)
+	if name := codes[failed.Code]; name != "" {
+		return fmt.Errorf("%w (CNI error %d: %s)", err, failed.Code, name)
 	}
-	return fmt.Errorf("%w (CNI error %d)", err, said.Code)
+	return fmt.Errorf("%w (CNI error %d)", err, failed.Code)
 }

@@ -49,7 +49,7 @@ func plugin() int {
 		_, _ = f.Write(append(line, '\n'))
 		_ = f.Close()
 	}
-	said := func(code int, msg string) int {
+	failed := func(code int, msg string) int {
 		b, _ := json.Marshal(map[string]any{"cniVersion": text("cniVersion"), "code": code, "msg": msg})
 		fmt.Println(string(b))
 		return 1
@@ -57,7 +57,7 @@ func plugin() int {
 	switch {
 	case command == "STATUS" && text("notReady") != "":
 		if _, err := os.Stat(text("notReady")); err == nil {
-			return said(50, "the daemon is down")
+			return failed(50, "the daemon is down")
 		}
 	case command == "STATUS", command == "GC":
 	case text("hang") == command:
@@ -68,7 +68,7 @@ func plugin() int {
 		fmt.Println("\x1b[31mnot JSON")
 		return 3
 	case text("fail") == command:
-		return said(11, "the store\nis locked")
+		return failed(11, "the store\nis locked")
 	case command == "ADD":
 		fmt.Println(result(cfg))
 	}

@@ -16,7 +16,7 @@ import (
 	"keelson/lib/record"
 )
 
-// attachment is what plugins were told of a sandbox, in a file named by its id. It is never modified.
+// attachment is the input of the plugins for a sandbox, stored in a file named by its id. It is immutable.
 type attachment struct {
 	Network      string          `json:"network"`
 	Netns        string          `json:"netns"`
@@ -24,7 +24,7 @@ type attachment struct {
 	Capabilities map[string]any  `json:"capabilities,omitempty"`
 	Config       json.RawMessage `json:"config"`
 	BinDirs      []string        `json:"binDirs"`
-	// Addrs are known once the plugins are done: without, they were interrupted.
+	// Addrs are set after ADD has succeeded; without them it was interrupted.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 }
 
@@ -54,15 +54,15 @@ func (n *Network) readAttachments() error {
 		}
 		if err != nil {
 			kept, aside := record.SetAside(n.path(id), filepath.Join(n.cfg.Dir, "damaged"))
-			n.log.Error("record of a pod's network is damaged: what its plugins gave it may stay", "sandbox", id, "kept", kept, "error", errors.Join(err, aside, record.Remove(n.path(id))))
+			n.log.Error("record of a pod's network is damaged: resources of its plugins may be left", "sandbox", id, "kept", kept, "error", errors.Join(err, aside, record.Remove(n.path(id))))
 			continue
 		}
-		n.note(id, a)
+		n.store(id, a)
 	}
 	return nil
 }
 
-// idsIn are the sandboxes that have a record below dir.
+// idsIn returns the ids of the sandboxes with a record in dir.
 func idsIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(dir, "attachments"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -87,7 +87,7 @@ func (n *Network) known(id string) *attachment {
 	return n.attached[id]
 }
 
-func (n *Network) note(id string, a *attachment) {
+func (n *Network) store(id string, a *attachment) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.attached[id] = a
@@ -96,19 +96,19 @@ func (n *Network) note(id string, a *attachment) {
 	}
 }
 
-// keep writes an attachment down.
-func (n *Network) keep(id string, a *attachment) error {
+// writeAttachment writes an attachment to disk and adds it to the map.
+func (n *Network) writeAttachment(id string, a *attachment) error {
 	body, err := json.Marshal(a)
 	if err != nil {
 		return fmt.Errorf("encode attachment: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(n.path(id)), 0o700); err != nil {
-		return fmt.Errorf("keep attachment: %w", err)
+		return fmt.Errorf("write attachment: %w", err)
 	}
 	if err := record.Write(n.path(id), body); err != nil {
 		return err
 	}
-	n.note(id, a)
+	n.store(id, a)
 	return nil
 }
 

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settle is how long files that change together get to do so.
+// settle is the delay after a change, to handle files that change together once.
 const settle = 20 * time.Millisecond
 
-// watcher hears of changes in directories, some of which may not exist yet.
+// watcher is an inotify watch of directories, some of which may not exist yet.
 type watcher struct{ events *os.File }
 
-// watch looks at each directory, or at the nearest one above it that exists.
+// watch watches each directory, or the nearest existing one above it.
 func watch(dirs []string) (*watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -36,7 +36,7 @@ func watch(dirs []string) (*watcher, error) {
 	return w, nil
 }
 
-// look watches dir, or the way to it.
+// look watches dir, or the nearest existing directory above it.
 func look(fd int, dir string) error {
 	const there = unix.IN_CREATE | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_MASK_ADD
@@ -56,7 +56,7 @@ func look(fd int, dir string) error {
 			}
 			if _, gone := os.Stat(next(at, dir)); isAbsent(gone) {
 				return nil
-			} // it came meanwhile: from the beginning
+			} // it was made meanwhile: start again
 		}
 		if err != nil {
 			return err
@@ -66,7 +66,7 @@ func look(fd int, dir string) error {
 
 func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) }
 
-// next is the step from above on the way to dir.
+// next returns the next path element from above towards dir.
 func next(above, dir string) string {
 	for filepath.Dir(dir) != above {
 		dir = filepath.Dir(dir)
@@ -79,7 +79,7 @@ func (w *watcher) close() { _ = w.events.Close() }
 // wait returns after a change, when ctx is done, or after d unless that is 0; true: something changed.
 func (w *watcher) wait(ctx context.Context, d time.Duration) bool {
 	if d > 0 {
-		_ = w.events.SetReadDeadline(time.Now().Add(d)) // an inotify descriptor can be polled
+		_ = w.events.SetReadDeadline(time.Now().Add(d)) // inotify descriptors support deadlines
 	}
 	stop := context.AfterFunc(ctx, func() { _ = w.events.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()

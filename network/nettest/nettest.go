@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nettest makes machines for tests: network namespaces, joined by switches whose cables can be cut and mended. Tests of
-// the network's rooms call it; all that it makes goes with the test.
+// Package nettest makes machines for tests: network namespaces that are connected by switches, whose cables can be cut and mended. Tests
+// of network, podroutes and proxy call it. Everything is removed at the end of the test.
 package nettest
 
 import (
@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is a network namespace of its own.
+// Machine is a network namespace.
 type Machine struct {
 	Name string
-	// Path leads to the namespace, as containers' do.
+	// Path is the path of the namespace.
 	Path string
 	tb   testing.TB
 	next int
@@ -59,7 +59,7 @@ func New(tb testing.TB, name string) *Machine {
 	return m
 }
 
-// Do runs f on a thread in the machine and waits for it.
+// Do runs f on a thread in the machine's namespace and waits for it.
 func (m *Machine) Do(f func()) {
 	m.tb.Helper()
 	m.Must(func() error { f(); return nil })
@@ -110,7 +110,7 @@ func (m *Machine) Route(dst netip.Prefix, via netip.Addr) {
 	m.Must(func() error { return netlink.RouteAdd(r) })
 }
 
-// Forward makes a router of the machine.
+// Forward enables forwarding on the machine.
 func (m *Machine) Forward() {
 	m.tb.Helper()
 	m.Must(func() error {
@@ -118,7 +118,7 @@ func (m *Machine) Forward() {
 	})
 }
 
-// Switch joins machines.
+// Switch connects machines.
 type Switch struct {
 	inner *Machine
 	ports int
@@ -134,7 +134,7 @@ func NewSwitch(tb testing.TB, name string) *Switch {
 	return s
 }
 
-// Machine is the switch itself: what listens there sees all that passes.
+// Machine returns the namespace of the switch itself, which sees all packets.
 func (s *Switch) Machine() *Machine { return s.inner }
 
 // Cable is between a machine and a switch.
@@ -146,7 +146,7 @@ type Cable struct {
 	m    *Machine
 }
 
-// Join lays a cable to the machine and gives its link the addresses.
+// Join connects the machine by a cable and sets the addresses of its link.
 func (s *Switch) Join(m *Machine, mtu int, addrs ...string) *Cable {
 	m.tb.Helper()
 	c := &Cable{Link: fmt.Sprintf("eth%d", m.next), sw: s, port: fmt.Sprintf("port%d", s.ports), m: m}
@@ -178,13 +178,13 @@ func (s *Switch) Join(m *Machine, mtu int, addrs ...string) *Cable {
 	return c
 }
 
-// AddAddr gives the machine's end an address, DelAddr takes it away.
+// AddAddr adds an address to the machine's end.
 func (c *Cable) AddAddr(text string) {
 	c.m.tb.Helper()
 	c.address(text, netlink.AddrAdd)
 }
 
-// DelAddr takes an address away.
+// DelAddr removes an address from the machine's end.
 func (c *Cable) DelAddr(text string) {
 	c.m.tb.Helper()
 	c.address(text, netlink.AddrDel)
@@ -205,7 +205,7 @@ func (c *Cable) address(text string, do func(netlink.Link, *netlink.Addr) error)
 	})
 }
 
-// Rate bounds what the machine sends, in bytes a second. What waits longer than 50 ms is dropped.
+// Rate limits the machine's sending rate, in bytes per second. Packets that would wait longer than 50 ms are dropped.
 func (c *Cable) Rate(bytes uint64) {
 	c.m.tb.Helper()
 	c.m.Must(func() error {
@@ -221,7 +221,7 @@ func (c *Cable) Rate(bytes uint64) {
 	})
 }
 
-// Cut lets nothing through; the machine's link stays up, but has no carrier. Mend undoes it.
+// Cut drops all packets; the machine's link stays up but loses its carrier. Mend undoes it.
 func (c *Cable) Cut() {
 	c.m.tb.Helper()
 	c.sw.inner.Must(func() error {

@@ -9,26 +9,26 @@ import (
 
 // Delta is the difference between two tables. The zero value is none.
 type Delta struct {
-	// Chains are new, or have other rules; their hooks never change.
+	// Chains are new, or have new rules; their hooks never change.
 	Chains map[string]Chain
-	// DropChains are chains to delete. Nothing that stays leads to them.
+	// DropChains are chains to delete. No remaining rule refers to them.
 	DropChains map[string]bool
 	// Sets are new.
 	Sets     map[string]Set
 	DropSets map[string]bool
-	// Put are elements that are new or have another value, Drop those to delete, by set and key.
+	// Put are new elements and elements with a new value, Drop those to delete, by set and key.
 	Put  map[string]map[string]string
 	Drop map[string]map[string]bool
-	// replaced are those of Put that are there with another value.
+	// replaced are the elements of Put that exist with another value.
 	replaced map[string][]string
 }
 
-// Empty says that there is no difference.
+// Empty reports whether there is no difference.
 func (d *Delta) Empty() bool {
 	return len(d.Chains) == 0 && len(d.DropChains) == 0 && len(d.Sets) == 0 && len(d.DropSets) == 0 && d.Size() == 0
 }
 
-// Size is the number of elements that it adds, changes and deletes.
+// Size returns the number of elements that it adds, changes and deletes.
 func (d *Delta) Size() int {
 	n := 0
 	for _, m := range d.Put {
@@ -40,7 +40,7 @@ func (d *Delta) Size() int {
 	return n
 }
 
-// PutElement notes an element that is to be there.
+// PutElement adds or changes an element.
 func (d *Delta) PutElement(set, key, value string) {
 	if d.Put == nil {
 		d.Put = map[string]map[string]string{}
@@ -52,7 +52,7 @@ func (d *Delta) PutElement(set, key, value string) {
 	delete(d.Drop[set], key)
 }
 
-// DropElement notes an element that is to go.
+// DropElement deletes an element.
 func (d *Delta) DropElement(set, key string) {
 	if d.Drop == nil {
 		d.Drop = map[string]map[string]bool{}
@@ -64,7 +64,7 @@ func (d *Delta) DropElement(set, key string) {
 	delete(d.Put[set], key)
 }
 
-// PutChain notes a chain that is new or has new rules.
+// PutChain adds a chain or replaces its rules.
 func (d *Delta) PutChain(c Chain) {
 	if d.Chains == nil {
 		d.Chains = map[string]Chain{}
@@ -73,7 +73,7 @@ func (d *Delta) PutChain(c Chain) {
 	delete(d.DropChains, c.Name)
 }
 
-// DropChain notes a chain that is to go.
+// DropChain deletes a chain.
 func (d *Delta) DropChain(name string) {
 	if d.DropChains == nil {
 		d.DropChains = map[string]bool{}
@@ -82,7 +82,7 @@ func (d *Delta) DropChain(name string) {
 	delete(d.Chains, name)
 }
 
-// PutSet notes a set that is new.
+// PutSet adds a set.
 func (d *Delta) PutSet(s Set) {
 	if d.Sets == nil {
 		d.Sets = map[string]Set{}
@@ -91,7 +91,7 @@ func (d *Delta) PutSet(s Set) {
 	delete(d.DropSets, s.Name)
 }
 
-// DropSet notes a set that is to go, with all its elements.
+// DropSet deletes a set with all its elements.
 func (d *Delta) DropSet(name string) {
 	if d.DropSets == nil {
 		d.DropSets = map[string]bool{}
@@ -126,7 +126,7 @@ func (d *Delta) Join(more *Delta) {
 	}
 }
 
-// Diff is what makes have into want. whole says that only replacing the table does: a set or a base chain is another one.
+// Diff returns the changes from have to want. whole: the table must be replaced, because a set or a base chain has other properties.
 func Diff(have, want *Table) (d Delta, whole bool) {
 	for name, s := range want.Sets {
 		old, ok := have.Sets[name]
@@ -185,8 +185,8 @@ func (d *Delta) replace(set, key string) {
 	d.replaced[set] = append(d.replaced[set], key)
 }
 
-// settle is d for a kernel that holds t: without what is so already, and knowing what it replaces.
-func (d *Delta) settle(t *Table) *Delta {
+// effective returns the part of d that changes t, with replaced set.
+func (d *Delta) effective(t *Table) *Delta {
 	out := &Delta{}
 	for name, s := range d.Sets {
 		if _, ok := t.Sets[name]; !ok {
@@ -237,14 +237,14 @@ func (s Set) same(o Set) bool {
 		slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data)
 }
 
-// sameRules compares texts: they say all that is in a rule.
+// sameRules compares the rules' texts, which describe them completely.
 func sameRules(a, b []Rule) bool {
 	return slices.EqualFunc(a, b, func(x, y Rule) bool {
 		return slices.EqualFunc(x, y, func(p, q Statement) bool { return p.text == q.text })
 	})
 }
 
-// Apply changes t as d says.
+// Apply applies d to t.
 func (d *Delta) Apply(t *Table) {
 	maps.Copy(t.Sets, d.Sets)
 	maps.Copy(t.Chains, d.Chains)

@@ -47,17 +47,17 @@ func (t Type) info() typeInfo {
 	return typeInfo{4, nftables.TypeMark}
 }
 
-// padded is how much of the registers a part fills.
+// padded returns the bytes that a part takes in registers.
 func (t Type) padded() int { return (t.info().bytes + 3) &^ 3 }
 
-// String is nft's word for the type.
+// String returns nft's name of the type.
 func (t Type) String() string { return t.info().kind.Name }
 
 // format prints one part.
 func (t Type) format(b string) string {
 	switch t {
 	case IPv4, IPv6:
-		a, _ := netip.AddrFromSlice([]byte(b)) // the caller cut it to size
+		a, _ := netip.AddrFromSlice([]byte(b)) // the caller passes the right length
 		return a.String()
 	case L4Proto:
 		switch b[0] {
@@ -91,23 +91,23 @@ func formatAll(ts []Type, b string) string {
 	return strings.Join(out, " . ")
 }
 
-// Addr is an address as a part of a key or of data.
+// Addr encodes an address as a part of a key or of data.
 func Addr(a netip.Addr) string { return string(a.Unmap().AsSlice()) }
 
-// Proto is a protocol's number as a part.
+// Proto encodes a protocol's number as a part.
 func Proto(n uint8) string { return string([]byte{n, 0, 0, 0}) }
 
-// PortNumber is a port as a part.
+// PortNumber encodes a port as a part.
 func PortNumber(p uint16) string { return string([]byte{byte(p >> 8), byte(p), 0, 0}) }
 
-// Number is a number of 32 bits as a part.
+// Number encodes a number of 32 bits as a part.
 func Number(n uint32) string {
 	var b [4]byte
 	binary.NativeEndian.PutUint32(b[:], n)
 	return string(b[:])
 }
 
-// InterfaceName is a link's name as a part.
+// InterfaceName encodes a link's name as a part.
 func InterfaceName(name string) string {
 	var b [unix.IFNAMSIZ]byte
 	copy(b[:], name)
@@ -117,7 +117,7 @@ func InterfaceName(name string) string {
 // Ends are the first and the last value of a part of a key of an Interval set.
 type Ends struct{ From, To string }
 
-// Net is all addresses of p.
+// Net returns the range of all addresses of p.
 func Net(p netip.Prefix) Ends {
 	p = p.Masked()
 	last := p.Addr().AsSlice()
@@ -127,13 +127,13 @@ func Net(p netip.Prefix) Ends {
 	return Ends{Addr(p.Addr()), string(last)}
 }
 
-// Only is one value, as a range of one: Only(Proto(6)).
+// Only returns the range of a single value: Only(Proto(6)).
 func Only(part string) Ends { return Ends{part, part} }
 
-// Range is all values from one to another, both included: Range(PortNumber(80), PortNumber(90)).
+// Range returns the range from one value to another, both included: Range(PortNumber(80), PortNumber(90)).
 func Range(from, to string) Ends { return Ends{from, to} }
 
-// RangeKey is the key of an element of an Interval set.
+// RangeKey returns the key of an element of an Interval set.
 func RangeKey(parts ...Ends) string {
 	var from, to strings.Builder
 	for _, p := range parts {
@@ -150,8 +150,8 @@ const (
 	ToReturn = "return"
 )
 
-// ToChain is the verdict "goto chain" as a map's value: rules after the map are not seen any more.
+// ToChain is the verdict "goto chain" as a map's value: the packet does not return to the rules after the map.
 func ToChain(chain string) string { return "goto " + chain }
 
-// ThroughChain is the verdict "jump chain" as a map's value: it comes back.
+// ThroughChain is the verdict "jump chain" as a map's value: the packet returns.
 func ThroughChain(chain string) string { return "jump " + chain }

@@ -13,13 +13,13 @@ import (
 	"keelson/lib/linux"
 )
 
-// remembered reads what packets have added to sets that the wanted table has too: replacing the table would forget it. It takes a
-// connection of its own, since the writer's has begun a transaction, or is about to.
-func (w *Writer) remembered() (map[string][]nftables.SetElement, error) {
-	return linux.Dump(w.listed) // each time over a socket of its own: one may be left with half a list
+// readDynamic reads the elements that packets have added to dynamic sets of the desired table, because replacing the table deletes them. It uses
+// its own connection: the writer's may have a transaction in progress.
+func (w *Writer) readDynamic() (map[string][]nftables.SetElement, error) {
+	return linux.Dump(w.dumpDynamic) // each try uses a new socket, because an interrupted dump leaves messages in it
 }
 
-func (w *Writer) listed() (map[string][]nftables.SetElement, error) {
+func (w *Writer) dumpDynamic() (map[string][]nftables.SetElement, error) {
 	wanted := false
 	for _, s := range w.want.Sets {
 		wanted = wanted || s.dynamic()
@@ -31,7 +31,7 @@ func (w *Writer) listed() (map[string][]nftables.SetElement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a socket to nftables: %w", err)
 	}
-	defer func() { _ = conn.CloseLasting() }() // nothing is written by it
+	defer func() { _ = conn.CloseLasting() }() // it only reads
 	sets, err := conn.GetSets(w.table())
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil // there is no table
@@ -49,13 +49,13 @@ func (w *Writer) listed() (map[string][]nftables.SetElement, error) {
 		if err != nil {
 			return out, fmt.Errorf("list nftables set %s: %w", have.Name, err)
 		}
-		out[have.Name] = want.stillGood(els)
+		out[have.Name] = want.liveElements(els)
 	}
 	return out, nil
 }
 
-// stillGood are the elements of a set that packets fill, as they can be put into one like s: each lasts as long as it would have.
-func (s Set) stillGood(els []nftables.SetElement) []nftables.SetElement {
+// liveElements converts elements of a dynamic set, so that they can be added to s with their remaining time.
+func (s Set) liveElements(els []nftables.SetElement) []nftables.SetElement {
 	var out []nftables.SetElement
 	want := s.width()
 	if len(s.Key) == 1 {
@@ -71,8 +71,8 @@ func (s Set) stillGood(els []nftables.SetElement) []nftables.SetElement {
 	return out
 }
 
-// stageKept puts what was remembered into the new table's sets.
-func (w *Writer) stageKept(kept map[string][]nftables.SetElement, t *nftables.Table) error {
+// stageDynamic adds the elements of readDynamic to the new table's sets.
+func (w *Writer) stageDynamic(kept map[string][]nftables.SetElement, t *nftables.Table) error {
 	for name, els := range kept {
 		set := w.want.Sets[name].kernel(t)
 		set.ID = 0

@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstRegister is the kernel's number of the first of 16 registers of four bytes; all offsets here are in registers from it.
+// firstRegister is the number of the first of 16 registers of four bytes (NFT_REG32_00). Offsets here count from it.
 const firstRegister = 8
 
-// Operand is a value that a rule takes from a packet, or makes: Field or Random. What a map holds is none: nft's own program aborts when it
-// is to print a concatenation with such a part.
+// Operand is a value that a rule loads or computes: Field or Random. The result of a map lookup is not an Operand, because the nft program
+// aborts when it prints a concatenation with one.
 type Operand interface {
 	fmt.Stringer
-	// types are the parts that it fills.
+	// types returns the types of its parts.
 	types() []Type
-	// load puts it into registers at the offset, and may use those after it.
+	// load loads it into registers from the offset on.
 	load(at int) []expr.Any
-	// family is 4 or 6 if the value is found in packets of that family alone, else 0.
+	// family returns 4 or 6 if only packets of that family have the value, else 0.
 	family() int
 }
 
-// Field is a part of the packet, or what the kernel knows of it.
+// Field is a field of the packet or of its metadata.
 type Field int
 
 // The fields.
@@ -86,7 +86,7 @@ func (f Field) load(at int) []expr.Any { return []expr.Any{fields[f].load(reg(at
 
 func reg(at int) uint32 { return uint32(firstRegister + at) }
 
-// Random is an evenly spread number from 0 to below it.
+// Random is a uniformly distributed number from 0 to below it.
 type Random uint32
 
 func (r Random) String() string { return fmt.Sprintf("numgen random mod %d", uint32(r)) }
@@ -97,14 +97,14 @@ func (r Random) load(at int) []expr.Any {
 	return []expr.Any{&expr.Numgen{Register: reg(at), Modulus: uint32(r), Type: unix.NFT_NG_RANDOM}}
 }
 
-// Target is where a connection is sent: what a map of the table holds for the key.
+// Target is a DNAT destination: the value of a map for a key.
 type Target struct {
 	name string
 	data []Type
 	key  concat
 }
 
-// Map is a target whose map has data of the types given: an address and a Port. A packet without an element does not pass the rule.
+// Map returns a Target. data are the types of the map's values: an address and a Port. A packet without an element does not match the rule.
 func Map(name string, data []Type, key ...Operand) Target { return Target{name, data, concat(key)} }
 
 func (m Target) String() string { return m.key.String() + " map @" + m.name }
@@ -113,7 +113,7 @@ func (m Target) load(at int) []expr.Any {
 	return append(m.key.load(at), &expr.Lookup{SourceRegister: reg(at), DestRegister: reg(at), IsDestRegSet: true, SetName: m.name})
 }
 
-// concat is several operands side by side.
+// concat is a concatenation of operands.
 type concat []Operand
 
 func (c concat) String() string {

@@ -12,13 +12,13 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// A list of elements is one netlink attribute, whose length has 16 bits.
+// A list of elements is one netlink attribute, whose length is a 16-bit number.
 const (
 	chunkBytes      = 48 << 10
-	elementOverhead = 64 // what the attributes around an element take at most, about
+	elementOverhead = 64 // approximate maximum size of an element's attributes
 )
 
-// chunk gathers elements of a set, and hands them on in lists of bounded size.
+// chunk collects elements of a set and sends them in lists of bounded size.
 type chunk struct {
 	set   *nftables.Set
 	spec  Set
@@ -29,7 +29,7 @@ type chunk struct {
 
 func newChunk(t *nftables.Table, spec Set, send func(*nftables.Set, []nftables.SetElement) error) *chunk {
 	set := spec.kernel(t)
-	set.ID = 0 // by name: it may be of an earlier transaction
+	set.ID = 0 // refer to it by name: an earlier transaction may have made it
 	return &chunk{set: set, spec: spec, send: send}
 }
 
@@ -54,7 +54,7 @@ func (c *chunk) flush() error {
 	return err
 }
 
-// stageElements adds what d says of elements to the connection's transaction: first what goes.
+// stageElements adds the element changes of d to the connection's transaction, deletions first.
 func (w *Writer) stageElements(d *Delta, t *nftables.Table) error {
 	for set, keys := range d.Drop {
 		if err := w.stageGone(d, t, set, maps.Keys(keys)); err != nil {
@@ -101,7 +101,7 @@ func (w *Writer) stageGone(d *Delta, t *nftables.Table, set string, keys iter.Se
 	return c.flush()
 }
 
-// spec is the set of that name, also one that is about to go.
+// spec returns the set of that name, also one that will be deleted.
 func (w *Writer) spec(d *Delta, set string) Set {
 	if s, ok := d.Sets[set]; ok {
 		return s
@@ -141,7 +141,7 @@ func kernelType(ts []Type) nftables.SetDatatype {
 	return nftables.MustConcatSetType(kinds...)
 }
 
-// elements are what the kernel wants for one element: a range of a single value is its start and the first value behind it.
+// elements returns the kernel's elements for one element: an interval is its first value and, as interval end, the first value after it.
 func (s Set) elements(key, value string) []nftables.SetElement {
 	w := s.width()
 	// In a key of one part nothing is padded.
@@ -176,7 +176,7 @@ func (s Set) elements(key, value string) []nftables.SetElement {
 	return []nftables.SetElement{el, {Key: after, IntervalEnd: true}}
 }
 
-// next is the number after b; false: there is none.
+// next returns the number after b; false: there is none.
 func next(b []byte) ([]byte, bool) {
 	for i := len(b) - 1; i >= 0; i-- {
 		if b[i]++; b[i] != 0 {

@@ -17,16 +17,16 @@ import (
 type Statement struct {
 	text   string
 	exprs  []expr.Any
-	family int // 4 or 6: it speaks of packets of that family alone
+	family int // 4 or 6: it applies to packets of that family only
 }
 
-// String is the statement as nft would print it.
+// String returns the statement in nft's syntax.
 func (s Statement) String() string { return s.text }
 
-// Is lets packets pass whose field has the value, a part such as PortNumber(80).
+// Is matches packets whose field has the value, a part such as PortNumber(80).
 func Is(f Field, value string) Statement { return compare(f, "", expr.CmpOpEq, value) }
 
-// IsNot lets packets pass whose field has another value.
+// IsNot matches packets whose field has another value.
 func IsNot(f Field, value string) Statement { return compare(f, "!= ", expr.CmpOpNeq, value) }
 
 func compare(f Field, sign string, op expr.CmpOp, value string) Statement {
@@ -38,10 +38,10 @@ func compare(f Field, sign string, op expr.CmpOp, value string) Statement {
 	}
 }
 
-// Within lets packets pass whose address is of the prefix.
+// Within matches packets whose address is in the prefix.
 func Within(f Field, p netip.Prefix) Statement { return within(f, "", expr.CmpOpEq, p) }
 
-// Outside lets packets pass whose address is not of the prefix.
+// Outside matches packets whose address is not in the prefix.
 func Outside(f Field, p netip.Prefix) Statement { return within(f, "!= ", expr.CmpOpNeq, p) }
 
 func within(f Field, sign string, op expr.CmpOp, p netip.Prefix) Statement {
@@ -57,10 +57,10 @@ func within(f Field, sign string, op expr.CmpOp, p netip.Prefix) Statement {
 	return Statement{text: f.String() + " " + sign + p.String(), exprs: ex, family: f.family()}
 }
 
-// In lets packets pass for which the set has an element.
+// In matches packets for which the set has an element.
 func In(set string, key ...Operand) Statement { return lookup(set, "", false, key) }
 
-// NotIn lets packets pass for which the set has no element.
+// NotIn matches packets for which the set has no element.
 func NotIn(set string, key ...Operand) Statement { return lookup(set, "!= ", true, key) }
 
 func lookup(set, sign string, invert bool, key concat) Statement {
@@ -68,14 +68,14 @@ func lookup(set, sign string, invert bool, key concat) Statement {
 	return Statement{text: key.String() + " " + sign + "@" + set, exprs: ex, family: key.family()}
 }
 
-// Vmap does what the verdict map says; a packet without an element goes on to the next rule.
+// Vmap applies the verdict of a map; a packet without an element continues with the next rule.
 func Vmap(set string, key ...Operand) Statement {
 	c := concat(key)
 	ex := append(c.load(0), &expr.Lookup{SourceRegister: reg(0), DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set})
 	return Statement{text: c.String() + " vmap @" + set, exprs: ex, family: c.family()}
 }
 
-// Between lets packets pass whose field has a value from one part to another, both included.
+// Between matches packets whose field has a value from one part to another, both included.
 func Between(f Field, from, to string) Statement {
 	t := fields[f].typ
 	n := t.info().bytes
@@ -85,10 +85,10 @@ func Between(f Field, from, to string) Statement {
 	}
 }
 
-// Counter counts the packets that come to it.
+// Counter counts packets.
 func Counter() Statement { return Statement{text: "counter", exprs: []expr.Any{&expr.Counter{}}} }
 
-// OfFamily lets packets of IPv4 (4) or IPv6 (6) pass.
+// OfFamily matches packets of IPv4 (4) or IPv6 (6).
 func OfFamily(family int) Statement {
 	name := "ipv4"
 	if family == 6 {
@@ -108,7 +108,7 @@ func ofFamily(family int) []expr.Any {
 	}
 }
 
-// States of a connection, to be joined by "|".
+// States of a connection, to be combined by "|".
 const (
 	Invalid     uint32 = expr.CtStateBitINVALID
 	Established uint32 = expr.CtStateBitESTABLISHED
@@ -116,7 +116,7 @@ const (
 	New         uint32 = expr.CtStateBitNEW
 )
 
-// State lets packets pass whose connection is in one of the states.
+// State matches packets whose connection is in one of the states.
 func State(states uint32) Statement {
 	var names []string
 	for _, s := range []struct {
@@ -130,25 +130,25 @@ func State(states uint32) Statement {
 	return Statement{text: "ct state " + strings.Join(names, ","), exprs: bits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg(0)}, states)}
 }
 
-// Replying lets packets pass that go against the direction in which their connection was opened.
+// Replying matches packets in the reply direction of their connection.
 func Replying() Statement {
 	return Statement{text: "ct direction reply", exprs: []expr.Any{
 		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg(0)}, &expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{1}},
 	}}
 }
 
-// Translated lets packets pass of connections whose destination was changed.
+// Translated matches packets of connections with DNAT.
 func Translated() Statement {
 	const dnat = 0x20 // IPS_DST_NAT
 	return Statement{text: "ct status dnat", exprs: bits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg(0)}, dnat)}
 }
 
-// Marked lets packets pass that have any of the bits in their mark.
+// Marked matches packets with any of the bits in their mark.
 func Marked(mask uint32) Statement {
 	return Statement{text: fmt.Sprintf("meta mark & %#x != 0", mask), exprs: bits(&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0)}, mask)}
 }
 
-// bits lets packets pass in whose loaded number any of the bits is set.
+// bits matches packets with any of the bits in the loaded number.
 func bits(load expr.Any, mask uint32) []expr.Any {
 	return []expr.Any{
 		load,
@@ -157,8 +157,8 @@ func bits(load expr.Any, mask uint32) []expr.Any {
 	}
 }
 
-// OfOtherGroup lets packets pass that came by a link of another group than the given one, of those that programs choose: beyond 16 bits. People
-// number theirs by hand, and links without a group are in group 0.
+// OfOtherGroup matches packets that came in by a link of another group than the given one, among groups above 0xffff, which pod networks use (see
+// network.GroupOf). Administrators use small numbers, and links without a group are in group 0.
 func OfOtherGroup(group uint32) Statement {
 	return Statement{
 		text: fmt.Sprintf("iifgroup & 0xffff0000 != 0 iifgroup != %#x", group),
@@ -168,7 +168,7 @@ func OfOtherGroup(group uint32) Statement {
 	}
 }
 
-// OfPods lets packets through that came in by a link of a group beyond 0xffff.
+// OfPods matches packets that came in by a link of a group above 0xffff.
 func OfPods() Statement {
 	return Statement{text: "iifgroup & 0xffff0000 != 0", exprs: bits(&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: reg(0)}, 0xffff0000)}
 }
@@ -194,10 +194,10 @@ func markWith(text string, mask, xor uint32) Statement {
 	}}
 }
 
-// ToLocal lets packets pass that are sent to an address of this machine.
+// ToLocal matches packets to an address of this machine.
 func ToLocal() Statement { return localAddr("fib daddr type local", &expr.Fib{FlagDADDR: true}) }
 
-// FromLocal lets packets pass that are sent from an address of this machine.
+// FromLocal matches packets from an address of this machine.
 func FromLocal() Statement { return localAddr("fib saddr type local", &expr.Fib{FlagSADDR: true}) }
 
 func localAddr(text string, f *expr.Fib) Statement {
@@ -211,40 +211,40 @@ func verdict(text string, kind expr.VerdictKind, chain string) Statement {
 	return Statement{text: text, exprs: []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}}
 }
 
-// Accept ends the base chain for the packet; chains of other tables still see it.
+// Accept accepts the packet in this base chain; chains of other tables still see it.
 func Accept() Statement { return verdict("accept", expr.VerdictAccept, "") }
 
-// Drop ends the packet.
+// Drop drops the packet.
 func Drop() Statement { return verdict("drop", expr.VerdictDrop, "") }
 
-// Return goes back to the rule after the jump.
+// Return continues after the jump.
 func Return() Statement { return verdict("return", expr.VerdictReturn, "") }
 
-// Jump goes on in another chain and comes back.
+// Jump continues in another chain, which returns.
 func Jump(chain string) Statement { return verdict("jump "+chain, expr.VerdictJump, chain) }
 
-// Goto goes on in another chain and does not come back.
+// Goto continues in another chain, which does not return here.
 func Goto(chain string) Statement { return verdict("goto "+chain, expr.VerdictGoto, chain) }
 
-// Reset refuses the packet of a TCP connection.
+// Reset rejects the packet with a TCP reset.
 func Reset() Statement {
 	return Statement{text: "reject with tcp reset", exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}}
 }
 
-// Unreachable refuses the packet: port unreachable.
+// Unreachable rejects the packet with ICMP port unreachable.
 func Unreachable() Statement {
 	return Statement{text: "reject", exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}}}
 }
 
-// Masquerade gives the packet the address of the link by which it leaves, and a random free port.
+// Masquerade changes the source to the address of the outgoing link and a random free port.
 func Masquerade() Statement {
 	return Statement{text: "masquerade fully-random", exprs: []expr.Any{&expr.Masq{FullyRandom: true}}}
 }
 
-// DNAT sends the connection to an address and port.
+// DNAT changes the destination to the value of a map.
 func DNAT(to Target) Statement { return dnat(to.data[0], to.String(), to.load(0), to.key.family()) }
 
-// DNATTo sends the connection to this address and port.
+// DNATTo changes the destination to this address and port.
 func DNATTo(to netip.AddrPort) Statement {
 	typ, family, text := IPv4, 4, fmt.Sprintf("%s . %d", to.Addr(), to.Port())
 	if to.Addr().Is6() {
@@ -268,14 +268,14 @@ func dnat(typ Type, text string, load []expr.Any, family int) Statement {
 	return Statement{text: "dnat " + name + " to " + text, exprs: ex, family: family}
 }
 
-// Update adds an element to a set with a Timeout, or makes it last as long again. A packet for which there is no room does not pass.
+// Update adds an element to a set with a Timeout, or renews its timeout. If the set is full, the packet does not match.
 func Update(set string, timeout time.Duration, key ...Operand) Statement {
 	k := concat(key)
 	ex := append(k.load(0), &expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout})
 	return Statement{text: fmt.Sprintf("update @%s { %s timeout %s }", set, k, timeout), exprs: ex, family: k.family()}
 }
 
-// build is a whole rule for the kernel.
+// build returns the expressions of a rule.
 func (r Rule) build() []expr.Any {
 	var out []expr.Any
 	for _, s := range r {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Table is what should be in the kernel: a table of the family inet.
+// Table is the desired state of a table of the family inet.
 type Table struct {
 	Name   string
 	Chains map[string]Chain
 	Sets   map[string]Set
-	// Elements are the sets' contents by set and key. The value of a set that is no map is "".
+	// Elements are the elements by set and key. For a set that is not a map the value is "".
 	Elements map[string]map[string]string
 }
 
@@ -20,7 +20,7 @@ func NewTable(name string) *Table {
 	return &Table{Name: name, Chains: map[string]Chain{}, Sets: map[string]Set{}, Elements: map[string]map[string]string{}}
 }
 
-// ChainType says what a base chain is for.
+// ChainType is the type of a base chain.
 type ChainType string
 
 // The types of base chains.
@@ -29,7 +29,7 @@ const (
 	NAT    ChainType = "nat"
 )
 
-// Hook is where a base chain is attached; the zero value is none: a chain that others jump to.
+// Hook is the hook of a base chain; empty for a regular chain, which others jump to.
 type Hook string
 
 // The hooks.
@@ -41,7 +41,7 @@ const (
 	Postrouting Hook = "postrouting"
 )
 
-// Chain is a list of rules. A chain with a Hook sees packets by itself.
+// Chain is a list of rules.
 type Chain struct {
 	Name     string
 	Type     ChainType
@@ -50,7 +50,7 @@ type Chain struct {
 	Rules    []Rule
 }
 
-// Rule is a list of statements: each runs if those before it let the packet through.
+// Rule is a list of statements; each is evaluated if those before it have matched.
 type Rule []Statement
 
 // Set is a set, a map (with Data) or a verdict map (with Verdicts).
@@ -59,18 +59,18 @@ type Set struct {
 	Key      []Type
 	Data     []Type
 	Verdicts bool
-	// Interval makes elements ranges (Net, Range). They must not overlap. With several key parts each part is a range.
+	// Interval: elements are ranges (Net, Range), which must not overlap. With several key parts each part is a range.
 	Interval bool
-	// Timeout makes a set whose elements packets add (Update), and which forgets them. Its elements are none of the Table's.
+	// Timeout: packets add elements (Update), which expire. They are not in Table.Elements.
 	Timeout time.Duration
-	// Size bounds the number of elements; 0 means no bound, or 65,536 where packets add them.
+	// Size is the maximum number of elements; 0 means no limit, or 65,536 with a Timeout.
 	Size uint32
 }
 
 // AddChain adds or replaces a chain.
 func (t *Table) AddChain(c Chain) { t.Chains[c.Name] = c }
 
-// AddSet adds a set, empty unless it was there.
+// AddSet adds a set. Elements of an existing one stay.
 func (t *Table) AddSet(s Set) { t.Sets[s.Name] = s }
 
 // Put adds or changes an element of a set that was added.
@@ -83,10 +83,10 @@ func (t *Table) Put(set, key, value string) {
 	m[key] = value
 }
 
-// Remove takes an element away, if it is there.
+// Remove removes an element, if it exists.
 func (t *Table) Remove(set, key string) { delete(t.Elements[set], key) }
 
-// dynamic are sets that packets change.
+// dynamic reports whether packets add elements.
 func (s Set) dynamic() bool { return s.Timeout > 0 }
 
 func (s Set) width() int { return width(s.Key) }

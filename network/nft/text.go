@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// String prints the table as nft would, sets, chains and elements in order.
+// String formats the table in nft's syntax, with sets, chains and elements sorted.
 func (t *Table) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table inet %s {\n", t.Name)

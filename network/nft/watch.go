@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nfnlgrpNftables is the kernel's group of listeners to changes of nftables (NFNLGRP_NFTABLES).
+// nfnlgrpNftables is the multicast group for changes of nftables (NFNLGRP_NFTABLES).
 const nfnlgrpNftables = 7
 
-// Watch calls damaged whenever somebody else has changed our table, until ctx is done. It hears of it from the kernel and costs nothing
-// meanwhile. damaged decides when to Repair: it should do so at its own pace, for the other may insist.
+// Watch calls damaged whenever another program has changed the table, until ctx is done. It does not poll: the kernel sends notifications.
+// damaged should limit the rate of Repair, because the other program may repeat its change.
 func (w *Writer) Watch(ctx context.Context, damaged func()) error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: w.cfg.NetNS})
 	if err != nil {
-		return fmt.Errorf("open a socket to hear of changes of nftables: %w", err)
+		return fmt.Errorf("open a socket for changes of nftables: %w", err)
 	}
 	defer func() {
 		w.mu.Lock()
@@ -43,7 +43,7 @@ func (w *Writer) Watch(ctx context.Context, damaged func()) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, unix.ENOBUFS): // more than the socket holds: nobody knows of which tables
+		case errors.Is(err, unix.ENOBUFS): // notifications were lost
 			if !w.Intact() {
 				damaged()
 			}
@@ -51,13 +51,13 @@ func (w *Writer) Watch(ctx context.Context, damaged func()) error {
 		case err != nil:
 			return fmt.Errorf("listen to changes of nftables: %w", err)
 		}
-		if w.concerned(msgs) {
+		if w.affected(msgs) {
 			damaged()
 		}
 	}
 }
 
-// ignoreOwn keeps the messages about the writer's own changes from the socket: a large transaction would flood it.
+// ignoreOwn filters the notifications of the writer's own changes: those of a large transaction would overflow the socket.
 func ignoreOwn(c *netlink.Conn, pid uint32) error {
 	prog, err := bpf.Assemble([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: 12, Size: 4}, // nlmsg_pid, which the filter reads as big-endian
@@ -77,8 +77,8 @@ func toBig(n uint32) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// concerned says whether one of the messages is of our table and not of our making.
-func (w *Writer) concerned(msgs []netlink.Message) bool {
+// affected reports whether one of the messages is a change of the table by another program.
+func (w *Writer) affected(msgs []netlink.Message) bool {
 	w.mu.Lock()
 	pid := w.pid
 	w.mu.Unlock()
@@ -90,7 +90,7 @@ func (w *Writer) concerned(msgs []netlink.Message) bool {
 	return false
 }
 
-// tableOf is the name of the inet table that a change was made to; "" for others. Every kind of message has it as its first attribute.
+// tableOf returns the name of the changed inet table; "" for other families. In all messages it is the first attribute.
 func tableOf(m netlink.Message) string {
 	const family, genHeader, tableAttr = unix.NFPROTO_INET, 4, unix.NFTA_TABLE_NAME
 	if len(m.Data) < genHeader || m.Data[0] != family || uint8(m.Header.Type) == unix.NFT_MSG_NEWGEN {
@@ -108,7 +108,8 @@ func tableOf(m netlink.Message) string {
 	return ""
 }
 
-// Intact compares the kernel's table with ours: chains, how many rules they have, and elements. It costs as much as the table is long.
+// Intact compares the kernel's table with the desired one: chains, their number of rules, and elements. Its cost depends on the size of the
+// table.
 func (w *Writer) Intact() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,7 +119,7 @@ func (w *Writer) Intact() bool {
 	t := w.table()
 	chains, err := w.conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
 	if err != nil {
-		return w.unknownLocked()
+		return w.resetLocked()
 	}
 	found := 0
 	for _, c := range chains {
@@ -127,7 +128,7 @@ func (w *Writer) Intact() bool {
 		}
 		rules, err := w.conn.GetRules(t, c)
 		if err != nil {
-			return w.unknownLocked()
+			return w.resetLocked()
 		}
 		want, ok := w.want.Chains[c.Name]
 		if !ok || len(rules) != len(want.Rules) {
@@ -144,7 +145,7 @@ func (w *Writer) Intact() bool {
 		}
 		els, err := w.conn.GetSetElements(s.kernel(t))
 		if err != nil {
-			return w.unknownLocked()
+			return w.resetLocked()
 		}
 		if !s.holds(els, w.want.Elements[name]) {
 			return false
@@ -153,13 +154,13 @@ func (w *Writer) Intact() bool {
 	return true
 }
 
-// unknownLocked is for a connection that may hold half an answer.
-func (w *Writer) unknownLocked() bool {
+// resetLocked closes a connection that may have unread replies, and returns false.
+func (w *Writer) resetLocked() bool {
 	_ = w.hangUpLocked()
 	return false
 }
 
-// holds says that the kernel's elements are the wanted ones, by their keys.
+// holds reports whether the kernel's elements have the desired keys.
 func (s Set) holds(have []nftables.SetElement, want map[string]string) bool {
 	n := 0
 	for _, e := range have {

@@ -17,32 +17,32 @@ import (
 
 // Limits of one transaction.
 const (
-	batchBytes  = 24 << 20 // elements of one transaction, about; some 200,000
-	socketBytes = 64 << 20 // what the socket may hold: a transaction is one message to the kernel
+	batchBytes  = 24 << 20 // approximate size of the elements of one transaction, some 200,000
+	socketBytes = 64 << 20 // socket buffer: a transaction is sent as one message
 )
 
-// Config says which table a Writer writes, and where.
+// Config configures a Writer.
 type Config struct {
 	Name string
-	// NetNS is an open network namespace; 0 is the process's own.
+	// NetNS is the descriptor of a network namespace; 0: the process's.
 	NetNS int
 	Log   *slog.Logger
 }
 
-// Writer keeps one table of the kernel as it should be. Its methods are safe for concurrent use.
+// Writer writes one table to the kernel. Its methods are safe for concurrent use.
 type Writer struct {
 	cfg Config
 
 	mu    sync.Mutex
 	conn  *nftables.Conn
-	pid   uint32        // conn's address, by which the kernel tells who made a change
+	pid   uint32        // conn's netlink port id, which notifications of its changes have
 	watch *netlink.Conn // nil unless Watch runs
 	want  *Table
-	sure  bool // the kernel has want
+	sure  bool // the kernel has want; false: unknown
 	bound int
 }
 
-// Open returns a writer that has written nothing yet. It changes nothing in the kernel.
+// Open returns a Writer. It changes nothing in the kernel.
 func Open(cfg Config) (*Writer, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -53,7 +53,7 @@ func Open(cfg Config) (*Writer, error) {
 	return w, w.dialLocked()
 }
 
-// Close gives the socket back. The table stays in the kernel.
+// Close closes the socket. The table stays in the kernel.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +79,7 @@ func (w *Writer) dialLocked() error {
 	return nil
 }
 
-// address is what the kernel calls the socket.
+// address returns the socket's netlink port id.
 func address(c *netlink.Conn) (uint32, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -106,8 +106,7 @@ func (w *Writer) hangUpLocked() error {
 	return err
 }
 
-// Write makes the kernel hold t: all of it when nothing is known of the kernel, else what differs from the table written last. The
-// Writer owns t from now on.
+// Write writes t: the difference to the last table, or the whole table if the state of the kernel is unknown. The Writer owns t from now on.
 func (w *Writer) Write(t *Table) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,20 +120,20 @@ func (w *Writer) Write(t *Table) error {
 	return w.wholeLocked()
 }
 
-// Change makes the kernel hold what was written last, changed by d. When nothing is known of the kernel it writes all. After an error the
-// change is noted nevertheless: Repair, or the next Write or Change, brings it along.
+// Change applies d to the last table and writes it, or the whole table if the state of the kernel is unknown. After an error the desired table
+// is changed nevertheless: Repair, or the next Write or Change, writes it.
 func (w *Writer) Change(d *Delta) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.want == nil {
 		return errors.New("a table cannot be changed before it is written")
 	}
-	settled := d.settle(w.want)
+	effective := d.effective(w.want)
 	d.Apply(w.want)
 	if !w.sure {
 		return w.wholeLocked()
 	}
-	return w.changeLocked(settled)
+	return w.changeLocked(effective)
 }
 
 // Repair writes the whole table again.
@@ -147,7 +146,7 @@ func (w *Writer) Repair() error {
 	return w.wholeLocked()
 }
 
-// Look calls f with the table as it was written last. f must not change it, nor keep it.
+// Look calls f with the last table. f must not change it, nor keep it.
 func (w *Writer) Look(f func(*Table)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +155,7 @@ func (w *Writer) Look(f func(*Table)) {
 	}
 }
 
-// Delete takes the table out of the kernel. What is not there is no error.
+// Delete deletes the table from the kernel. A missing table is not an error.
 func (w *Writer) Delete() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,11 +164,11 @@ func (w *Writer) Delete() error {
 		return err
 	}
 	t := w.table()
-	w.conn.AddTable(t) // so that there is one to delete
+	w.conn.AddTable(t) // deleting a missing table is an error
 	w.conn.DelTable(t)
 	err := w.conn.Flush()
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
-		err = nil // a kernel without nftables has no table of ours
+		err = nil // without nftables there is no table
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("delete nftables table %s: %w", w.cfg.Name, err), w.hangUpLocked())
@@ -181,18 +180,18 @@ func (w *Writer) table() *nftables.Table {
 	return &nftables.Table{Name: w.cfg.Name, Family: nftables.TableFamilyINet}
 }
 
-// wholeLocked replaces the table.
+// wholeLocked replaces the table in the kernel.
 func (w *Writer) wholeLocked() error {
 	if err := w.dialLocked(); err != nil {
 		return err
 	}
 	d := Delta{Sets: w.want.Sets, Chains: w.want.Chains, Put: w.want.Elements}
 	t := w.table()
-	kept, err := w.remembered()
-	if err != nil { // better rules that forget than none
-		w.cfg.Log.Warn("what packets added to the sets of an nftables table is forgotten", "table", w.cfg.Name, "err", err)
+	kept, err := w.readDynamic()
+	if err != nil { // the rules are more important than the elements
+		w.cfg.Log.Warn("dynamic elements of an nftables table are lost", "table", w.cfg.Name, "err", err)
 	}
-	w.conn.AddTable(t) // so that there is one to delete
+	w.conn.AddTable(t) // deleting a missing table is an error
 	w.conn.DelTable(t)
 	w.conn.AddTable(t)
 	return w.sendLocked(&d, kept)
@@ -206,16 +205,16 @@ func (w *Writer) changeLocked(d *Delta) error {
 		return err
 	}
 	err := w.sendLocked(d, nil)
-	// What is to go is still in use, or answers were lost (ENOBUFS): the whole table asks for no order, and for nothing that is known.
+	// An object to delete is still in use, or replies were lost (ENOBUFS). Replacing the whole table depends on neither.
 	if linux.PassingNetlink(err) || errors.Is(err, unix.ENOBUFS) {
-		w.cfg.Log.Debug("nftables table is written anew", "table", w.cfg.Name, "err", err)
+		w.cfg.Log.Debug("nftables table is replaced", "table", w.cfg.Name, "err", err)
 		return w.wholeLocked()
 	}
 	return err
 }
 
-// sendLocked writes d and what sets remember in one transaction, with what the connection holds already. What passes the bound follows in
-// further ones.
+// sendLocked writes d and the dynamic elements in one transaction, together with messages that are staged already. Elements beyond the bound
+// follow in further transactions.
 func (w *Writer) sendLocked(d *Delta, kept map[string][]nftables.SetElement) error {
 	w.sure = false
 	err := w.stageLocked(d, kept)
@@ -223,7 +222,7 @@ func (w *Writer) sendLocked(d *Delta, kept map[string][]nftables.SetElement) err
 		err = w.conn.Flush()
 	}
 	if err != nil {
-		// The socket may still hold answers.
+		// The socket may have unread replies.
 		return errors.Join(fmt.Errorf("write nftables table %s: %w", w.cfg.Name, err), w.hangUpLocked())
 	}
 	w.sure = true
@@ -246,13 +245,13 @@ func (w *Writer) stageLocked(d *Delta, kept map[string][]nftables.SetElement) er
 			w.conn.AddRule(&nftables.Rule{Table: t, Chain: &nftables.Chain{Name: name, Table: t}, Exprs: r.build()})
 		}
 	}
-	if err := w.stageKept(kept, t); err != nil {
+	if err := w.stageDynamic(kept, t); err != nil {
 		return err
 	}
 	if err := w.stageElements(d, t); err != nil {
 		return err
 	}
-	for name := range d.DropChains { // they may lead to each other
+	for name := range d.DropChains { // their rules may refer to each other
 		w.conn.FlushChain(&nftables.Chain{Name: name, Table: t})
 	}
 	for name := range d.DropChains {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package whereto asks the kernel of this machine where packets go: to what it has translated a connection's destination, and by which
-// link they leave. The kubelet asks it, through cluster, after a probe. It reads one entry at a time and changes nothing.
+// Package whereto reads from the kernel where packets go: the conntrack entry of a connection, with the destination after DNAT, and the route
+// to an address. The kubelet calls it, through cluster, after a failed probe. It changes nothing.
 package whereto
 
 import (
@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Words of the kernel for conntrack (linux/netfilter/nfnetlink_conntrack.h).
+// Netlink constants of conntrack (linux/netfilter/nfnetlink_conntrack.h).
 const (
 	ctGet = 1
 
@@ -31,10 +31,10 @@ const (
 	protoNum, protoSrcPort, protoDstPort = 1, 2, 3
 )
 
-// attrs are what tuples nest: a type without the flags for nesting and byte order.
+// attrType masks the flags for nesting and byte order from an attribute's type.
 const attrType = 0x3fff
 
-// Endpoint is where a connection from local to remote is sent; false: the kernel does not know it (any more).
+// Endpoint returns the destination of the connection from local to remote after DNAT; false: the kernel has no entry for it.
 func Endpoint(protocol uint8, local, remote netip.AddrPort) (netip.AddrPort, bool) {
 	family := unix.AF_INET
 	if local.Addr().Is6() {
@@ -66,7 +66,7 @@ func tuple(protocol uint8, local, remote netip.AddrPort) *nl.RtAttr {
 	return t
 }
 
-// replySource is who answers, by an entry's attributes.
+// replySource returns the source of the reply direction, from an entry's attributes.
 func replySource(b []byte) (netip.AddrPort, bool) {
 	reply := find(b, ctTupleReply)
 	ip, proto := find(reply, tupleIP), find(reply, tupleProto)
@@ -82,7 +82,7 @@ func replySource(b []byte) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(port)), true
 }
 
-// find is the value of the first attribute of a type; nil: there is none.
+// find returns the value of the first attribute of a type; nil: there is none.
 func find(b []byte, t uint16) []byte {
 	const header = 4
 	for len(b) >= header {
@@ -98,7 +98,7 @@ func find(b []byte, t uint16) []byte {
 	return nil
 }
 
-// Route is by which way packets of this machine to an address leave, in words; "": by none.
+// Route describes the route of this machine to an address; "": there is none.
 func Route(to netip.Addr) string {
 	routes, err := netlink.RouteGet(to.AsSlice())
 	if errors.Is(err, unix.EHOSTUNREACH) {
