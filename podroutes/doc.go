@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podroutes follows the cluster's nodes and keeps this machine's ways to their pods: routes where a node is a neighbour, a
-// VXLAN tunnel otherwise, or WireGuard for all. It runs on every real node, beside the pod network, and talks to the server through its
-// client only. What is in the kernel stays when it ends: pods reach each other while the server or this process is away.
+// Package podroutes connects this node's pods with those of other nodes: it watches Nodes, and maintains routes to nodes in the same subnet, a
+// VXLAN tunnel to others, or WireGuard to all. cluster runs it on every real node, beside package network, whose subpackage mesh computes and
+// writes the kernel's state. It calls the API server through its client only, and never forwards a packet itself (except with user-space
+// WireGuard, see mesh). Routes stay in the kernel when it ends.
 package podroutes

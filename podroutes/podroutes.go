@@ -23,49 +23,50 @@ import (
 )
 
 const (
-	// AnnotationVTEP is the hardware address of a node's end of the tunnel. The node writes its own.
+	// AnnotationVTEP is the MAC address of a node's VXLAN tunnel endpoint. Each node writes its own.
 	AnnotationVTEP = "keelson.dev/vtep"
-	// annotationFake is on nodes that are not there.
+	// annotationFake is on fake nodes.
 	annotationFake = "keelson.dev/simulated-by"
 )
 
-// Retries after an error of the kernel begin with firstRetry.
+// Pauses before a retry after an error of the kernel.
 const (
 	firstRetry = time.Second
 	lastRetry  = time.Minute
 )
 
-// PodNetwork is this node's.
+// PodNetwork is this node's pod network.
 type PodNetwork interface {
-	// SetCluster says where pods are known by their own addresses.
+	// SetCluster sets the destinations without masquerading.
 	SetCluster(ranges []netip.Prefix) error
-	// SetMTU is the longest packet of the pods that are made from now on.
+	// SetMTU sets the MTU of new pods.
 	SetMTU(mtu int)
 }
 
-// Config is what the agent works with.
+// Config configures an Agent.
 type Config struct {
 	Client   *client.Client
 	NodeName string
-	// ID is the cluster's on this machine, Network its identity on all machines.
+	// ID is the cluster's short id on this machine, Network its identity on all machines.
 	ID, Network string
-	// PodCIDRs are this node's ranges.
+	// PodCIDRs are this node's pod ranges.
 	PodCIDRs []netip.Prefix
 	Mode     mesh.Mode
-	Port     int // of the tunnel; 0: the mode's usual one
-	// Encryption is this node's part in WireGuard. Cluster are the ranges of all pods, as far as they are known: with WireGuard, nothing goes there in clear.
+	Port     int // of the tunnel; 0: the mode's default
+	// Encryption is this node's WireGuard configuration. Cluster are the known pod ranges of the cluster: with WireGuard, packets to them are never
+	// sent unencrypted.
 	Encryption mesh.Encryption
 	Cluster    []netip.Prefix
 	Pods       PodNetwork
 	Log        *slog.Logger
 }
 
-// Agent keeps the ways.
+// Agent maintains the routes and the tunnel.
 type Agent struct {
-	cfg  Config
-	wake chan struct{} // capacity 1: something may have changed
-	said string        // about nodes that cannot be reached
-	told bool          // that this process encrypts
+	cfg       Config
+	wake      chan struct{} // capacity 1: something may have changed
+	unreached string        // the nodes without a route, as last logged
+	warned    bool          // about WireGuard in this process
 }
 
 // New builds the agent.
@@ -82,11 +83,11 @@ func New(cfg Config) *Agent {
 func (a *Agent) changed() {
 	select {
 	case a.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // it is signalled already
 	}
 }
 
-// Run is a run.Func. It is ready at once: what the kernel has from before serves until the server answers.
+// Run is a run.Func. It is ready at once: the routes of an earlier process are used until the nodes are listed.
 func (a *Agent) Run(ctx context.Context, ready func()) error {
 	k, err := mesh.Open(a.cfg.ID, a.cfg.Network, a.cfg.NodeName, a.cfg.Port, a.cfg.Encryption)
 	if err != nil {
@@ -111,7 +112,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 		DeleteFunc: func(any) { a.changed() },
 	})
 	if err != nil {
-		return fmt.Errorf("follow nodes: %w", err)
+		return fmt.Errorf("watch nodes: %w", err)
 	}
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -129,7 +130,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// watchLinks wakes the loop when the machine's links change. Subscriptions belong to the network namespace of the thread that makes them.
+// watchLinks wakes up the loop when links change. Subscriptions belong to the network namespace of the calling thread.
 func (a *Agent) watchLinks(ctx context.Context, k *mesh.Kernel, background *sync.WaitGroup) error {
 	follow, err := k.Watch(ctx.Done(), a.changed)
 	if err != nil {
@@ -141,7 +142,7 @@ func (a *Agent) watchLinks(ctx context.Context, k *mesh.Kernel, background *sync
 	}
 	background.Go(func() {
 		if err := k.WatchSeal(ctx, a.changed); err != nil && ctx.Err() == nil {
-			a.cfg.Log.Error("changes that others make to the rules against packets in clear will not be noticed", "err", err)
+			a.cfg.Log.Error("changes of the rules against unencrypted packets by other programs are not detected", "err", err)
 		}
 	})
 	return nil
@@ -159,7 +160,7 @@ func (a *Agent) loop(ctx context.Context, sync func() error) {
 		case <-retry.C:
 		}
 		if err := sync(); err != nil {
-			a.cfg.Log.Error("ways to the pods of other nodes", "err", err, "again", wait)
+			a.cfg.Log.Error("set up routes to other nodes", "err", err, "retry", wait)
 			retry.Reset(wait)
 			wait = min(2*wait, lastRetry)
 			continue
@@ -168,7 +169,7 @@ func (a *Agent) loop(ctx context.Context, sync func() error) {
 	}
 }
 
-// sync brings the kernel to what nodes and links say.
+// sync computes the routes from nodes and links, and writes them to the kernel.
 func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
 	self := mesh.Machine{Name: a.cfg.NodeName, Pods: a.cfg.PodCIDRs}
 	if a.cfg.Mode == mesh.WireGuard {
@@ -191,18 +192,18 @@ func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
 		return err
 	}
 	p := mesh.New(a.cfg.Mode, self, links, others, a.cfg.Cluster)
-	if said := strings.Join(p.Unreached, "; "); said != a.said {
-		a.said = said
-		if said != "" {
-			a.cfg.Log.Warn("no way to the pods of some nodes", "nodes", said)
+	if unreached := strings.Join(p.Unreached, "; "); unreached != a.unreached {
+		a.unreached = unreached
+		if unreached != "" {
+			a.cfg.Log.Warn("no way to the pods of some nodes", "nodes", unreached)
 		}
 	}
 	if err := k.Apply(p); err != nil {
 		return err
 	}
-	if k.InProcess() && !a.told {
-		a.told = true
-		a.cfg.Log.Warn("this kernel has no WireGuard: this process encrypts, and pods of other nodes are not reached while it is away")
+	if k.InProcess() && !a.warned {
+		a.warned = true
+		a.cfg.Log.Warn("this kernel has no WireGuard: this process encrypts, and pods of other nodes are unreachable while it is not running")
 	}
 	if p.PodMTU > 0 {
 		a.cfg.Pods.SetMTU(p.PodMTU)
@@ -210,7 +211,7 @@ func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
 	return a.cfg.Pods.SetCluster(p.Cluster)
 }
 
-// machine is what a node's object says about the machine.
+// machine converts a Node to the input of mesh.
 func machine(n *corev1.Node) mesh.Machine {
 	m := mesh.Machine{Name: n.Name, Since: n.CreationTimestamp.Time}
 	for _, a := range n.Status.Addresses {

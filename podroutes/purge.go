@@ -8,7 +8,7 @@ import (
 	"keelson/network/mesh"
 )
 
-// Purge removes all that the agent of the cluster with that id made on this machine. Nothing there is no error.
+// Purge removes everything that the agent of the cluster with that id made on this machine. It is idempotent.
 func Purge(_ context.Context, id string) error {
 	k, err := mesh.Open(id, "", "", 0, mesh.Encryption{})
 	if err != nil {

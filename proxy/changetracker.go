@@ -21,9 +21,9 @@ import (
 	"keelson/proxy/services"
 )
 
-// changeTracker has the informers, and notes which Services have changed since the loop last took them.
+// changeTracker runs the informers and records which Services have changed since the loop last called take.
 type changeTracker struct {
-	wake     chan struct{} // capacity 1: something is new
+	wake     chan struct{} // capacity 1: there are changes
 	services cache.SharedIndexInformer
 	slices   cache.SharedIndexInformer
 	nodes    cache.SharedIndexInformer
@@ -34,16 +34,16 @@ type changeTracker struct {
 	node    bool
 }
 
-// seen is what is noted about the changes of one Service, for metrics and marks.
+// seen describes the recorded changes of one Service, for metrics and marks.
 type seen struct {
 	at time.Time // when the informer delivered the first of its changes
-	// trigger is when the first change of a pod or Service happened that led to this one; zero: unknown.
+	// trigger is the time of the pod or Service change that caused the first of them; zero: unknown.
 	trigger time.Time
 	slices  int
 	service bool
 }
 
-// changeBatch is what has changed since the last one.
+// changeBatch holds the changes since the last batch.
 type changeBatch struct {
 	services map[types.NamespacedName]seen
 	node     *corev1.Node
@@ -56,8 +56,8 @@ func (f *changeTracker) init() {
 	f.changed = map[types.NamespacedName]seen{}
 }
 
-// follow runs the informers. It is ready when they have listed everything.
-func (p *Proxy) follow(ctx context.Context, ready func()) error {
+// runInformers runs the informers. It is ready when they have listed everything.
+func (p *Proxy) runInformers(ctx context.Context, ready func()) error {
 	const notOurs = "!" + services.LabelProxyName + ",!" + services.LabelHeadless
 	objects := p.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.LabelSelector = notOurs }})
 	self := p.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
@@ -75,13 +75,13 @@ func (p *Proxy) follow(ctx context.Context, ready func()) error {
 		informer cache.SharedIndexInformer
 		noted    func(obj any)
 	}{{f.services, f.serviceChanged}, {f.slices, f.sliceChanged}, {f.nodes, func(any) { f.note(func() { f.node = true }) }}} {
-		told, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		registration, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: h.noted, UpdateFunc: func(_, obj any) { h.noted(obj) }, DeleteFunc: h.noted,
 		})
 		if err != nil {
 			return fmt.Errorf("follow services: %w", err)
 		}
-		synced = append(synced, told.HasSyncedChecker()) // what is told later would be looked at a second time
+		synced = append(synced, registration.HasSyncedChecker()) // otherwise objects of the initial list would be handled a second time
 	}
 	objects.Start(ctx.Done())
 	self.Start(ctx.Done())
@@ -104,7 +104,7 @@ func serviceOf(obj any) ([]string, error) {
 	return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}, nil
 }
 
-// note records a change and wakes the loop.
+// note records a change and wakes up the loop.
 func (f *changeTracker) note(change func()) {
 	f.mu.Lock()
 	change()
@@ -149,7 +149,7 @@ func (f *changeTracker) addLocked(n types.NamespacedName, s seen) {
 	f.changed[n] = old
 }
 
-// take returns what changed since it was called last; nil: nothing, or not everything is listed yet.
+// take returns the changes since the last call; nil: none, or the informers have not synced.
 func (f *changeTracker) take() *changeBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,7 +173,7 @@ func (f *changeTracker) service(n types.NamespacedName) *corev1.Service {
 	return svc
 }
 
-// input is what the informers hold of a Service.
+// input returns a Service and its slices from the informers.
 func (f *changeTracker) input(n types.NamespacedName) services.Input {
 	in := services.Input{Service: f.service(n)}
 	if in.Service == nil {
@@ -191,7 +191,7 @@ func (f *changeTracker) input(n types.NamespacedName) services.Input {
 	return in
 }
 
-// all is every Service.
+// all returns all Services.
 func (f *changeTracker) all() map[types.NamespacedName]services.Input {
 	out := map[types.NamespacedName]services.Input{}
 	for _, obj := range f.services.GetStore().List() {

@@ -30,7 +30,7 @@ func TestFirstBatchIsWhole(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var got *changeBatch
-	if err := p.follow(ctx, func() { got = p.tracker.take(); cancel() }); err != nil {
+	if err := p.runInformers(ctx, func() { got = p.tracker.take(); cancel() }); err != nil {
 		t.Fatal(err)
 	}
 	if got == nil || len(got.services) != n || got.node == nil {

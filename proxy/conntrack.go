@@ -16,16 +16,16 @@ import (
 	"keelson/proxy/services"
 )
 
-// stale matches conntrack entries (flows) of UDP that lead to an endpoint that the Service does not have any more. The kernel would go on
-// sending there: an entry that sees packets never ends.
+// stale matches conntrack entries (flows) of UDP whose destination is not an endpoint of the Service any more. They must be deleted: an entry
+// does not expire while it sees packets.
 type stale struct {
-	fronts map[netip.AddrPort]map[netip.AddrPort]bool // where they were sent -> endpoints that are right
+	fronts map[netip.AddrPort]map[netip.AddrPort]bool // frontend -> valid endpoints
 	ports  map[uint16]map[netip.AddrPort]bool         // the same by node port
-	// ours tells whether the node has an address: a flow to a node port of its own.
+	// ours reports whether the node has an address, so that the flow is to a node port of this node.
 	ours func(netip.Addr) bool
 }
 
-// MatchConntrackFlow tells whether the flow is to be forgotten.
+// MatchConntrackFlow reports whether the flow must be deleted.
 func (s *stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	if f.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
@@ -44,15 +44,15 @@ func (s *stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	return known && !right[netip.AddrPortFrom(from.Unmap(), f.Reverse.SrcPort)]
 }
 
-// forgetFlows deletes the conntrack entries that a change makes stale.
-func (p *Proxy) forgetFlows(c services.Change) {
-	s := staleIn(c)
+// deleteFlows deletes the conntrack entries that a change makes stale.
+func (p *Proxy) deleteFlows(c services.Change) {
+	s := staleFlows(c)
 	if len(s.fronts)+len(s.ports) == 0 {
 		return
 	}
 	h, err := p.netlink(unix.NETLINK_NETFILTER, unix.NETLINK_ROUTE)
 	if err != nil {
-		p.log.Warn("stale flows of UDP stay", "err", err)
+		p.log.Warn("delete stale conntrack entries of UDP", "err", err)
 		return
 	}
 	defer h.Close()
@@ -60,13 +60,13 @@ func (p *Proxy) forgetFlows(c services.Change) {
 	s.ours = func(a netip.Addr) bool { return own()[a] }
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		if _, err := linux.Dump(func() (uint, error) { return h.ConntrackDeleteFilters(netlink.ConntrackTable, family, s) }); err != nil && !errors.Is(err, unix.ENOENT) {
-			p.log.Warn("stale flows of UDP stay", "err", err)
+			p.log.Warn("delete stale conntrack entries of UDP", "err", err)
 		}
 	}
 }
 
-// staleIn says which flows a change makes stale.
-func staleIn(c services.Change) *stale {
+// staleFlows says which flows a change makes stale.
+func staleFlows(c services.Change) *stale {
 	s := &stale{fronts: map[netip.AddrPort]map[netip.AddrPort]bool{}, ports: map[uint16]map[netip.AddrPort]bool{}}
 	for n, after := range c.After {
 		before := c.Before[n]
@@ -85,7 +85,7 @@ func staleIn(c services.Change) *stale {
 	return s
 }
 
-// changed are the UDP ports, as they are now, that lost endpoints, have their first ones, are new, or went altogether.
+// changed returns the UDP ports that lost endpoints, got their first ones, are new, or were removed. Their endpoints are the current ones.
 func changed(before, after *services.Part) []services.Port {
 	var out []services.Port
 	now := map[netip.AddrPort]services.Port{}
@@ -113,7 +113,7 @@ func changed(before, after *services.Part) []services.Port {
 			out = append(out, services.Port{NodePort: old.NodePort})
 		}
 	}
-	for _, port := range now { // packets may have been sent before; or endpoints went while nobody looked
+	for _, port := range now { // flows may exist from before the port, or from before a restart of the proxy
 		out = append(out, port)
 	}
 	return out
@@ -128,7 +128,7 @@ func lost(before, after map[netip.AddrPort]bool) bool {
 	return false
 }
 
-// addressesOf are the node's own addresses.
+// addressesOf returns the node's addresses.
 func addressesOf(h *netlink.Handle) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	addrs, err := linux.Dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, unix.AF_UNSPEC) })

@@ -22,7 +22,7 @@ import (
 	"keelson/proxy/services"
 )
 
-// healthChecks serve the health check node ports of Services: whether this node has endpoints of its own.
+// healthChecks serves the health check node ports of Services, which report whether this node has local endpoints.
 type healthChecks struct {
 	log  *slog.Logger
 	live *liveness
@@ -38,7 +38,7 @@ type healthChecks struct {
 type healthCheck struct {
 	name   types.NamespacedName
 	local  int
-	server *http.Server // nil: nobody listens
+	server *http.Server // nil: not listening
 }
 
 const (
@@ -72,7 +72,7 @@ func (c *healthCheck) close() {
 	}
 }
 
-// set makes the servers those that the Services ask for, on the addresses that serve node ports.
+// set starts and stops servers so that they match the Services, on the addresses that serve node ports.
 func (h *healthChecks) set(state *services.State, cidrs []netip.Prefix) {
 	want := map[uint16]*healthCheck{}
 	for n, p := range state.All {
@@ -98,7 +98,7 @@ func (h *healthChecks) set(state *services.State, cidrs []netip.Prefix) {
 	for port, c := range want {
 		if have := h.servers[port]; have != nil {
 			have.name, have.local = c.name, c.local
-			h.listenLocked(port, have) // unless it does: the port may be free by now
+			h.listenLocked(port, have) // a port that was in use may be free by now
 			continue
 		}
 		if h.servers == nil {
@@ -144,8 +144,8 @@ func (h *healthChecks) listenLocked(port uint16, c *healthCheck) {
 	}
 }
 
-// addressesLocked are those to listen on; "" stands for all. As with kube-proxy, that is also what happens where the machine has none of
-// those that serve node ports.
+// addressesLocked returns the addresses to listen on; "" means all. As in kube-proxy, it is also "" if the machine has no address that serves
+// node ports.
 func (h *healthChecks) addressesLocked() []string {
 	if len(h.cidrs) == 0 || slices.ContainsFunc(h.cidrs, func(c netip.Prefix) bool { return c.Bits() == 0 }) {
 		return []string{""}
@@ -165,7 +165,7 @@ func (h *healthChecks) addressesLocked() []string {
 	return out
 }
 
-// localHealth is what a health check node port answers, in kube-proxy's words.
+// localHealth is the response of a health check node port, in kube-proxy's format.
 type localHealth struct {
 	Service        serviceName `json:"service"`
 	LocalEndpoints int         `json:"localEndpoints"`
@@ -177,7 +177,7 @@ type serviceName struct {
 	Name      string `json:"name"`
 }
 
-// proxyHealth is what /healthz and /livez answer, in kube-proxy's words.
+// proxyHealth is the response of /healthz and /livez, in kube-proxy's format.
 type proxyHealth struct {
 	LastUpdated  time.Time                        `json:"lastUpdated"`
 	CurrentTime  time.Time                        `json:"currentTime"`
@@ -194,19 +194,19 @@ type familyHealth struct {
 func writeJSON(w http.ResponseWriter, v any) {
 	b, err := json.MarshalIndent(v, "", "\t")
 	if err == nil {
-		_, _ = w.Write(append(b, '\n')) // who asked is gone
+		_, _ = w.Write(append(b, '\n')) // the client has disconnected
 	}
 }
 
-// liveness is whether the rules are as they should be.
+// liveness records whether rules are written successfully.
 type liveness struct {
 	mu      sync.Mutex
 	last    time.Time // of the last write
 	failing time.Time // since when writes fail; zero: they do not
-	leaving bool      // the node is about to go
+	leaving bool      // the node is about to be removed
 }
 
-// unhealthyAfter is how long writes may fail before load balancers are told: twice the period after which kube-proxy writes anyway.
+// unhealthyAfter is how long writes may fail before the proxy reports itself unhealthy: twice kube-proxy's sync period.
 const unhealthyAfter = time.Minute
 
 func (l *liveness) wrote() {
@@ -242,7 +242,7 @@ func (l *liveness) eligible(node *corev1.Node) {
 	l.leaving = leaving
 }
 
-// serveHealthz answers /healthz and /livez as kube-proxy does. A port that is taken costs the answer, not the Services.
+// serveHealthz serves /healthz and /livez as kube-proxy does. If the port is in use, the proxy works without them.
 func (p *Proxy) serveHealthz(ctx context.Context, ready func()) error {
 	addr := p.cfg.Options.HealthzBindAddress
 	ready()
@@ -286,12 +286,12 @@ func (l *liveness) answer(w http.ResponseWriter, asNode bool) {
 	if !healthy || asNode && leaving {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	} else {
-		out.LastUpdated = now // all that happened is in the kernel
+		out.LastUpdated = now // the kernel has all changes
 	}
 	writeJSON(w, out)
 }
 
-// since is the time from which on writes fail; zero: they do not.
+// since returns the time since which writes fail; zero: they do not.
 func (l *liveness) since() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,11 +14,11 @@ import (
 	"keelson/proxy/services"
 )
 
-// emitMarks emits marks of the pods that became reachable, and says which frontends are not served.
+// emitMarks emits marks of the pods that became reachable, and events for frontends that are not served.
 func (p *Proxy) emitMarks(b *changeBatch, c services.Change, begun time.Time, full bool) {
 	for n, after := range c.After {
 		before := c.Before[n]
-		p.refused(n, before, after)
+		p.reportRefused(n, before, after)
 		at := begun
 		if s, ok := b.services[n]; ok && !full {
 			at = s.at
@@ -27,7 +27,7 @@ func (p *Proxy) emitMarks(b *changeBatch, c services.Change, begun time.Time, fu
 	}
 }
 
-// reachable emits a mark for each pod of this node that the Service leads to now and did not before. A node tells of no others.
+// reachable emits a mark for each pod of this node that became an endpoint of the Service. Other nodes emit those of their pods.
 func (p *Proxy) reachable(n types.NamespacedName, before, after *services.Part, at time.Time) {
 	had := map[types.UID]bool{}
 	if before != nil {
@@ -43,7 +43,7 @@ func (p *Proxy) reachable(n types.NamespacedName, before, after *services.Part, 
 			if !e.Local || e.Pod.UID == "" || had[e.Pod.UID] {
 				continue
 			}
-			had[e.Pod.UID] = true // once for a pod, not for each of its ports
+			had[e.Pod.UID] = true // one mark for a pod, not for each port
 			p.cfg.Marks.Emit(mark.Mark{
 				Step: mark.StepReachable, Component: "proxy " + p.cfg.NodeName, At: at, Took: took,
 				Subject: mark.Subject{Resource: "pods", Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: string(e.Pod.UID)},
@@ -53,8 +53,8 @@ func (p *Proxy) reachable(n types.NamespacedName, before, after *services.Part, 
 	}
 }
 
-// refused tells users of frontends that somebody else has.
-func (p *Proxy) refused(n types.NamespacedName, before, after *services.Part) {
+// reportRefused emits an event for each frontend that is in use by something else.
+func (p *Proxy) reportRefused(n types.NamespacedName, before, after *services.Part) {
 	known := map[netip.AddrPort]bool{}
 	if before != nil {
 		for _, r := range before.Refused {

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// What kube-proxy counts, by the same names.
+// Metrics of kube-proxy, with its names.
 var (
 	syncBuckets  = prometheus.ExponentialBuckets(0.001, 2, 15)
 	syncDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -58,7 +58,7 @@ func observe(b *changeBatch, took time.Duration, full bool) {
 		if s.service {
 			serviceChanges.Inc()
 		}
-		if !s.trigger.IsZero() && !full { // what happened before the proxy ran says nothing about it
+		if !s.trigger.IsZero() && !full { // changes from before the start would distort it
 			programming.Observe(now.Sub(s.trigger).Seconds())
 		}
 	}

@@ -14,17 +14,17 @@ import (
 	"keelson/proxy/services"
 )
 
-// Options are what users can say about the proxy.
+// Options are the proxy's settings.
 type Options struct {
-	// ClusterCIDRs are the ranges of all pods; empty: the node's own.
+	// ClusterCIDRs are the pod ranges of the cluster; empty: those of the node.
 	ClusterCIDRs []string
 	// NodePortAddresses are CIDRs of the node's addresses that serve node ports, or "primary" alone; empty: all.
 	NodePortAddresses []string
-	// HealthzBindAddress is where /healthz is; "" nowhere.
+	// HealthzBindAddress is the address of /healthz; "" turns it off.
 	HealthzBindAddress string
 }
 
-// DefaultHealthz is where load balancers of Kubernetes look for kube-proxy, but for other machines.
+// DefaultHealthz has kube-proxy's port, but is on loopback only.
 const DefaultHealthz = "127.0.0.1:10256"
 
 const primary = "primary"
@@ -66,7 +66,7 @@ func prefixes(flag string, in []string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// facts are what the rules depend on beside Services.
+// facts returns the properties of the node that the rules depend on.
 func (p *Proxy) facts(node *corev1.Node) services.Node {
 	out := services.Node{Name: p.cfg.NodeName, PodCIDRs: p.cfg.PodCIDRs, PodGroup: p.cfg.PodGroup, Taken: p.cfg.Taken}
 	o := p.cfg.Options
@@ -87,7 +87,7 @@ func (p *Proxy) facts(node *corev1.Node) services.Node {
 	return out
 }
 
-// primaryAddresses are the node's first address of each family.
+// primaryAddresses returns the node's first address of each family.
 func primaryAddresses(node *corev1.Node) []netip.Prefix {
 	var out []netip.Prefix
 	have := map[bool]bool{}

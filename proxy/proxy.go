@@ -6,7 +6,7 @@
 // another program, never changes other nftables tables, and does nothing while nothing changes. NetworkPolicies are enforced by package
 // policy, in a table and a role of their own.
 //
-// The path of a change: informers -> changetracker.go -> Proxy.keep (the loop) -> services.State.Update, which returns the difference ->
+// The path of a change: informers -> changetracker.go -> Proxy.loop -> services.State.Update, which returns the difference ->
 // one nftables transaction -> marks, events, and stale conntrack entries of UDP (conntrack.go). health.go answers the health checks of load
 // balancers.
 //
@@ -14,7 +14,7 @@
 //  1. One goroutine owns the state and writes the table. Informers only record what changed; all changes recorded during
 //     a transaction form the next one, which starts at once.
 //  2. The first transaction, and the one after any failure or damage, is the whole table.
-//  3. The table stays when the process ends: connections and new clients are served while it restarts. Purge takes it away.
+//  3. The table stays when the process ends, so Services work while it restarts. Purge deletes it.
 package proxy
 
 import (
@@ -36,20 +36,20 @@ import (
 	"keelson/proxy/services"
 )
 
-// Config says whose Services are served, where.
+// Config configures a Proxy.
 type Config struct {
 	Client   *client.Client
 	NodeName string
 	// Table is the name of the nftables table.
 	Table string
-	// PodCIDRs are the node's ranges of pod addresses as long as its Node object names none.
+	// PodCIDRs are the node's pod ranges until its Node object has some.
 	PodCIDRs []netip.Prefix
-	// PodGroup is the group of the links to this cluster's pods on this node; 0: nobody knows.
+	// PodGroup is the group of the links of this cluster's pods on this node; 0: unknown.
 	PodGroup uint32
 	Options  Options
-	// NetNS is an open network namespace; 0 is the process's own.
+	// NetNS is the descriptor of a network namespace; 0: the process's.
 	NetNS int
-	// Taken tells whether something on this node listens on an address and port; nil asks the kernel.
+	// Taken reports whether a process on this node listens on an address and port; nil: ask the kernel.
 	Taken func(addr netip.Addr, proto uint8, port uint16) bool
 	Marks *mark.Recorder
 	Log   *slog.Logger
@@ -64,14 +64,14 @@ type Proxy struct {
 	health  *healthChecks
 	live    *liveness
 	events  *client.Events
-	// written is what the kernel has.
+	// written holds the Services' parts that are in the kernel.
 	written written
 
-	// Of the loop alone.
-	node  services.Node
-	state *services.State  // nil until the first write
-	owed  *services.Change // in the state, but not in the kernel yet: marks, events and conntrack follow once it is; nil: nothing
-	pace  pace
+	// Used by the loop only.
+	node    services.Node
+	state   *services.State  // nil until the first write
+	pending *services.Change // changes in state that are not in the kernel yet; after the write they cause marks, events and conntrack deletions
+	pace    pace
 }
 
 // New checks the configuration. It starts nothing.
@@ -94,7 +94,7 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// Run maintains the table until ctx is done; the table then stays. It calls ready when the first rules are in the kernel.
+// Run maintains the table until ctx is done; the table stays. It calls ready when the first rules are in the kernel.
 func (p *Proxy) Run(ctx context.Context, ready func()) error {
 	w, err := nft.Open(nft.Config{Name: p.cfg.Table, NetNS: p.cfg.NetNS, Log: p.log})
 	if err != nil {
@@ -104,9 +104,9 @@ func (p *Proxy) Run(ctx context.Context, ready func()) error {
 	p.writer = w
 	damaged := make(chan struct{}, 1)
 	return run.Together(nil,
-		run.Part{Name: "informers", Run: p.follow},
+		run.Part{Name: "informers", Run: p.runInformers},
 		run.Part{Name: "events", Run: p.events.Run},
-		run.Part{Name: "rules", Run: func(ctx context.Context, ready func()) error { return p.keep(ctx, damaged, ready) }},
+		run.Part{Name: "rules", Run: func(ctx context.Context, ready func()) error { return p.loop(ctx, damaged, ready) }},
 		run.Part{Name: "watch of rules", Run: func(ctx context.Context, ready func()) error {
 			ready()
 			return w.Watch(ctx, func() { signal(damaged) })
@@ -128,12 +128,12 @@ func Purge(table string) error {
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // one is waiting already
+	default: // it is signalled already
 	}
 }
 
-// keep is the loop: it writes what the tracker notes, and writes again what was damaged or could not be written.
-func (p *Proxy) keep(ctx context.Context, damaged <-chan struct{}, ready func()) error {
+// loop writes the changes of the tracker, and repairs the table after damage or a failed write.
+func (p *Proxy) loop(ctx context.Context, damaged <-chan struct{}, ready func()) error {
 	started := sync.OnceFunc(ready)
 	timer := time.NewTimer(0)
 	if !timer.Stop() {
@@ -148,7 +148,7 @@ func (p *Proxy) keep(ctx context.Context, damaged <-chan struct{}, ready func())
 		case <-p.tracker.wake:
 		case <-damaged:
 			broken = true
-			p.log.Warn("the rules of services were changed by somebody else", "table", p.cfg.Table)
+			p.log.Warn("the rules of services were changed by another program", "table", p.cfg.Table)
 		case <-timer.C:
 		}
 		if wait := p.pace.wait(); broken && wait > 0 {
@@ -176,10 +176,10 @@ func (p *Proxy) keep(ctx context.Context, damaged <-chan struct{}, ready func())
 	}
 }
 
-// wrote tells whether rules were written for the batch: there is one without any when an informer lists the node again.
+// wrote reports whether rules were written for the batch. There are none if only the node was listed again.
 func (b *changeBatch) wrote(full, broken bool) bool { return full || broken || len(b.services) > 0 }
 
-// sync takes what changed and writes it.
+// sync takes the changes and writes them.
 func (p *Proxy) sync(broken bool) error {
 	batch := p.tracker.take()
 	if batch == nil && !broken {
@@ -200,16 +200,16 @@ func (p *Proxy) sync(broken bool) error {
 	if err != nil {
 		return fmt.Errorf("%d services: %w", len(batch.services), err)
 	}
-	if p.owed != nil {
-		p.written.note(*p.owed, time.Now())
-		p.forgetFlows(*p.owed)
-		p.emitMarks(batch, *p.owed, begun, full)
-		p.owed = nil
+	if p.pending != nil {
+		p.written.note(*p.pending, time.Now())
+		p.deleteFlows(*p.pending)
+		p.emitMarks(batch, *p.pending, begun, full)
+		p.pending = nil
 	}
 	return nil
 }
 
-// write brings a batch into state and kernel, and notes in owed what changed. full says that it was the whole table.
+// write applies a batch to state and kernel, and adds the changes to pending. full: it wrote the whole table.
 func (p *Proxy) write(batch *changeBatch, broken bool) (full bool, err error) {
 	node := p.facts(batch.node)
 	var c services.Change
@@ -225,15 +225,15 @@ func (p *Proxy) write(batch *changeBatch, broken bool) (full bool, err error) {
 			err = p.writer.Repair()
 		}
 	}
-	if p.owed == nil {
-		p.owed = &c
+	if p.pending == nil {
+		p.pending = &c
 	} else {
-		p.owed.Join(c)
+		p.pending.Join(c)
 	}
 	return full, err
 }
 
-// update gives the state what changed, and those that waited for what became free.
+// update updates the state with the changed Services, and with those that waited for a frontend that became free.
 func (p *Proxy) update(names map[types.NamespacedName]seen) services.Change {
 	in := make(map[types.NamespacedName]services.Input, len(names))
 	for n := range names {
@@ -249,21 +249,21 @@ func (p *Proxy) update(names map[types.NamespacedName]seen) services.Change {
 		c.Join(more)
 		c.Freed = more.Freed
 		if len(more.Freed) >= len(again) {
-			break // they wait for each other
+			break // they wait for each other's frontends
 		}
 	}
 	return c
 }
 
-// pace is the back-off of repairs: something else may change the table back each time.
+// pace is the back-off of repairs: another program may change the table each time.
 type pace struct {
 	last time.Time
 	gap  time.Duration
 }
 
 const (
-	shortestGap = 100 * time.Millisecond
-	longestGap  = 30 * time.Second
+	minGap = 100 * time.Millisecond
+	maxGap = 30 * time.Second
 )
 
 func (p *pace) wait() time.Duration {
@@ -275,9 +275,9 @@ func (p *pace) wait() time.Duration {
 
 func (p *pace) tried() {
 	now := time.Now()
-	if now.Sub(p.last) > 2*longestGap {
+	if now.Sub(p.last) > 2*maxGap {
 		p.gap = 0
 	}
-	p.gap = min(max(2*p.gap, shortestGap), longestGap)
+	p.gap = min(max(2*p.gap, minGap), maxGap)
 	p.last = now
 }

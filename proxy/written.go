@@ -13,7 +13,7 @@ import (
 	"keelson/proxy/services"
 )
 
-// written is what the kernel has of each Service, and since when: Rules answers from it. Parts are never changed once they are made.
+// written holds each Service's part in the kernel, and since when, for Rules. Parts are immutable.
 type written struct {
 	mu    sync.Mutex
 	parts map[types.NamespacedName]writtenPart
@@ -25,7 +25,7 @@ type writtenPart struct {
 	at   time.Time
 }
 
-// note remembers a change that the kernel took. What a whole table has in it as it was keeps its time.
+// note records a change that was written to the kernel. Unchanged parts in a whole table keep their time.
 func (w *written) note(c services.Change, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -42,7 +42,7 @@ func (w *written) note(c services.Change, at time.Time) {
 	}
 }
 
-// Rules tells which rules of a Service are in this node's kernel, and since when.
+// Rules returns the rules of a Service in this node's kernel, and since when they are there.
 func (p *Proxy) Rules(namespace, name string) (*reach.Rules, error) {
 	p.written.mu.Lock()
 	have, ok := p.written.parts[types.NamespacedName{Namespace: namespace, Name: name}]
@@ -57,11 +57,11 @@ func (p *Proxy) Rules(namespace, name string) (*reach.Rules, error) {
 	}
 	out.Since = have.at
 	for _, port := range have.part.Ports {
-		told := reach.Port{Name: port.Name, Protocol: services.ProtocolName(port.Proto), Fronts: port.Fronts, NodePort: port.NodePort, Count: len(port.Endpoints)}
+		served := reach.Port{Name: port.Name, Protocol: services.ProtocolName(port.Proto), Fronts: port.Fronts, NodePort: port.NodePort, Count: len(port.Endpoints)}
 		for _, e := range port.Endpoints[:min(len(port.Endpoints), reach.MostEndpoints)] {
-			told.Endpoints = append(told.Endpoints, e.Addr)
+			served.Endpoints = append(registration.Endpoints, e.Addr)
 		}
-		out.Ports = append(out.Ports, told)
+		out.Ports = append(out.Ports, served)
 	}
 	for _, r := range have.part.Refused {
 		out.Refused = append(out.Refused, fmt.Sprintf("%s: %s has it", r.Addr, r.By))

@@ -22,20 +22,20 @@ import (
 	"keelson/network/nft"
 )
 
-// Config says for which node an Agent works.
+// Config configures an Agent.
 type Config struct {
 	Client *client.Client
-	// Node is this node's name: its pods are judged here.
+	// Node is this node's name: policies are enforced for its pods.
 	Node string
-	// Table is the name of the nftables table, which is the Agent's alone.
+	// Table is the name of the nftables table, which only the Agent writes.
 	Table string
-	// NetNS is an open network namespace; 0 is the process's own.
+	// NetNS is the descriptor of a network namespace; 0: the process's.
 	NetNS int
 	Marks *mark.Recorder
 	Log   *slog.Logger
 }
 
-// Agent keeps a node's rules at what the API says.
+// Agent maintains the rules of a node's network policies.
 type Agent struct {
 	cfg        Config
 	informers  *client.Informers
@@ -49,10 +49,10 @@ type Agent struct {
 	state  *State
 	writer *nft.Writer // nil unless Run runs
 	early  map[string]early
-	failed bool // the last change did not reach the kernel
+	failed bool // the last write failed
 }
 
-// New returns an Agent that does nothing until Run.
+// New returns an Agent. It starts nothing.
 func New(cfg Config) *Agent {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -64,14 +64,14 @@ func New(cfg Config) *Agent {
 	}
 }
 
-// Run enforces policies until ctx is done; what it has written stays, so that pods are isolated while nobody looks. It is ready when it
-// listens: the rules follow as soon as the API has told of all pods, and sandboxes wait for that.
+// Run enforces policies until ctx is done; the table stays, so pods are isolated while the Agent is not running. It is ready when its informers are
+// started: the first rules are written when they have synced, and sandboxes wait for that (Connected).
 func (a *Agent) Run(ctx context.Context, ready func()) error {
 	w, err := nft.Open(nft.Config{Name: a.cfg.Table, NetNS: a.cfg.NetNS, Log: a.cfg.Log})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = w.Close() }() // a socket; there is nothing to lose
+	defer func() { _ = w.Close() }() // nothing is lost
 	if err := a.listen(); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	work.Go(func() {
 		err := w.Watch(ctx, func() { wake(damage) })
 		if err != nil && ctx.Err() == nil {
-			a.cfg.Log.Error("changes that others make to the policies' rules will not be noticed", "err", err)
+			a.cfg.Log.Error("changes of the policies' rules by other programs are not detected", "err", err)
 		}
 	})
 	a.loop(ctx, w, damage)
@@ -109,43 +109,43 @@ func wake(ch chan struct{}) {
 
 // Pauses between repairs, and after errors.
 const (
-	firstPause = 100 * time.Millisecond
-	mostPause  = 30 * time.Second
-	calm       = time.Minute // after which a repair is the first one again
+	minPause = 100 * time.Millisecond
+	maxPause = 30 * time.Second
+	calm     = time.Minute // time without a repair after which the pause is reset
 )
 
-// loop writes what changes, and writes all of it again when somebody else has changed it or the kernel refused it.
+// loop writes changes, and writes the whole table after damage by another program or a failed write.
 func (a *Agent) loop(ctx context.Context, w *nft.Writer, damage chan struct{}) {
-	a.settle()
+	a.applyQueue()
 	err := a.start(w)
-	pause, last := firstPause, time.Now()
+	pause, last := minPause, time.Now()
 	var retry <-chan time.Time
 	for {
 		if err != nil {
-			a.cfg.Log.Error("network policies are not in the kernel as they should be", "err", err, "retry", pause)
+			a.cfg.Log.Error("write network policies", "err", err, "retry", pause)
 			retry = time.After(pause)
-			pause = min(2*pause, mostPause)
+			pause = min(2*pause, maxPause)
 		}
 		err = nil
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.queue.wake:
-			err = a.settleAndWrite()
+			err = a.applyAndWrite()
 		case <-damage:
 			if time.Since(last) > calm {
-				pause = firstPause
+				pause = minPause
 			}
 			last = time.Now()
-			a.cfg.Log.Info("somebody changed the rules of network policies: they are written again", "table", a.cfg.Table)
+			a.cfg.Log.Info("another program changed the rules of network policies: they are written again", "table", a.cfg.Table)
 			if retry == nil {
 				retry = time.After(pause)
-				pause = min(2*pause, mostPause)
+				pause = min(2*pause, maxPause)
 			}
 		case <-retry:
 			retry = nil
 			if err = a.repair(w); err == nil && time.Since(last) > calm {
-				pause = firstPause
+				pause = minPause
 			}
 		}
 	}
@@ -167,7 +167,7 @@ func (a *Agent) start(w *nft.Writer) error {
 	return err
 }
 
-// openLocked lets sandboxes pass.
+// openLocked unblocks sandboxes that wait for the first plan.
 func (a *Agent) openLocked() {
 	select {
 	case <-a.ready:
@@ -186,15 +186,15 @@ func (a *Agent) repair(w *nft.Writer) error {
 	return err
 }
 
-func (a *Agent) settleAndWrite() error {
+func (a *Agent) applyAndWrite() error {
 	begin := time.Now()
-	a.settle()
+	a.applyQueue()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.writeLocked(begin)
 }
 
-// writeLocked brings what has changed into the kernel.
+// writeLocked writes the changes to the kernel.
 func (a *Agent) writeLocked(begin time.Time) error {
 	moved := a.state.Moved()
 	d := a.state.Drain()
@@ -210,8 +210,8 @@ func (a *Agent) writeLocked(begin time.Time) error {
 	return nil
 }
 
-// settle brings the state to what the listers say of the keys in the queue.
-func (a *Agent) settle() {
+// applyQueue updates the state from the listers, for the keys in the queue.
+func (a *Agent) applyQueue() {
 	keys := a.queue.take()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -239,7 +239,7 @@ func (a *Agent) settle() {
 	}
 }
 
-// listen puts what changes into the queue.
+// listen adds the informers' event handlers, which queue the keys of changed objects.
 func (a *Agent) listen() error {
 	_, err1 := networkinginformers.New(a.informers.Scoped()).NetworkPolicies().Informer().AddEventHandler(handler(func(p *networkingv1.NetworkPolicy) {
 		a.queue.add(key{policyKey, p.Namespace, p.Name})
@@ -262,7 +262,7 @@ func handler[T any](f func(T)) cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{AddFunc: told, UpdateFunc: func(_, obj any) { told(obj) }, DeleteFunc: told}
 }
 
-// Purge takes a table out of the kernel, when no Agent runs. What is not there is no error.
+// Purge deletes a table from the kernel. No Agent may be running. A missing table is not an error.
 func Purge(table string) error {
 	w, err := nft.Open(nft.Config{Name: table})
 	if err != nil {

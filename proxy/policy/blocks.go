@@ -29,12 +29,11 @@ func spanOf(p netip.Prefix) Span {
 	for i := p.Bits(); i < p.Addr().BitLen(); i++ {
 		last[i/8] |= 0x80 >> (i % 8)
 	}
-	to, _ := netip.AddrFromSlice(last) // as long as it was
+	to, _ := netip.AddrFromSlice(last) // it has a valid length
 	return Span{p.Addr(), to}
 }
 
-// spans are the addresses of a block: its range without the exceptions. false: the block, or an exception, cannot be read; it then has
-// none.
+// spans returns the addresses of a block: its range without the exceptions. false: the block or an exception does not parse.
 func spans(b *networkingv1.IPBlock) ([]Span, bool) {
 	whole, err := parsePrefix(b.CIDR)
 	if err != nil {
@@ -59,7 +58,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return p, err
 }
 
-// without cuts a span out of others.
+// without removes the addresses of a span from others.
 func without(from []Span, cut Span) []Span {
 	var out []Span
 	for _, s := range from {
@@ -77,7 +76,7 @@ func without(from []Span, cut Span) []Span {
 	return out
 }
 
-// union puts spans in order and joins those that meet: the kernel's intervals must not overlap.
+// union sorts spans and joins those that overlap or touch: the kernel's intervals must be disjoint.
 func union(in []Span) []Span {
 	in = slices.Clone(in)
 	slices.SortFunc(in, func(a, b Span) int {
@@ -99,7 +98,7 @@ func union(in []Span) []Span {
 	return out
 }
 
-// meets says that b, which does not begin before a, begins within or right after it.
+// meets reports whether b, which does not start before a, starts in it or right after it.
 func meets(a, b Span) bool {
 	if a.From.BitLen() != b.From.BitLen() {
 		return false

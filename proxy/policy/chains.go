@@ -13,8 +13,8 @@ import (
 type chain struct {
 	Chain
 	users int
-	// yields give back the sets that its rules acquired.
-	yields []func()
+	// releases release the sets that its rules use.
+	releases []func()
 }
 
 // chainFor finds or makes the chain of a direction for a pod; nil: no policy isolates it.
@@ -40,7 +40,7 @@ func (s *State) chainFor(p *pod, d Direction) *chain {
 	return c
 }
 
-// chainName follows from all that the rules follow from. Where an ingress rule names ports, that includes the pod's own.
+// chainName is a digest of everything that the rules depend on. If an ingress rule has named ports, that includes the pod's ports.
 func chainName(p *pod, d Direction, policies []*compiled, named bool) string {
 	var b strings.Builder
 	for _, c := range policies {
@@ -73,7 +73,7 @@ func (s *State) addChain(name string, p *pod, d Direction, policies []*compiled)
 	return c
 }
 
-// rule resolves a rule of a policy for a pod. false: it allows nothing.
+// rule resolves a rule of a policy for a pod. false: the rule allows nothing.
 func (s *State) rule(c *chain, pol *compiled, a *allowance, p *pod) (Rule, bool) {
 	r := Rule{Policy: pol.key, AnyPeer: a.anyPeer, AnyPort: a.anyPort, Ports: a.ports}
 	if c.Direction == Ingress {
@@ -101,12 +101,13 @@ func (s *State) rule(c *chain, pol *compiled, a *allowance, p *pod) (Rule, bool)
 	}
 	if len(a.blocks) > 0 {
 		r.Blocks = s.acquireBlocks(a.blocks)
-		c.yields = append(c.yields, func() { s.yieldBlocks(r.Blocks) })
+		c.releases = append(c.releases, func() { s.releaseBlocks(r.Blocks) })
 	}
 	return r, len(r.Peers) > 0 || r.Blocks != "" || len(r.Endpoints) > 0
 }
 
-// endpoints are sets of where the peers of an egress rule serve the port of a name. Of blocks, it is the pods in them that do.
+// endpoints returns sets of the addresses and ports at which the peers of an egress rule serve a named port. For blocks, these are the pods in
+// them.
 func (s *State) endpoints(c *chain, pol *compiled, a *allowance, n portName) []string {
 	if a.anyPeer {
 		return []string{s.use(c, everyPod, parsedSelector{}, memberKey{port: n}, nil)}
@@ -121,13 +122,13 @@ func (s *State) endpoints(c *chain, pol *compiled, a *allowance, n portName) []s
 	return out
 }
 
-// use acquires a set until the chain goes.
+// use acquires a set until the chain is released.
 func (s *State) use(c *chain, key selectorKey, parsed parsedSelector, mk memberKey, spans []Span) string {
-	c.yields = append(c.yields, func() { s.yieldSet(key, mk) })
+	c.releases = append(c.releases, func() { s.releaseSet(key, mk) })
 	return s.acquire(key, parsed, mk, spans)
 }
 
-// release lets go of a chain; nil is none.
+// release releases a chain; it may be nil.
 func (s *State) release(c *chain) {
 	if c == nil {
 		return
@@ -137,7 +138,7 @@ func (s *State) release(c *chain) {
 	}
 	delete(s.chains, c.Name)
 	s.log.chains.note(c.Name, &c.Chain)
-	for _, y := range c.yields {
+	for _, y := range c.releases {
 		y()
 	}
 }

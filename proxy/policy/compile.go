@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Direction is seen from the pod that a policy selects.
+// Direction is the direction of connections, seen from the pod that a policy selects.
 type Direction int
 
 // The directions.
@@ -33,25 +33,25 @@ func (d Direction) String() string {
 	return "ingress"
 }
 
-// compiled is a policy in the words of this package.
+// compiled is a parsed policy.
 type compiled struct {
 	key, namespace string
 	pods           labels.Selector
-	// sides are the directions that it isolates; nil: not this one.
+	// sides are its rules by direction; nil: it does not isolate that direction.
 	sides [directions]*side
-	// parsed are the selectors of its peers.
+	// parsed are the selectors of its peers, by key.
 	parsed selectors
-	// digest is another one for every other meaning of the sides.
+	// digest identifies the content of sides.
 	digest string
 }
 
-// side are the rules of a direction. None: nothing is allowed.
+// side holds the rules of a direction. Without rules nothing is allowed.
 type side struct {
 	rules []allowance
-	named bool // some rule names a port
+	named bool // a rule has a named port
 }
 
-// allowance is one rule: peers and ports that are allowed.
+// allowance is one rule: allowed peers and ports.
 type allowance struct {
 	anyPeer bool
 	peers   []selectorKey
@@ -61,13 +61,13 @@ type allowance struct {
 	named   []portName
 }
 
-// portName is a port that each pod resolves for itself.
+// portName is a named port, which has a number for each pod.
 type portName struct {
 	proto uint8
 	name  string
 }
 
-// PortRange are ports of a protocol, both ends included. From 0 to 65535 are all of them.
+// PortRange is a range of ports of a protocol, both ends included. 0 to 65535 means all.
 type PortRange struct {
 	Proto    uint8
 	From, To uint16
@@ -83,7 +83,7 @@ func (r PortRange) String() string {
 	return fmt.Sprintf("%s %d-%d", protoName(r.Proto), r.From, r.To)
 }
 
-// selectorKey names a set of pods by its selectors' canonical text. Namespace is "" where a namespace selector says which.
+// selectorKey identifies a set of pods by the canonical text of its selectors. Namespace is "" if there is a namespace selector.
 type selectorKey struct {
 	namespace, namespaces, pods string
 }
@@ -98,10 +98,10 @@ func (k selectorKey) String() string {
 	return fmt.Sprintf("namespaces %q, pods %q", k.namespaces, k.pods)
 }
 
-// everyPod are all pods of the cluster, also those of namespaces that are not known. No selector's text is "*".
+// everyPod selects all pods of the cluster, also those of unknown namespaces. No selector has the text "*".
 var everyPod = selectorKey{namespaces: "*"}
 
-// compile reads a policy. It cannot fail: what does not parse allows nothing, and selects nothing.
+// compile parses a policy. It does not fail: a selector or block that does not parse selects and allows nothing.
 func compile(p *networkingv1.NetworkPolicy) *compiled {
 	parsed := selectors{}
 	c := &compiled{key: p.Namespace + "/" + p.Name, namespace: p.Namespace, pods: labels.Nothing(), parsed: parsed}
@@ -125,7 +125,7 @@ func compile(p *networkingv1.NetworkPolicy) *compiled {
 	return c
 }
 
-// text says all that is in a side.
+// text returns the whole content of a side.
 func (s *side) text() string {
 	if s == nil {
 		return "not isolated\n"
@@ -138,7 +138,7 @@ func (s *side) text() string {
 	return b.String()
 }
 
-// sidesOf says which directions a policy isolates. Without types: ingress, and egress if it has rules for it.
+// sidesOf returns the directions that a policy isolates. Without policyTypes: ingress, and egress if it has egress rules.
 func sidesOf(s *networkingv1.NetworkPolicySpec) (in, out bool) {
 	if len(s.PolicyTypes) == 0 {
 		return true, len(s.Egress) > 0
@@ -217,7 +217,7 @@ func (a *allowance) addPort(p *networkingv1.NetworkPolicyPort) {
 	}
 }
 
-// joined puts ranges in order and joins those that meet.
+// joined sorts ranges and joins those that overlap or touch.
 func joined(in []PortRange) []PortRange {
 	in = slices.Clone(in)
 	slices.SortFunc(in, func(a, b PortRange) int {
@@ -234,12 +234,12 @@ func joined(in []PortRange) []PortRange {
 	return out
 }
 
-// selectors are what a key's text was parsed from.
+// selectors holds the parsed selectors of keys.
 type selectors map[selectorKey]parsedSelector
 
 type parsedSelector struct{ namespaces, pods labels.Selector }
 
-// digest is short, and another one for another text.
+// digest returns a short hash of a text.
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:8])

@@ -12,26 +12,25 @@ import (
 	podapi "keelson/api/core/pod"
 )
 
-// Pod is what policies look at in a pod.
+// Pod holds the properties of a pod that policies depend on.
 type Pod struct {
 	Namespace, Name, UID string
-	// Labels are shared with the object: never modified.
+	// Labels are shared with the object and must not be modified.
 	Labels map[string]string
 	Addrs  []netip.Addr
-	// Local pods are this node's.
+	// Local: the pod is on this node.
 	Local bool
 	Ports []NamedPort
 }
 
-// NamedPort is a port of a container that has a name.
+// NamedPort is a container port with a name.
 type NamedPort struct {
 	Name  string
 	Proto uint8
 	Port  uint16
 }
 
-// FromObject is the pod as policies see it. false: they do not see it: it has no address of its own (none yet, or the node's), or its
-// containers have ended.
+// FromObject converts a pod. false: policies do not apply to it, because it has no address yet, uses the host network, or has ended.
 func FromObject(p *corev1.Pod, node string) (Pod, bool) {
 	if p.Spec.HostNetwork || p.Spec.NodeName == "" || podapi.Terminal(p) {
 		return Pod{}, false
@@ -57,7 +56,7 @@ func addresses(p *corev1.Pod) []netip.Addr {
 	return out
 }
 
-// namedPorts are those of the containers, and of init containers that run beside them. The first of a name and protocol counts.
+// namedPorts returns the named ports of containers and sidecar init containers. The first of a name and protocol counts.
 func namedPorts(s *corev1.PodSpec) []NamedPort {
 	var out []NamedPort
 	collect := func(c *corev1.Container) {
@@ -112,7 +111,7 @@ func protoName(n uint8) string {
 	return "sctp"
 }
 
-// labelsKey is the same for equal labels.
+// labelsKey returns a canonical text of labels.
 func labelsKey(l map[string]string) string {
 	keys := make([]string, 0, len(l))
 	for k := range l {

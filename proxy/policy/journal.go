@@ -4,15 +4,15 @@ package policy
 
 import "net/netip"
 
-// journal remembers how things were at the last drain.
+// journal records the previous values of what has changed since the last Drain.
 type journal struct {
 	isolated [directions]was[netip.Addr, string]
-	chains   was[string, *Chain] // nil: it was not there
+	chains   was[string, *Chain] // nil: it did not exist
 	sets     was[string, bool]
 	elements map[string]was[Element, bool]
 }
 
-// was holds what something was when it was first touched.
+// was holds the value of each key before its first change.
 type was[K comparable, V any] map[K]V
 
 func (w was[K, V]) note(k K, before V) {

@@ -11,26 +11,26 @@ import (
 	"strings"
 )
 
-// Plan is what this node's kernel should enforce. It says nothing of pods that no policy isolates.
+// Plan is the desired state of this node's rules. Pods that no policy isolates are not in it.
 type Plan struct {
-	// Isolated are the addresses of this node's isolated pods, each with the chain that says what is allowed.
+	// Isolated maps the addresses of this node's isolated pods to their chains.
 	Isolated [directions]map[netip.Addr]string
 	Chains   map[string]*Chain
 	Sets     map[string]*Set
 }
 
-// Chain says what is allowed to or from pods that the same policies isolate. What no rule allows is dropped.
+// Chain holds the rules for pods that the same policies isolate. Packets that no rule allows are dropped.
 type Chain struct {
 	Name      string
 	Direction Direction
-	// Policies are those that isolate the pods, in order.
+	// Policies are the isolating policies, sorted.
 	Policies []string
 	Rules    []Rule
 }
 
 // Rule allows peers at ports. The port is always the server's.
 type Rule struct {
-	// Policy is whose rule it is.
+	// Policy is the policy that the rule is from.
 	Policy string
 	// AnyPeer allows every peer. Otherwise Peers (sets of addresses) and Blocks (a set of spans, or "") do.
 	AnyPeer bool
@@ -64,17 +64,17 @@ func (e Element) compare(o Element) int {
 // Set is a set of peers.
 type Set struct {
 	Name string
-	// Meaning is for people: which pods, or which blocks.
+	// Meaning describes the pods or blocks, for people.
 	Meaning string
-	// Kind says what it holds.
+	// Kind is the kind of its elements.
 	Kind SetKind
-	// Elements counts for each element the pods that have it.
+	// Elements maps each element to the number of pods with it.
 	Elements map[Element]int
-	// Spans are those of a set of Blocks.
+	// Spans are the spans of a set of kind Blocks.
 	Spans []Span
 }
 
-// SetKind is what a set holds.
+// SetKind is the kind of a set's elements.
 type SetKind int
 
 // The kinds of sets.
@@ -84,7 +84,7 @@ const (
 	Blocks                   // spans of addresses
 )
 
-// String prints the plan for golden files and people.
+// String formats the plan for golden files and people.
 func (p *Plan) String() string {
 	var b strings.Builder
 	for dir, m := range p.Isolated {

@@ -18,7 +18,7 @@ const (
 	podKey
 )
 
-// queue holds each key once, however often it is added.
+// queue is a set of keys, with a wake-up channel.
 type queue struct {
 	wake chan struct{} // capacity 1: there is something to do
 
@@ -32,10 +32,10 @@ func (q *queue) add(k key) {
 	q.mu.Lock()
 	q.keys[k] = true
 	q.mu.Unlock()
-	q.poke()
+	q.signal()
 }
 
-func (q *queue) poke() { wake(q.wake) }
+func (q *queue) signal() { wake(q.wake) }
 
 // take empties the queue.
 func (q *queue) take() map[key]bool {

@@ -10,29 +10,29 @@ import (
 	"keelson/network/nft"
 )
 
-// Chains and maps that are always there.
+// Formats of the names of maps.
 const (
 	mapFmt  = "%s%d" // egress4, ingress6
 	selfFmt = "self%d"
 )
 
-// priority of our chain among those of the forward hook: before the filters of others.
+// priority of the forward chain: before the filter chains of other programs.
 const priority = -5
 
-// view is how the ends of a connection are seen in a packet, by family: the client opened it, the server's port is what rules speak of.
+// view holds the packet fields of a connection's client and server, by family. port is the field of the server's port.
 type view struct {
 	client, server map[int]nft.Field
 	port           nft.Field
-	// next is the chain that judges the server's side.
+	// next is the chain that checks the server's side.
 	next string
-	// suffix tells the view's chains from the other's.
+	// suffix distinguishes the chains of the two views.
 	suffix string
 }
 
 var (
 	saddr = map[int]nft.Field{4: nft.IPSaddr, 6: nft.IP6Saddr}
 	daddr = map[int]nft.Field{4: nft.IPDaddr, 6: nft.IP6Daddr}
-	// opening packets go from the client to the server, after translation by services; replying ones come back, before it is undone.
+	// opening is for packets from client to server, after DNAT; replying is for replies, before the reverse translation.
 	opening  = view{client: saddr, server: daddr, port: nft.THDport, next: "server"}
 	replying = view{client: daddr, server: saddr, port: nft.THSport, next: "served", suffix: "-r"}
 	views    = []view{opening, replying}
@@ -58,10 +58,10 @@ func mapName(d Direction, family int) string { return fmt.Sprintf(mapFmt, d, fam
 func selfName(family int) string             { return fmt.Sprintf(selfFmt, family) }
 func setName(set string, family int) string  { return fmt.Sprintf("%s-%d", set, family) }
 
-// Table is the plan as nftables rules.
+// Table returns the plan as an nftables table.
 func Table(name string, p *Plan) *nft.Table {
 	t := nft.NewTable(name)
-	d := frame()
+	d := baseChains()
 	for dir := range directions {
 		for a, chain := range p.Isolated[dir] {
 			d.PutElement(mapName(dir, familyOf(a)), nft.Addr(a), nft.ToChain(chain))
@@ -81,12 +81,12 @@ func Table(name string, p *Plan) *nft.Table {
 	return t
 }
 
-// frame is what does not depend on policies.
-func frame() *nft.Delta {
+// baseChains returns the part of the table that does not depend on policies.
+func baseChains() *nft.Delta {
 	d := &nft.Delta{Sets: map[string]nft.Set{}, DropSets: map[string]bool{}}
 	forward := nft.Chain{Name: "forward", Type: nft.Filter, Hook: nft.Forward, Priority: priority}
 	forward.Rules = append(forward.Rules,
-		nft.Rule{nft.State(nft.Related), nft.Accept()}, // errors about a connection
+		nft.Rule{nft.State(nft.Related), nft.Accept()}, // ICMP errors of a connection
 		nft.Rule{nft.Replying(), nft.Goto("replies")})
 	chains := []*nft.Chain{&forward, {Name: "replies"}}
 	for i, v := range views {
@@ -109,14 +109,14 @@ func frame() *nft.Delta {
 	return d
 }
 
-// putChain writes a chain's rules for both views of a connection.
+// putChain adds a chain's rules for both views.
 func putChain(d *nft.Delta, c *Chain) {
 	for _, v := range views {
 		putView(d, c, v)
 	}
 }
 
-// putView writes them for one. What is allowed to leave the client goes on to what the server allows; what the server allows is accepted.
+// putView adds a chain's rules for one view. Packets that egress of the client allows continue with ingress of the server, which accepts them.
 func putView(d *nft.Delta, c *Chain, v view) {
 	allow := nft.Accept()
 	if c.Direction == Egress {
@@ -158,7 +158,7 @@ func putView(d *nft.Delta, c *Chain, v view) {
 	d.PutChain(main)
 }
 
-// crossed rules have several peers and several ports: each is listed once, in two chains.
+// crossed reports whether a rule has several peers and several ports. It takes two chains, one for peers and one for ports.
 func crossed(r *Rule) bool {
 	n := len(r.Peers)
 	if r.Blocks != "" {
@@ -187,7 +187,7 @@ func join(a, b nft.Rule, last nft.Statement) nft.Rule {
 	return append(append(append(out, a...), b...), last)
 }
 
-// peers are the beginnings of rules of which one must fit the peer.
+// peers returns alternative matches of the peer, as starts of rules.
 func (v view) peers(dir Direction, r *Rule) []nft.Rule {
 	if r.AnyPeer {
 		return []nft.Rule{nil}
@@ -209,7 +209,7 @@ func (v view) peers(dir Direction, r *Rule) []nft.Rule {
 	return out
 }
 
-// ports are the same for the server's port.
+// ports returns alternative matches of the server's port.
 func (v view) ports(r *Rule) []nft.Rule {
 	if r.AnyPort {
 		return []nft.Rule{nil}
@@ -228,7 +228,7 @@ func (v view) ports(r *Rule) []nft.Rule {
 	return out
 }
 
-// putSet writes a set, with its spans but without its elements.
+// putSet adds a set with its spans, but without its elements.
 func putSet(d *nft.Delta, s *Set) {
 	for _, f := range families {
 		set := nft.Set{Name: setName(s.Name, f), Key: []nft.Type{addrType(f)}, Interval: s.Kind == Blocks}
@@ -249,7 +249,7 @@ func elementKey(k SetKind, e Element) string {
 	return nft.Addr(e.Addr)
 }
 
-// Drain is what has changed since the last Drain.
+// Drain returns the change of the table since the last Drain.
 func (s *State) Drain() *nft.Delta {
 	d := &nft.Delta{Sets: map[string]nft.Set{}, DropSets: map[string]bool{}}
 	for name, before := range s.log.chains {
@@ -275,7 +275,7 @@ func (s *State) Drain() *nft.Delta {
 	for name, touched := range s.log.elements {
 		set := s.sets[name]
 		if set == nil {
-			continue // gone, with its elements
+			continue // the set is deleted with its elements
 		}
 		for e, before := range touched {
 			has := set.Elements[e] > 0
@@ -292,7 +292,7 @@ func (s *State) Drain() *nft.Delta {
 	return d
 }
 
-// drainIsolated leads addresses to their chains.
+// drainIsolated updates the maps from addresses to chains.
 func (s *State) drainIsolated(d *nft.Delta) {
 	for dir := range directions {
 		for a, before := range s.log.isolated[dir] {

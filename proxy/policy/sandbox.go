@@ -15,21 +15,21 @@ import (
 	"keelson/lib/mark"
 )
 
-// early is a pod whose addresses the runtime has told before the API did.
+// early holds the addresses of a pod that the runtime has reported (Connected) and the API does not show yet.
 type early struct {
 	addrs []netip.Addr
 	at    time.Time
-	// known: the API has told of the pod. When it is gone from there it is gone.
+	// known: the pod was seen in the API, so a deletion there removes it.
 	known bool
 }
 
-// podLocked notes a pod as the API has it; nil: not at all. What the runtime has told counts until the API says the same.
+// podLocked updates a pod from the API; nil: it does not exist there. Addresses from the runtime are used until the API has them.
 func (a *Agent) podLocked(namespace, name string, obj *corev1.Pod) {
 	key := namespace + "/" + name
 	e, isEarly := a.early[key]
 	if obj == nil {
 		if isEarly && !e.known {
-			return // the API is late
+			return // the API does not have the address yet
 		}
 		delete(a.early, key)
 		a.state.DeletePod(namespace, name)
@@ -56,14 +56,14 @@ func (a *Agent) podLocked(namespace, name string, obj *corev1.Pod) {
 	}
 }
 
-// Limits of what a sandbox waits for, and of what is remembered of pods that the API never tells of.
+// waitForPlan bounds the wait of a sandbox; forgetEarly is how long a pod is kept that never appears in the API.
 const (
 	waitForPlan = 10 * time.Second
 	forgetEarly = 10 * time.Minute
 )
 
-// Connected tells of a pod's addresses before its containers start, and returns when its policies are in the kernel. Before the first
-// plan it waits, though not for ever: without an API server static pods must start.
+// Connected is called with a pod's addresses before its containers start. It returns when the pod's policies are in the kernel. Before the first
+// plan it waits for waitForPlan at most: static pods must start without an API server.
 func (a *Agent) Connected(ctx context.Context, namespace, name string, labels map[string]string, addrs []netip.Addr) error {
 	wait := time.NewTimer(waitForPlan)
 	defer wait.Stop()
@@ -72,7 +72,7 @@ func (a *Agent) Connected(ctx context.Context, namespace, name string, labels ma
 	case <-ctx.Done():
 		return fmt.Errorf("wait for network policies: %w", context.Cause(ctx))
 	case <-wait.C:
-		a.cfg.Log.Warn("a pod starts before its network policies are known: the API server has not told of them", "namespace", namespace, "pod", name)
+		a.cfg.Log.Warn("a pod starts before its network policies are known: they have not been listed from the API server yet", "namespace", namespace, "pod", name)
 	}
 	begin := time.Now()
 	a.mu.Lock()
@@ -89,16 +89,16 @@ func (a *Agent) Connected(ctx context.Context, namespace, name string, labels ma
 		a.state.SetPod(Pod{Namespace: namespace, Name: name, Labels: labels, Local: true, Addrs: addrs})
 	}
 	if a.writer == nil {
-		return nil // the first plan will have it
+		return nil // the first plan will include it
 	}
 	if err := a.writeLocked(begin); err != nil {
-		a.queue.poke() // whoever owns the loop writes again
+		a.queue.signal() // the loop writes again
 		return fmt.Errorf("isolate pod %s/%s: %w", namespace, name, err)
 	}
 	return nil
 }
 
-// emitMarksLocked leaves a mark for each pod that policies isolate from now on.
+// emitMarksLocked emits a mark for each pod that becomes isolated.
 func (a *Agent) emitMarksLocked(begin time.Time, addrs []netip.Addr) {
 	told := map[string]bool{}
 	for _, addr := range addrs {

@@ -11,19 +11,19 @@ import (
 
 type labelSet = labels.Set
 
-// selector means pods of the cluster, while chains need sets of them.
+// selector holds the pods of a selectorKey, while chains use sets of them.
 type selector struct {
 	key    selectorKey
 	parsed parsedSelector
 	groups map[*group]bool
-	// members are its sets by what is taken of each pod.
+	// members are its sets, by the kind of elements.
 	members map[memberKey]*members
 }
 
-// memberKey says what a set takes of a pod: its addresses, or those with the port of a name, or those of them that are in blocks.
+// memberKey is the kind of elements that a set has for a pod: its addresses, or addresses with a named port, or those of them that are in blocks.
 type memberKey struct {
 	port   portName // name "" is none
-	blocks string   // the digest of spans, or ""
+	blocks string   // digest of spans, or ""
 }
 
 // members is a set in use.
@@ -34,7 +34,7 @@ type members struct {
 	users int
 }
 
-// elements are what a pod puts into a set.
+// elements calls each for the elements of a pod in the set.
 func (m *members) elements(p *pod, each func(Element)) {
 	var port NamedPort
 	if m.key.port.name != "" {
@@ -68,7 +68,7 @@ func (sel *selector) matches(g *group) bool {
 	return g.namespace.known && sel.parsed.namespaces.Matches(labelSet(g.namespace.labels)) && sel.parsed.pods.Matches(labelSet(g.labels))
 }
 
-// match puts a group under a selector, or takes it away, with the elements of its pods.
+// match adds a group to a selector, or removes it, with the elements of its pods.
 func (s *State) match(sel *selector, g *group) {
 	has := sel.matches(g)
 	if has == g.selectors[sel] {
@@ -87,7 +87,7 @@ func (s *State) match(sel *selector, g *group) {
 	}
 }
 
-// count adds a pod's elements to the selector's sets, or takes them away.
+// count adds a pod's elements to the selector's sets, or removes them.
 func (s *State) count(sel *selector, p *pod, by int) {
 	for _, m := range sel.members {
 		m.elements(p, func(e Element) { s.countElement(m.Set, e, by) })
@@ -107,7 +107,7 @@ func (s *State) countElement(set *Set, e Element, by int) {
 	}
 }
 
-// acquire finds or fills the set that takes mk of the pods that key means.
+// acquire finds or makes the set of kind mk for the pods of key, and counts its use.
 func (s *State) acquire(key selectorKey, parsed parsedSelector, mk memberKey, spans []Span) string {
 	sel := s.selectors[key]
 	if sel == nil {
@@ -157,8 +157,8 @@ func (s *State) addSelector(key selectorKey, parsed parsedSelector) *selector {
 	return sel
 }
 
-// yieldSet gives back what acquire gave.
-func (s *State) yieldSet(key selectorKey, mk memberKey) {
+// releaseSet undoes acquire.
+func (s *State) releaseSet(key selectorKey, mk memberKey) {
 	sel := s.selectors[key]
 	m := sel.members[mk]
 	if m.users--; m.users > 0 {
@@ -193,7 +193,7 @@ func (s *State) acquireBlocks(spans []Span) string {
 	return name
 }
 
-func (s *State) yieldBlocks(name string) {
+func (s *State) releaseBlocks(name string) {
 	b := s.blocks[name]
 	if b.users--; b.users == 0 {
 		delete(s.blocks, name)

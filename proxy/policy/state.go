@@ -10,55 +10,55 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// State is what is known of the cluster, and the plan that follows. A change costs what it concerns: a pod, the sets that it is in; a
-// policy, the pods of this node that it selects. It is not safe for concurrent use.
+// State holds the cluster's policies, namespaces and pods, and the plan for them. The cost of a change depends on what it affects: for a pod, the
+// sets that it is in; for a policy, the pods of this node that it selects. It is not safe for concurrent use.
 type State struct {
 	namespaces map[string]*namespace
 	pods       map[string]*pod // by namespace/name
-	// selectors are those that chains need; wide are those of them that select namespaces.
+	// selectors are the selectors that chains use; wide are those with a namespace selector.
 	selectors map[selectorKey]*selector
 	wide      map[*selector]bool
 	chains    map[string]*chain
 	blocks    map[string]*blocks
 	sets      map[string]*Set
 	isolated  [directions]map[netip.Addr]string
-	// claims are the local pods that have an address, the last one that came last.
+	// claims are the local pods with an address, in the order of arrival.
 	claims map[netip.Addr][]*pod
 	log    journal
 }
 
-// namespace holds what is in it. It may be unknown: selectors of namespaces do not find it then.
+// namespace holds the pods and policies of a namespace. While it is not known, namespace selectors do not match it.
 type namespace struct {
 	name   string
 	known  bool
 	labels map[string]string
-	// groups are its pods by labels.
+	// groups are its pods, by labels.
 	groups   map[string]*group
 	policies map[string]*compiled
-	// selectors are those that look at this namespace only.
+	// selectors are the selectors for this namespace only.
 	selectors map[*selector]bool
 }
 
-// group are the pods of a namespace that have the same labels: to selectors they are one.
+// group holds the pods of a namespace with the same labels, which the same selectors match.
 type group struct {
 	namespace *namespace
 	labels    map[string]string
 	key       string
 	pods      map[*pod]bool
 	selectors map[*selector]bool
-	// local counts its pods of this node; while there are any, policies are those that select it.
+	// local is the number of its pods on this node; if it is not 0, policies are the policies that select the group.
 	local    int
 	policies map[*compiled]bool
 }
 
-// pod is a Pod in its group.
+// pod is a Pod with its group and chains.
 type pod struct {
 	Pod
 	group  *group
 	chains [directions]*chain
 }
 
-// NewState knows nothing.
+// NewState returns an empty State.
 func NewState() *State {
 	s := &State{
 		namespaces: map[string]*namespace{}, pods: map[string]*pod{}, selectors: map[selectorKey]*selector{}, wide: map[*selector]bool{},
@@ -71,7 +71,7 @@ func NewState() *State {
 	return s
 }
 
-// Plan is a copy of the plan.
+// Plan returns a copy of the plan.
 func (s *State) Plan() *Plan {
 	p := &Plan{Chains: map[string]*Chain{}, Sets: map[string]*Set{}}
 	for d := range s.isolated {
@@ -88,7 +88,7 @@ func (s *State) Plan() *Plan {
 	return p
 }
 
-// namespaceOf finds a namespace, or notes that it is spoken of.
+// namespaceOf finds a namespace, or adds an unknown one.
 func (s *State) namespaceOf(name string) *namespace {
 	n := s.namespaces[name]
 	if n == nil {
@@ -98,14 +98,14 @@ func (s *State) namespaceOf(name string) *namespace {
 	return n
 }
 
-// forget drops a namespace that nothing speaks of any more.
+// forget removes an unknown namespace without pods, policies and selectors.
 func (s *State) forget(n *namespace) {
 	if !n.known && len(n.groups)+len(n.policies)+len(n.selectors) == 0 {
 		delete(s.namespaces, n.name)
 	}
 }
 
-// SetNamespace notes a namespace's labels.
+// SetNamespace sets a namespace's labels.
 func (s *State) SetNamespace(name string, labels map[string]string) {
 	n := s.namespaceOf(name)
 	if n.known && maps.Equal(n.labels, labels) {
@@ -115,7 +115,7 @@ func (s *State) SetNamespace(name string, labels map[string]string) {
 	s.matchAgain(n)
 }
 
-// DeleteNamespace notes that a namespace is gone. What is still in it stays.
+// DeleteNamespace deletes a namespace. Its pods and policies stay until they are deleted.
 func (s *State) DeleteNamespace(name string) {
 	n := s.namespaceOf(name)
 	n.known, n.labels = false, nil
@@ -123,7 +123,7 @@ func (s *State) DeleteNamespace(name string) {
 	s.forget(n)
 }
 
-// matchAgain finds out which groups of a namespace the selectors of namespaces now mean.
+// matchAgain updates the matches of namespace selectors with the groups of a namespace.
 func (s *State) matchAgain(n *namespace) {
 	for sel := range s.wide {
 		for _, g := range n.groups {
@@ -132,7 +132,7 @@ func (s *State) matchAgain(n *namespace) {
 	}
 }
 
-// SetPod notes a pod as it is now.
+// SetPod adds or updates a pod.
 func (s *State) SetPod(p Pod) {
 	key := p.Namespace + "/" + p.Name
 	if old := s.pods[key]; old != nil {
@@ -174,7 +174,7 @@ func (p *pod) same(o *Pod) bool {
 	return p.UID == o.UID && p.Local == o.Local && slices.Equal(p.Addrs, o.Addrs) && slices.Equal(p.Ports, o.Ports) && maps.Equal(p.Labels, o.Labels)
 }
 
-// DeletePod notes that a pod is gone, or has no address any more.
+// DeletePod deletes a pod.
 func (s *State) DeletePod(namespace, name string) {
 	if p := s.pods[namespace+"/"+name]; p != nil {
 		s.remove(p)
@@ -194,7 +194,7 @@ func (s *State) remove(p *pod) {
 			if s.claims[a] = left; len(left) == 0 {
 				delete(s.claims, a)
 			}
-			s.point(a)
+			s.updateAddress(a)
 		}
 		for d := range p.chains {
 			s.release(p.chains[d])
@@ -224,7 +224,7 @@ func (s *State) addGroup(n *namespace, key string, labels map[string]string) *gr
 	return g
 }
 
-// SetPolicy notes a policy as it is now.
+// SetPolicy adds or updates a policy.
 func (s *State) SetPolicy(p *networkingv1.NetworkPolicy) {
 	n := s.namespaceOf(p.Namespace)
 	c := compile(p)
@@ -236,7 +236,7 @@ func (s *State) SetPolicy(p *networkingv1.NetworkPolicy) {
 	s.reassign(n, old, c)
 }
 
-// DeletePolicy notes that a policy is gone.
+// DeletePolicy deletes a policy.
 func (s *State) DeletePolicy(namespace, name string) {
 	n := s.namespaces[namespace]
 	if n == nil || n.policies[name] == nil {
@@ -248,7 +248,7 @@ func (s *State) DeletePolicy(namespace, name string) {
 	s.forget(n)
 }
 
-// reassign gives the local pods that the old or the new policy selects their chains.
+// reassign updates the chains of the local pods that the old or the new policy selects.
 func (s *State) reassign(n *namespace, old, now *compiled) {
 	for _, g := range n.groups {
 		if g.local == 0 {
@@ -274,20 +274,20 @@ func (s *State) reassign(n *namespace, old, now *compiled) {
 
 func (c *compiled) selects(g *group) bool { return c.pods.Matches(labelSet(g.labels)) }
 
-// assign gives a local pod the chains that its policies make.
+// assign sets the chains of a local pod from its policies.
 func (s *State) assign(p *pod) {
 	for d := range directions {
 		old := p.chains[d]
 		p.chains[d] = s.chainFor(p, d)
-		s.release(old) // after the new one, which may share its sets
+		s.release(old) // after the new one is acquired, because they may share sets
 	}
 	for _, a := range p.Addrs {
-		s.point(a)
+		s.updateAddress(a)
 	}
 }
 
-// point leads an address to the chains of the pod that has it.
-func (s *State) point(a netip.Addr) {
+// updateAddress maps an address to the chains of its pod.
+func (s *State) updateAddress(a netip.Addr) {
 	p := s.owner(a)
 	for d := range directions {
 		to := ""
@@ -307,7 +307,7 @@ func (s *State) point(a netip.Addr) {
 	}
 }
 
-// owner is the local pod that has an address; nil: none.
+// owner returns the local pod with an address; nil: none.
 func (s *State) owner(a netip.Addr) *pod {
 	claims := s.claims[a]
 	if len(claims) == 0 {
@@ -323,7 +323,7 @@ func (p *pod) policies(d Direction) []string {
 	return p.chains[d].Policies
 }
 
-// Moved are the addresses that lead to other chains than at the last Drain.
+// Moved returns the addresses whose chains have changed since the last Drain.
 func (s *State) Moved() []netip.Addr {
 	var out []netip.Addr
 	for d := range s.log.isolated {

@@ -13,11 +13,11 @@ import (
 	"keelson/network/nft"
 )
 
-// affinityClients bounds how many clients are remembered for one endpoint; further ones are served without affinity.
+// affinityClients is the maximum number of clients with affinity to one endpoint; further ones are served without.
 const affinityClients = 65536
 
-// stickiness is how long a client keeps its endpoint; 0: it does not.
-func stickiness(svc *corev1.Service) time.Duration {
+// affinityTimeout returns the timeout of session affinity; 0: none.
+func affinityTimeout(svc *corev1.Service) time.Duration {
 	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		return 0
 	}
@@ -27,8 +27,9 @@ func stickiness(svc *corev1.Service) time.Duration {
 	return time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
 }
 
-// sticky adds what remembers clients of a list of endpoints, and returns the chain that serves them. All frontends of a port share it.
-func (p *Part) sticky(f words, id string, eps []Endpoint, timeout time.Duration) string {
+// addAffinity adds the chains and sets of session affinity for a list of endpoints, and returns the chain that serves them. All frontends of a
+// port share it.
+func (p *Part) addAffinity(f ipFamily, id string, eps []Endpoint, timeout time.Duration) string {
 	if len(eps) == 0 {
 		return ""
 	}
@@ -50,8 +51,8 @@ func (p *Part) sticky(f words, id string, eps []Endpoint, timeout time.Duration)
 	return name
 }
 
-// own adds a chain of this port alone.
-func (p *Part) own(what string, f words, id string, rules []nft.Rule) string {
+// own adds a chain for this port only.
+func (p *Part) own(what string, f ipFamily, id string, rules []nft.Rule) string {
 	name := fmt.Sprintf("%s-%s", f.name(what), id)
 	p.Chains[name] = nft.Chain{Name: name, Rules: rules}
 	return name

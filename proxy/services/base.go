@@ -9,10 +9,10 @@ import (
 	"keelson/network/nft"
 )
 
-// masqueradeBit is the bit of a packet's mark that asks for masquerading: the one that other programs know from Kubernetes.
+// masqueradeBit is the mark bit for masquerading, the same as kube-proxy's.
 const masqueradeBit = 0x4000
 
-// Priorities of the base chains: before and after the translation of addresses.
+// Priorities of the base chains, relative to NAT.
 const (
 	beforeNAT = -110
 	nat       = -100
@@ -20,35 +20,35 @@ const (
 	sourceNAT = 100
 )
 
-// words are what differs between IPv4 and IPv6: suffixes of names, types and fields.
-type words struct {
+// ipFamily holds what differs between IPv4 and IPv6: suffixes of names, types and fields.
+type ipFamily struct {
 	n            int
 	addr         nft.Type
 	saddr, daddr nft.Field
 }
 
-var families = [...]words{{4, nft.IPv4, nft.IPSaddr, nft.IPDaddr}, {6, nft.IPv6, nft.IP6Saddr, nft.IP6Daddr}}
+var families = [...]ipFamily{{4, nft.IPv4, nft.IPSaddr, nft.IPDaddr}, {6, nft.IPv6, nft.IP6Saddr, nft.IP6Daddr}}
 
-func wordsOf(family int) words {
+func familyByNumber(family int) ipFamily {
 	if family == 4 {
 		return families[0]
 	}
 	return families[1]
 }
 
-// name is a set's or chain's name in the family: "cluster4".
-func (f words) name(what string) string { return fmt.Sprint(what, f.n) }
+// name returns a set's or chain's name in the family: "cluster4".
+func (f ipFamily) name(what string) string { return fmt.Sprint(what, f.n) }
 
-// front is what a connection is sent to: operands and types of the maps' keys.
-func (f words) front() []nft.Operand   { return []nft.Operand{f.daddr, nft.MetaL4Proto, nft.THDport} }
-func (f words) frontTypes() []nft.Type { return []nft.Type{f.addr, nft.L4Proto, nft.Port} }
+// front returns the operands of a frontend, the keys of maps; frontTypes their types.
+func (f ipFamily) front() []nft.Operand   { return []nft.Operand{f.daddr, nft.MetaL4Proto, nft.THDport} }
+func (f ipFamily) frontTypes() []nft.Type { return []nft.Type{f.addr, nft.L4Proto, nft.Port} }
 
 var (
 	portFront      = []nft.Operand{nft.MetaL4Proto, nft.THDport}
 	portFrontTypes = []nft.Type{nft.L4Proto, nft.Port}
 )
 
-// Base is the table without Services.
+// Base returns the table without Services.
 func Base(name string, node Node) *nft.Table {
 	t := nft.NewTable(name)
 	for _, f := range families {
@@ -80,7 +80,7 @@ func Base(name string, node Node) *nft.Table {
 	return t
 }
 
-func (f words) addSets(t *nft.Table) {
+func (f ipFamily) addSets(t *nft.Table) {
 	front, target := f.frontTypes(), []nft.Type{f.addr, nft.Port}
 	with := func(ts []nft.Type, more nft.Type) []nft.Type { return append(append([]nft.Type{}, ts...), more) }
 	for _, m := range []string{"cluster", "external", "closed", "guarded"} {
@@ -100,14 +100,14 @@ func (f words) addSets(t *nft.Table) {
 	t.AddSet(nft.Set{Name: f.name("sources"), Key: with(front, f.addr), Interval: true})
 }
 
-func (f words) addChains(t *nft.Table) {
+func (f ipFamily) addChains(t *nft.Table) {
 	t.AddChain(nft.Chain{Name: f.name("sources"), Rules: []nft.Rule{
 		{nft.In(f.name("sources"), append(f.front(), f.saddr)...), nft.Return()},
 		{nft.Drop()},
 	}})
 }
 
-// serviceRules find the frontend that a connection is sent to.
+// serviceRules returns the rules that look up the frontend of a connection.
 func serviceRules(node Node) []nft.Rule {
 	out := otherClusters(node, "services-of-others")
 	for _, f := range families {
@@ -118,7 +118,7 @@ func serviceRules(node Node) []nft.Rule {
 	return append(out, nodePortRules(node, "nodeports")...)
 }
 
-// otherClusters sends packets of other clusters' pods to a chain of their own: what is a cluster IP here may be one of theirs.
+// otherClusters sends packets of other clusters' pods on this machine to another chain: they may have the same cluster IPs.
 func otherClusters(node Node, chain string) []nft.Rule {
 	if node.PodGroup == 0 {
 		return nil
@@ -126,7 +126,7 @@ func otherClusters(node Node, chain string) []nft.Rule {
 	return []nft.Rule{{nft.OfOtherGroup(node.PodGroup), nft.Goto(chain)}}
 }
 
-// otherServiceRules are serviceRules without cluster IPs.
+// otherServiceRules returns serviceRules without cluster IPs.
 func otherServiceRules(node Node) []nft.Rule {
 	var out []nft.Rule
 	for _, f := range families {
@@ -135,7 +135,7 @@ func otherServiceRules(node Node) []nft.Rule {
 	return append(out, nodePortRules(node, "nodeports")...)
 }
 
-// closedRules refuse what nothing has translated though it was sent to a Service.
+// closedRules returns the rules that reject packets to a frontend that DNAT did not change.
 func closedRules(node Node) []nft.Rule {
 	out := otherClusters(node, "closed-of-others")
 	for _, f := range families {
@@ -146,7 +146,8 @@ func closedRules(node Node) []nft.Rule {
 	return append(out, nodePortRules(node, "closedports")...)
 }
 
-// nodePortRules look into a map of node ports, for the addresses that serve them. ::1 does not: what it sends cannot leave it.
+// nodePortRules returns the rules that look up a map of node ports, for the addresses that serve them. ::1 does not: packets from it cannot
+// leave the loopback interface.
 func nodePortRules(node Node, set string) []nft.Rule {
 	var out []nft.Rule
 	for _, f := range families {

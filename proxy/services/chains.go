@@ -8,7 +8,7 @@ import (
 	"keelson/network/nft"
 )
 
-// list is a map of endpoints, by frontend and number.
+// list is the name of a map from frontend and number to endpoint.
 type list string
 
 const (
@@ -32,8 +32,8 @@ var (
 	nodePortKind = kind{name: "nodeports", all: nodePortAll, local: nodePortLocal, ports: true}
 )
 
-// pick is the rule that sends a connection to one of n endpoints of a list.
-func pick(f words, k kind, l list, n int) nft.Rule {
+// pick returns the rule that sends a connection to one of n endpoints of a list.
+func pick(f ipFamily, k kind, l list, n int) nft.Rule {
 	to := []nft.Type{f.addr, nft.Port}
 	if k.ports {
 		return nft.Rule{nft.OfFamily(f.n), nft.DNAT(nft.Map(f.name(string(l)), to, nft.MetaL4Proto, nft.THDport, nft.Random(n)))}
@@ -41,8 +41,8 @@ func pick(f words, k kind, l list, n int) nft.Rule {
 	return nft.Rule{nft.DNAT(nft.Map(f.name(string(l)), to, append(f.front(), nft.Random(n))...))}
 }
 
-// foreign marks what does not come from a pod.
-func foreign(f words, node Node) []nft.Rule {
+// foreign returns the rules that mark packets for masquerading unless they come from a pod.
+func foreign(f ipFamily, node Node) []nft.Rule {
 	pods := node.pods(f.n)
 	if len(pods) == 0 {
 		return nil
@@ -54,9 +54,9 @@ func foreign(f words, node Node) []nft.Rule {
 	return []nft.Rule{append(r, nft.SetMark(masqueradeBit))}
 }
 
-// shortcut leads what comes from pods of this cluster, and from the node itself, to a chain that knows all endpoints: the traffic
-// policy Local is for what comes from outside.
-func shortcut(f words, node Node, to string) []nft.Rule {
+// shortcut sends connections of this cluster's pods and of the node to a chain with all endpoints: the external traffic policy Local applies to
+// external clients only.
+func shortcut(f ipFamily, node Node, to string) []nft.Rule {
 	var out []nft.Rule
 	for _, p := range node.pods(f.n) {
 		out = append(out, nft.Rule{nft.Within(f.saddr, p), nft.Goto(to)})
@@ -64,25 +64,25 @@ func shortcut(f words, node Node, to string) []nft.Rule {
 	return append(out, nft.Rule{nft.OfFamily(f.n), nft.FromLocal(), nft.SetMark(masqueradeBit), nft.Goto(to)})
 }
 
-// The chains that Services share: the name says all that is in one.
+// Chains that Services share. The name of a chain determines its rules.
 
 // clusterChain serves a cluster IP with n endpoints.
-func clusterChain(f words, node Node, n int) nft.Chain {
+func clusterChain(f ipFamily, node Node, n int) nft.Chain {
 	return nft.Chain{Name: fmt.Sprintf("%s-%d", f.name("cluster"), n), Rules: append(foreign(f, node), pick(f, clusterKind, clusterAll, n))}
 }
 
-// plainChain sends to one of n endpoints, whatever the source.
-func plainChain(f words, k kind, n int) nft.Chain {
+// plainChain sends connections of any source to one of n endpoints.
+func plainChain(f ipFamily, k kind, n int) nft.Chain {
 	return nft.Chain{Name: fmt.Sprintf("%s-plain-%d", f.name(k.name), n), Rules: []nft.Rule{pick(f, k, k.all, n)}}
 }
 
-// outerChain serves what may come from outside, with the traffic policy Cluster.
-func outerChain(f words, k kind, n int) nft.Chain {
+// outerChain serves external clients with the external traffic policy Cluster.
+func outerChain(f ipFamily, k kind, n int) nft.Chain {
 	return nft.Chain{Name: fmt.Sprintf("%s-%d", f.name(k.name), n), Rules: []nft.Rule{{nft.SetMark(masqueradeBit)}, pick(f, k, k.all, n)}}
 }
 
-// outerLocalChain serves what may come from outside, with the traffic policy Local: local endpoints of all that there are.
-func outerLocalChain(f words, node Node, k kind, local, all int) nft.Chain {
+// outerLocalChain serves external clients with the external traffic policy Local. local is the number of local endpoints, all of all.
+func outerLocalChain(f ipFamily, node Node, k kind, local, all int) nft.Chain {
 	rules := shortcut(f, node, plainChain(f, k, all).Name)
 	if local == 0 {
 		rules = append(rules, nft.Rule{nft.Drop()})

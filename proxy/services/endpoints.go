@@ -11,30 +11,30 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Endpoint is where connections to a port of a Service may go.
+// Endpoint is an endpoint of a Service's port.
 type Endpoint struct {
 	Addr  netip.AddrPort
 	Local bool // on this node
-	// Pod is the pod behind it; its UID is empty when there is none.
+	// Pod is its pod; the UID is empty when there is none.
 	Pod corev1.ObjectReference
 }
 
-// candidate is an endpoint of a slice, with all that decides whether it is used.
+// candidate is an endpoint of a slice, with the conditions and hints that decide whether it is used.
 type candidate struct {
 	Endpoint
 	ready, serving, terminating bool
 	zones, nodes                []string
 }
 
-// choice is which endpoints a port uses on this node.
+// choice holds the endpoints that a port uses on this node.
 type choice struct {
 	all   []Endpoint // traffic policy Cluster
 	local []Endpoint // traffic policy Local
-	any   bool       // the port has endpoints, here or elsewhere
+	any   bool       // the port has endpoints, on any node
 }
 
-// choose decides as kube-proxy does: ready endpoints; where none is, terminating ones that still serve. Hints of topology narrow the
-// choice where every ready endpoint has one and one of them is for this node.
+// choose selects endpoints as kube-proxy does: ready ones or, if there are none, serving terminating ones. Topology hints apply if every ready
+// endpoint has one, and one of them is for this node or zone.
 func choose(cands []candidate, node Node) choice {
 	all := better(cands, topology(cands, node))
 	local := better(cands, func(c candidate) bool { return c.Local })
@@ -58,7 +58,7 @@ func better(cands []candidate, fits func(candidate) bool) []Endpoint {
 	return last
 }
 
-// topology is the test of hints: by node, by zone, or none.
+// topology returns the test for topology hints: by node, by zone, or none.
 func topology(cands []candidate, node Node) func(candidate) bool {
 	forNode := func(c candidate) bool { return slices.Contains(c.nodes, node.Name) }
 	forZone := func(c candidate) bool { return slices.Contains(c.zones, node.Zone) }
@@ -85,7 +85,7 @@ func topology(cands []candidate, node Node) func(candidate) bool {
 	return func(candidate) bool { return true }
 }
 
-// serving are the endpoints that serve.
+// serving returns the serving endpoints.
 func serving(cands []candidate) map[netip.AddrPort]bool {
 	out := map[netip.AddrPort]bool{}
 	for _, c := range cands {
@@ -96,7 +96,7 @@ func serving(cands []candidate) map[netip.AddrPort]bool {
 	return out
 }
 
-// candidates are the endpoints of one port of a Service in one family, without duplicates, in the order of their addresses.
+// candidates returns the endpoints of one port of a Service in one family, without duplicates, sorted by address.
 func candidates(port corev1.ServicePort, family int, in []*discoveryv1.EndpointSlice, node Node) []candidate {
 	var out []candidate
 	for _, s := range in {
@@ -114,7 +114,7 @@ func candidates(port corev1.ServicePort, family int, in []*discoveryv1.EndpointS
 			}
 		}
 	}
-	// The same address may be in two slices while it moves from one to the other: the one that is ready counts.
+	// An address may be in two slices while it moves from one to the other: the ready one is used.
 	slices.SortStableFunc(out, func(a, b candidate) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), -compareBool(a.ready, b.ready), -compareBool(a.serving, b.serving))
 	})
@@ -175,7 +175,7 @@ func protocolOf(p *corev1.Protocol) corev1.Protocol {
 	return *p
 }
 
-// arrange numbers endpoints so that those that stay keep their number as far as there are no gaps.
+// arrange numbers endpoints so that existing ones keep their number, unless they fill a gap.
 func arrange(before, want []Endpoint) []Endpoint {
 	out := make([]Endpoint, len(want))
 	left := make(map[netip.AddrPort]Endpoint, len(want))

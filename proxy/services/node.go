@@ -6,23 +6,23 @@ import (
 	"net/netip"
 )
 
-// Node is what the rules depend on beside Services.
+// Node holds the properties of the node that the rules depend on.
 type Node struct {
 	Name string
 	Zone string // label topology.kubernetes.io/zone
-	// PodCIDRs are ranges whose addresses are pods: of this node, or of the cluster. What comes from elsewhere to a cluster IP is
-	// masqueraded. Without one of a family, nothing of that family is.
+	// PodCIDRs are the pod ranges of this node or of the cluster. Connections from other addresses to a cluster IP are masqueraded. In a
+	// family without a range none is.
 	PodCIDRs []netip.Prefix
-	// PodGroup is the group of the links to this cluster's pods on this node. Pods behind links of another one are another cluster's, whose
-	// cluster IPs may be the same; 0: they are not told apart.
+	// PodGroup is the group of the links of this cluster's pods on this node. Links of other groups are those of other clusters' pods, which may
+	// have the same cluster IPs; 0: they are not distinguished.
 	PodGroup uint32
 	// NodePortCIDRs are the node's addresses that serve node ports; none: all, 127.0.0.1 included.
 	NodePortCIDRs []netip.Prefix
-	// Taken says that something of this node listens on the port of the address, which no Service may take. nil: nothing does.
+	// Taken reports whether a process of this node listens on an address and port, which no Service may use then. nil: none does.
 	Taken func(addr netip.Addr, proto uint8, port uint16) bool
 }
 
-// pods are the pod ranges of a family.
+// pods returns the pod ranges of a family.
 func (n Node) pods(family int) []netip.Prefix { return ofFamily(n.PodCIDRs, family) }
 
 func ofFamily(in []netip.Prefix, family int) []netip.Prefix {

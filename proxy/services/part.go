@@ -20,43 +20,42 @@ const (
 	protoSCTP = 132
 )
 
-// LabelHeadless marks slices of headless Services, which no proxy needs.
+// LabelHeadless is on slices of headless Services, which the proxy does not need.
 const LabelHeadless = corev1.IsHeadlessService
 
-// LabelProxyName names the proxy that serves a Service; one that has it is not ours.
+// LabelProxyName names another proxy that serves a Service; this one ignores such Services.
 const LabelProxyName = "service.kubernetes.io/service-proxy-name"
 
 // Element is one element of a set.
 type Element struct{ Set, Key, Value string }
 
-// Part is what one Service adds to the table.
+// Part is the part of one Service in the table.
 type Part struct {
 	Elements []Element
-	Chains   map[string]nft.Chain // shared ones too: their name says all
+	Chains   map[string]nft.Chain // also shared ones, which have the same name and rules in all parts
 	Sets     map[string]nft.Set
 	Ports    []Port
-	// Health is for load balancers that ask this node whether it has endpoints of its own; nil: nobody asks.
+	// Health is the health check node port; nil: none.
 	Health *Health
-	// Refused are frontends that something else on this node, or another Service, has.
+	// Refused are frontends that are in use by a process of this node or another Service.
 	Refused []Refusal
 
 	lists  map[listKey][]Endpoint
-	claims []string // elements of external frontends, by set and key
+	claims []string // external frontends, as set and key
 }
 
-// Port is a port of a Service in one family, as it is served on this node.
+// Port is a port of a Service in one family on this node.
 type Port struct {
 	Name      string
 	Proto     uint8
 	Fronts    []netip.AddrPort // cluster and external
 	NodePort  uint16
 	Endpoints []Endpoint
-	// Serving, for UDP alone, are all endpoints that serve, on whatever node and for whatever policy: packets of a flow that leads to one
-	// go on.
+	// Serving, for UDP only, are all serving endpoints on any node and for any traffic policy: existing flows to them stay.
 	Serving map[netip.AddrPort]bool
 }
 
-// Health is what a health check node port tells.
+// Health is the data of a health check node port.
 type Health struct {
 	Port  uint16
 	Local int // ready endpoints on this node
@@ -65,7 +64,7 @@ type Health struct {
 // Refusal is a frontend that is not served.
 type Refusal struct {
 	Addr netip.AddrPort
-	By   string // who has it
+	By   string // what uses it
 }
 
 type listKey struct {
@@ -73,19 +72,19 @@ type listKey struct {
 	port string
 }
 
-// asker tells who has an external frontend; "" is nobody else.
-type asker func(frontend string) string
+// ownerFunc returns the other owner of an external frontend; "": none.
+type ownerFunc func(frontend string) string
 
 // builder makes a Part.
 type builder struct {
 	node   Node
 	svc    *corev1.Service
 	before map[listKey][]Endpoint
-	taken  asker
+	taken  ownerFunc
 	part   *Part
 }
 
-// served says whether the Service is ours to serve at all.
+// served reports whether this proxy serves the Service.
 func served(svc *corev1.Service) bool {
 	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		return false
@@ -95,8 +94,8 @@ func served(svc *corev1.Service) bool {
 	return !other && !headless
 }
 
-// partOf is what svc adds to the table of the node. before is its last part; taken tells of external frontends that others have.
-func partOf(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node, before *Part, taken asker) *Part {
+// partOf computes the part of svc in the table of the node. before is its last part; taken returns the owners of external frontends.
+func partOf(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node, before *Part, taken ownerFunc) *Part {
 	p := &Part{Chains: map[string]nft.Chain{}, Sets: map[string]nft.Set{}, lists: map[listKey][]Endpoint{}}
 	if !served(svc) {
 		return p
@@ -114,7 +113,7 @@ func partOf(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node,
 		if err != nil {
 			continue
 		}
-		p.put(wordsOf(familyOf(ip)).name("cluster-ips"), nft.Addr(ip), "")
+		p.put(familyByNumber(familyOf(ip)).name("cluster-ips"), nft.Addr(ip), "")
 		for _, port := range svc.Spec.Ports {
 			b.port(ip, port, slices)
 		}
@@ -142,13 +141,13 @@ func (p *Part) health(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, 
 
 func (p *Part) put(set, key, value string) { p.Elements = append(p.Elements, Element{set, key, value}) }
 
-// port adds one port of one family: that of the cluster IP.
+// port adds one port in the family of the cluster IP.
 func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, slices []*discoveryv1.EndpointSlice) {
-	f := wordsOf(familyOf(ip))
+	f := familyByNumber(familyOf(ip))
 	cands := candidates(sp, f.n, slices, b.node)
 	s := &servedPort{
 		builder: b, f: f, id: digest(b.svc.Namespace + "/" + b.svc.Name + ":" + sp.Name + "/" + string(sp.Protocol)), name: sp.Name + "/" + string(sp.Protocol),
-		proto: protoNumber(protocolOf(&sp.Protocol)), number: uint16(sp.Port), timeout: stickiness(b.svc),
+		proto: protoNumber(protocolOf(&sp.Protocol)), number: uint16(sp.Port), timeout: affinityTimeout(b.svc),
 		choice: choose(cands, b.node),
 	}
 	told := Port{Name: sp.Name, Proto: s.proto, Fronts: []netip.AddrPort{netip.AddrPortFrom(ip, s.number)}, NodePort: uint16(sp.NodePort), Endpoints: s.all}
@@ -172,7 +171,7 @@ func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, slices []*discovery
 	b.part.Ports = append(b.part.Ports, told)
 }
 
-// ProtocolName is the name of a protocol's number.
+// ProtocolName returns the name of a protocol's number.
 func ProtocolName(n uint8) string {
 	switch n {
 	case protoUDP:
@@ -194,13 +193,13 @@ func protoNumber(p corev1.Protocol) uint8 {
 	return protoTCP
 }
 
-// outer is an address from outside of the cluster.
+// outer is an external IP or the address of a load balancer.
 type outer struct {
 	addr   netip.Addr
-	ranges []netip.Prefix // who may come; none: everybody
+	ranges []netip.Prefix // allowed sources; none: all
 }
 
-// externals are the Service's addresses of a family beside the cluster IP.
+// externals returns the Service's external addresses of a family.
 func (b *builder) externals(family int) []outer {
 	var out []outer
 	seen := map[netip.Addr]bool{}
@@ -226,7 +225,7 @@ func (b *builder) externals(family int) []outer {
 	return out
 }
 
-// sourceRanges are the ranges of a family, without those that another holds already; none where one is everything.
+// sourceRanges returns the ranges of a family, without those that another one contains; none if one of them is everything.
 func sourceRanges(in []string, family int) []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range in {
@@ -252,11 +251,11 @@ func sourceRanges(in []string, family int) []netip.Prefix {
 	return kept
 }
 
-// servedPort is one port of one family.
+// servedPort is one port in one family.
 type servedPort struct {
 	*builder
 	choice
-	f       words
+	f       ipFamily
 	id      string
 	name    string
 	proto   uint8
@@ -268,7 +267,7 @@ func (s *servedPort) key(ip netip.Addr) string {
 	return nft.Addr(ip) + nft.Proto(s.proto) + nft.PortNumber(s.number)
 }
 
-// fill writes endpoints into a map, numbered as far as possible as they were.
+// fill adds endpoints to a map; see arrange for their numbers.
 func (s *servedPort) fill(l list, key string, eps []Endpoint) {
 	set := s.f.name(string(l))
 	lk := listKey{set, key}
@@ -279,7 +278,7 @@ func (s *servedPort) fill(l list, key string, eps []Endpoint) {
 	}
 }
 
-// share adds a chain that is the same for all Services, and returns its name.
+// share adds a shared chain and returns its name.
 func (s *servedPort) share(c nft.Chain) string {
 	s.part.Chains[c.Name] = c
 	return c.Name
@@ -294,11 +293,11 @@ func (s *servedPort) cluster(ip netip.Addr) {
 		}
 	}
 	if len(eps) == 0 {
-		return // cluster-ips refuses
+		return // the set cluster-ips rejects it
 	}
 	set := s.f.name("cluster")
 	if s.timeout > 0 {
-		rules := append(foreign(s.f, s.node), nft.Rule{nft.Goto(s.part.sticky(s.f, id, eps, s.timeout))})
+		rules := append(foreign(s.f, s.node), nft.Rule{nft.Goto(s.part.addAffinity(s.f, id, eps, s.timeout))})
 		s.part.put(set, key, nft.ToChain(s.part.own("cluster", s.f, s.id, rules)))
 		return
 	}
@@ -306,7 +305,7 @@ func (s *servedPort) cluster(ip netip.Addr) {
 	s.part.put(set, key, nft.ToChain(s.share(clusterChain(s.f, s.node, len(eps)))))
 }
 
-// external serves an external IP or an address of a load balancer; false: somebody else has it.
+// external serves an external IP or an address of a load balancer; false: it is in use by something else.
 func (s *servedPort) external(ext outer) bool {
 	key, set := s.key(ext.addr), s.f.name("external")
 	at := netip.AddrPortFrom(ext.addr, s.number)
@@ -334,7 +333,7 @@ func (s *servedPort) external(ext outer) bool {
 	return true
 }
 
-// nodePort serves a port of the node's addresses.
+// nodePort serves a node port.
 func (s *servedPort) nodePort(port uint16) {
 	key := nft.Proto(s.proto) + nft.PortNumber(port)
 	if !s.any {
@@ -344,7 +343,7 @@ func (s *servedPort) nodePort(port uint16) {
 	s.part.put(s.f.name("nodeports"), key, nft.ToChain(s.outside(nodePortKind, key)))
 }
 
-// outside fills the lists of a frontend that is reached from outside, and returns the chain that serves it.
+// outside fills the lists of an external frontend or node port, and returns the chain that serves it.
 func (s *servedPort) outside(k kind, key string) string {
 	local := s.svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	if s.timeout > 0 {
@@ -360,12 +359,12 @@ func (s *servedPort) outside(k kind, key string) string {
 }
 
 func (s *servedPort) outsideSticky(local bool) string {
-	all := s.part.sticky(s.f, s.id, s.all, s.timeout)
+	all := s.part.addAffinity(s.f, s.id, s.all, s.timeout)
 	if !local {
 		return s.part.own("outer", s.f, s.id, []nft.Rule{{nft.SetMark(masqueradeBit)}, {nft.Goto(all)}})
 	}
 	rules := shortcut(s.f, s.node, all)
-	if to := s.part.sticky(s.f, s.id+"-local", s.local, s.timeout); to != "" {
+	if to := s.part.addAffinity(s.f, s.id+"-local", s.local, s.timeout); to != "" {
 		rules = append(rules, nft.Rule{nft.Goto(to)})
 	} else {
 		rules = append(rules, nft.Rule{nft.Drop()})

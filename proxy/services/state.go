@@ -14,22 +14,22 @@ import (
 	"keelson/network/nft"
 )
 
-// State remembers what each Service has in the table (its Part), so that Update can tell what a change adds and removes. It is not safe for
-// concurrent use.
+// State holds the Part of each Service in the table, so that Update can compute the difference of a change. It is not safe for concurrent
+// use.
 type State struct {
 	node  Node
 	name  string
 	parts map[types.NamespacedName]*Part
-	// chains and sets count how many Services use one.
+	// chains and sets count the Services that use each.
 	chains, sets map[string]int
-	// shared counts elements that several Services may have: those of the set hairpin.
+	// shared counts the Services of elements that several may have: those of the set hairpin.
 	shared map[Element]int
-	// claims says which Service has an external frontend; waiting, which others ask for it.
+	// claims holds the Service that owns each external frontend; waiting, those that want it too.
 	claims  map[string]types.NamespacedName
 	waiting map[string][]types.NamespacedName
 }
 
-// Input is a Service with its slices. A nil Service is one that is gone.
+// Input is a Service with its slices. A nil Service was deleted.
 type Input struct {
 	Service *corev1.Service
 	Slices  []*discoveryv1.EndpointSlice
@@ -43,16 +43,16 @@ func NewState(name string, node Node) *State {
 	}
 }
 
-// Change is what became of some Services.
+// Change is the result of an update of some Services.
 type Change struct {
 	Delta nft.Delta
 	// Before and After are the parts of the Services that changed; either may be nil.
 	Before, After map[types.NamespacedName]*Part
-	// Freed are Services that wait for a frontend which is free now: they are to be given to Update again.
+	// Freed are Services that waited for a frontend that is free now. The caller must call Update for them.
 	Freed []types.NamespacedName
 }
 
-// Table is the whole table of the Services given, and the state that goes with it. The older of two Services gets what both want.
+// Table returns the whole table of the Services, and its state. A frontend that two Services want goes to the older one.
 func Table(name string, node Node, in map[types.NamespacedName]Input) (*nft.Table, *State, Change) {
 	s := NewState(name, node)
 	c := s.Update(in)
@@ -61,11 +61,11 @@ func Table(name string, node Node, in map[types.NamespacedName]Input) (*nft.Tabl
 	return t, s, c
 }
 
-// Update is what the change of some Services does to the table.
+// Update updates the state of some Services and returns the change of the table.
 func (s *State) Update(in map[types.NamespacedName]Input) Change {
 	c := Change{Before: map[types.NamespacedName]*Part{}, After: map[types.NamespacedName]*Part{}}
 	names := slices.SortedFunc(maps.Keys(in), func(a, b types.NamespacedName) int { return order(a, b, in) })
-	for _, n := range names { // what goes, before what comes: a frontend may move from one to the other
+	for _, n := range names { // removals before additions: a frontend may move from one Service to another
 		if svc := in[n].Service; !served(svc) {
 			c.Freed = append(c.Freed, s.release(n, nil)...)
 		}
@@ -112,7 +112,7 @@ func order(a, b types.NamespacedName, in map[types.NamespacedName]Input) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// claim takes an external frontend, unless another Service has it, whose name it returns.
+// claim takes an external frontend. If another Service owns it, it returns that Service.
 func (s *State) claim(frontend string, n types.NamespacedName) string {
 	by, ok := s.claims[frontend]
 	if ok && by != n {
@@ -125,7 +125,7 @@ func (s *State) claim(frontend string, n types.NamespacedName) string {
 	return ""
 }
 
-// release gives up what the Service had and keeps no more, and returns who waits for it.
+// release releases the frontends that the Service does not keep, and returns the Services that wait for them.
 func (s *State) release(n types.NamespacedName, keep []string) []types.NamespacedName {
 	before := s.parts[n]
 	if before == nil {
@@ -143,7 +143,7 @@ func (s *State) release(n types.NamespacedName, keep []string) []types.Namespace
 	return freed
 }
 
-// remove takes a part out of the table.
+// remove removes a part from the table.
 func (s *State) remove(d *nft.Delta, p *Part) {
 	if p == nil {
 		return
@@ -167,7 +167,7 @@ func (s *State) remove(d *nft.Delta, p *Part) {
 	}
 }
 
-// add puts a part into the table.
+// add adds a part to the table.
 func (s *State) add(d *nft.Delta, p *Part) {
 	for _, e := range p.Elements {
 		s.count(e, 1)
@@ -183,7 +183,7 @@ func (s *State) add(d *nft.Delta, p *Part) {
 	}
 }
 
-// count counts how many parts have an element of a set that many may have the same of.
+// count counts the parts with an element of the set hairpin, which several parts may have.
 func (s *State) count(e Element, by int) int {
 	if e.Set != "hairpin4" && e.Set != "hairpin6" {
 		return 0
@@ -196,7 +196,7 @@ func (s *State) count(e Element, by int) int {
 	return n
 }
 
-// Part is what the Service has in the table, nil when nothing.
+// Part returns the Service's part; nil when it has none.
 func (s *State) Part(n types.NamespacedName) *Part { return s.parts[n] }
 
 // All calls yield with every Service and its part.

@@ -13,37 +13,37 @@ import (
 	"keelson/network/nft"
 )
 
-// Fate is what the rules do with a connection.
+// Fate is what the rules do with a connection: forward, reject or drop it.
 type Fate string
 
 // The fates of connections to a Service's frontends.
 const (
 	Forwarded Fate = "forwarded" // to one of Way.Endpoints
-	Refused   Fate = "refused"   // at once
-	Dropped   Fate = "dropped"   // without a word
+	Refused   Fate = "refused"   // rejected with an ICMP error or TCP reset
+	Dropped   Fate = "dropped"   // without a reply
 )
 
-// Way is what a node's rules do with a connection that a pod of the node opens to a frontend. `keelson trace` tells it.
+// Way describes what a node's rules do with a connection of a pod of the node to a frontend, for `keelson trace`.
 type Way struct {
 	Fate Fate
-	// Front is what kind of address it was sent to: "cluster IP", "external address", "node port".
+	// Front is the kind of the frontend: "cluster IP", "external address", "node port".
 	Front string
-	// Port is the Service's port; "" has no name.
+	// Port is the name of the Service's port; it may be "".
 	Port string
-	// Endpoints are equally likely, unless the client is remembered for Sticky.
+	// Endpoints are equally likely, unless the client has session affinity, with the timeout Sticky.
 	Endpoints []Endpoint
 	Sticky    time.Duration
-	// Unserved is a port that the Service does not have.
+	// Unserved: the Service does not have the port.
 	Unserved bool
 }
 
-// WayOf says what the rules of a node do with a connection of one of its pods to an address that is svc's. It reads the plan of the table:
-// the elements that Table puts into the kernel. false: svc is not served at that address.
+// WayOf returns what the rules of a node do with a connection of one of its pods to an address of svc. It computes the elements that Table
+// would write. false: svc is not served at that address.
 func WayOf(svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, to netip.AddrPort, proto uint8) (Way, bool) {
 	p := partOf(svc, in, node, nil, func(string) string { return "" })
-	f := wordsOf(familyOf(to.Addr()))
+	f := familyByNumber(familyOf(to.Addr()))
 	key := nft.Addr(to.Addr()) + nft.Proto(proto) + nft.PortNumber(to.Port())
-	w := Way{Sticky: stickiness(svc), Front: "cluster IP", Fate: Forwarded}
+	w := Way{Sticky: affinityTimeout(svc), Front: "cluster IP", Fate: Forwarded}
 	has := func(set, key string) (Element, bool) {
 		i := slices.IndexFunc(p.Elements, func(e Element) bool { return e.Set == f.name(set) && e.Key == key })
 		if i < 0 {
@@ -67,7 +67,7 @@ func WayOf(svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, to n
 	case ours:
 		w.Endpoints = endpointsOf(p, svc, in, node, listKey{f.name(string(clusterAll)), key}, port.Name, f)
 	case exists(has("external", key)):
-		w.Front, w.Endpoints = "external address", port.Endpoints // what comes from pods may use all
+		w.Front, w.Endpoints = "external address", port.Endpoints // pods may use all endpoints
 	default:
 		return p.nodePortWay(w, to, proto, f)
 	}
@@ -76,8 +76,8 @@ func WayOf(svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, to n
 
 func exists(_ Element, ok bool) bool { return ok }
 
-// nodePortWay is for addresses that are a node's.
-func (p *Part) nodePortWay(w Way, to netip.AddrPort, proto uint8, f words) (Way, bool) {
+// nodePortWay is WayOf for an address of a node.
+func (p *Part) nodePortWay(w Way, to netip.AddrPort, proto uint8, f ipFamily) (Way, bool) {
 	w.Front = "node port"
 	for _, port := range p.Ports {
 		if port.NodePort != to.Port() || port.Proto != proto || familyOf(port.Fronts[0].Addr()) != f.n {
@@ -100,8 +100,8 @@ func (p *Part) portAt(to netip.AddrPort, proto uint8) *Port {
 	return nil
 }
 
-// endpointsOf are those that a cluster IP's map leads to: all, or with the internal traffic policy Local the node's own.
-func endpointsOf(p *Part, svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, key listKey, name string, f words) []Endpoint {
+// endpointsOf returns the endpoints of a cluster IP: all, or with the internal traffic policy Local those of the node.
+func endpointsOf(p *Part, svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, key listKey, name string, f ipFamily) []Endpoint {
 	if eps := p.lists[key]; len(eps) > 0 {
 		return eps
 	}
@@ -109,7 +109,7 @@ func endpointsOf(p *Part, svc *corev1.Service, in []*discoveryv1.EndpointSlice, 
 	if i < 0 {
 		return nil
 	}
-	c := choose(candidates(svc.Spec.Ports[i], f.n, in, node), node) // clients are remembered: the lists are chains
+	c := choose(candidates(svc.Spec.Ports[i], f.n, in, node), node) // with session affinity there are chains instead of a map
 	if policy := svc.Spec.InternalTrafficPolicy; policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal {
 		return c.local
 	}
