@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mesh gives this machine the ways to the pods of the cluster's other machines: a route where the other is a
-// neighbour on a link, a VXLAN tunnel otherwise, or WireGuard for all. New plan from what is known is pure; Kernel makes it so. The agent
-// that follows the nodes calls it. It knows no Kubernetes objects, and touches no route and no link but its own.
+// Package mesh connects this machine to the pods of the cluster's other machines: by a route if the other machine is on the same link, else
+// by a VXLAN tunnel, or by WireGuard for all. New computes a Plan without I/O; Kernel applies it by netlink. podroutes, which watches the
+// nodes, calls it. It knows no Kubernetes objects, and never changes routes and links of other programs.
 //
 // Invariants:
-//  1. Every route of ours has the protocol number 75 and a metric that derives from the cluster's id: nothing else is ever
-//     changed or deleted. Of several clusters on a machine each knows its own.
-//  2. The tunnel learns nothing from packets: neighbours and machines behind it are written down from the plan.
-//  3. Applying a plan twice changes nothing; what the plan has no longer goes.
-//  4. Where a plan is encrypted, its ranges are closed by routes that let nothing through, before and beside the way through the tunnel: what the
-//     tunnel does not take goes nowhere, and nothing that says it is from there comes in beside it.
+//  1. Its routes have the protocol number 75 and a metric that derives from the cluster's id. No other route is changed or deleted, so
+//     several clusters can share a machine.
+//  2. The tunnel does not learn from packets: neighbour and forwarding entries are permanent and come from the plan.
+//  3. Applying a plan twice changes nothing; what is not in the plan any more is deleted.
+//  4. If a plan is encrypted, blackhole routes for its ranges exist before and beside the routes by the tunnel: packets that the tunnel does not
+//     take are dropped, and packets that come in outside the tunnel with a source in the ranges are dropped, too.
 package mesh

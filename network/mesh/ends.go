@@ -19,7 +19,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// kernelEnd is a link of the kernel's own WireGuard.
+// kernelEnd is a WireGuard link of the kernel.
 type kernelEnd struct{ name string }
 
 func (e kernelEnd) configure(c wgtypes.Config) error {
@@ -39,7 +39,7 @@ func (e kernelEnd) peers() (out []Key, err error) {
 	})
 }
 
-// do opens a connection to the kernel for one question: they are few.
+// do opens a connection to the kernel for one request: there are few.
 func (kernelEnd) do(f func(*wgctrl.Client) error) error {
 	w, err := wgctrl.New()
 	if err != nil {
@@ -48,11 +48,11 @@ func (kernelEnd) do(f func(*wgctrl.Client) error) error {
 	return errors.Join(f(w), w.Close())
 }
 
-func (kernelEnd) serves(int, int) bool { return true } // its MTU may be changed
+func (kernelEnd) serves(int, int) bool { return true } // its MTU can be changed
 
-func (kernelEnd) close() {} // it goes on without this process
+func (kernelEnd) close() {} // the kernel's link stays
 
-// userEnd encrypts in this process what passes a TUN link, which goes with it.
+// userEnd is WireGuard in this process, on a TUN link, which is deleted with it.
 type userEnd struct {
 	dev        *device.Device
 	gate       *gate
@@ -72,7 +72,7 @@ func openUserEnd(name string, mtu int, private Key, port int) (*userEnd, error) 
 	if err != nil {
 		return nil, fmt.Errorf("create tunnel %s: %w", name, err)
 	}
-	// The library says a line for each packet that it cannot send: nobody could read that.
+	// The library logs a line for each packet that it cannot send, which is too much.
 	quiet := &device.Logger{Verbosef: device.DiscardLogf, Errorf: device.DiscardLogf}
 	g := newGate()
 	e := &userEnd{dev: device.NewDevice(gatedLink{link, g, mtu}, gatedSocket{conn.NewDefaultBind(), g}, quiet), gate: g, mtu: mtu, closed: make(chan struct{})}
@@ -87,7 +87,8 @@ func openUserEnd(name string, mtu int, private Key, port int) (*userEnd, error) 
 	return e, nil
 }
 
-// answer tells the gate of sessions. It is not done where packets are read: the library closes with its locks held until reading has ended.
+// answer updates the gate with the handshakes of peers. The reader of packets must not do that: the library holds its locks at Close until
+// reading has ended.
 func (e *userEnd) answer() {
 	for {
 		select {
@@ -101,7 +102,7 @@ func (e *userEnd) answer() {
 	}
 }
 
-// openTUN makes a link without the library's listeners, one of which looks every second.
+// openTUN makes a link without the library's listeners, one of which polls every second.
 func openTUN(name string) (tun.Device, error) {
 	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -122,17 +123,17 @@ func openTUN(name string) (tun.Device, error) {
 
 func (e *userEnd) configure(c wgtypes.Config) error {
 	if c.ListenPort != nil && e.index != 0 {
-		c.PrivateKey, c.ListenPort = nil, nil // it began with them, and would drop what is under way
+		c.PrivateKey, c.ListenPort = nil, nil // they are set already; setting them again drops packets in transit
 	}
 	e.gate.set(c.Peers)
 	return e.dev.IpcSet(uapi(c))
 }
 
-func (*userEnd) peers() ([]Key, error) { return nil, nil } // told from here only
+func (*userEnd) peers() ([]Key, error) { return nil, nil } // only this process sets them
 
 func (e *userEnd) serves(index, mtu int) bool {
 	select {
-	case <-e.dev.Wait(): // somebody has deleted the link
+	case <-e.dev.Wait(): // the link was deleted
 		return false
 	default:
 		return e.index == index && (e.mtu == mtu || mtu == 0)
@@ -145,7 +146,7 @@ func (e *userEnd) close() {
 	e.asks.Wait()
 }
 
-// uapi is a configuration in the words of https://www.wireguard.com/xplatform/#configuration-protocol.
+// uapi formats a configuration for https://www.wireguard.com/xplatform/#configuration-protocol.
 func uapi(c wgtypes.Config) string {
 	var b strings.Builder
 	if c.PrivateKey != nil {

@@ -18,21 +18,21 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// The library holds a buffer of 64 KiB for each packet from the link to the socket, and its queues take thousands: packets that wait for
-// encryption, and for each peer without a session those that wait for its handshake. A gate bounds both, so that pods cannot have the
-// node's process take all memory.
+// The WireGuard library uses a buffer of 64 KiB for each packet from the link to the socket, and its queues hold thousands: packets that wait
+// for encryption and, for each peer without a session, packets that wait for the handshake. A gate bounds both, so that pods cannot exhaust the
+// memory of the node's process.
 const (
-	mostUnderWay = 512                    // packets between link and socket
-	noProgress   = 50 * time.Millisecond  // after which those under way count as dropped
+	mostUnderWay = 512                    // maximum of packets between link and socket
+	noProgress   = 50 * time.Millisecond  // after which those in transit count as dropped
 	sessionLife  = 180 * time.Second      // after a handshake
-	silentBurst  = 16                     // packets to a peer without a session
-	silentEvery  = 2 * time.Second        // in which it gets one more
-	askEvery     = 100 * time.Millisecond // whether there is a session
+	silentBurst  = 16                     // burst of packets to a peer without a session
+	silentEvery  = 2 * time.Second        // interval of further packets to it
+	askEvery     = 100 * time.Millisecond // minimum interval of queries for handshakes
 )
 
 type gate struct {
 	out, in flow          // from the link to the socket, and back
-	ask     chan struct{} // capacity 1: somebody wants to know of sessions
+	ask     chan struct{} // capacity 1: handshakes should be read
 
 	mu    sync.Mutex
 	peers map[Key]*allowance
@@ -41,7 +41,7 @@ type gate struct {
 	asked time.Time
 }
 
-// flow counts packets under way.
+// flow counts packets in transit.
 type flow struct {
 	count    *atomic.Int64
 	progress chan struct{} // capacity 1
@@ -49,7 +49,7 @@ type flow struct {
 
 func newFlow() flow { return flow{new(atomic.Int64), make(chan struct{}, 1)} }
 
-// wait waits while too many packets are under way.
+// wait waits while too many packets are in transit.
 func (f flow) wait() {
 	for f.count.Load() > mostUnderWay {
 		stuck := time.NewTimer(noProgress)
@@ -62,7 +62,7 @@ func (f flow) wait() {
 	}
 }
 
-// left notes packets that have arrived. More than were under way are some that counted as dropped.
+// left records packets that have arrived. There may be more than the count, if some had been counted as dropped.
 func (f flow) left(n int) {
 	if f.count.Add(-int64(n)) < 0 {
 		f.count.Store(0)
@@ -73,18 +73,18 @@ func (f flow) left(n int) {
 	}
 }
 
-// allowance is what may be sent to a peer.
+// allowance limits the packets to a peer.
 type allowance struct {
-	until time.Time // there is a session
-	free  int       // packets without one
-	given time.Time // the last of them
+	until time.Time // end of the session
+	free  int       // remaining packets without a session
+	given time.Time // when free was last increased
 }
 
 func newGate() *gate {
 	return &gate{out: newFlow(), in: newFlow(), ask: make(chan struct{}, 1), peers: map[Key]*allowance{}, to: map[netip.Prefix]*allowance{}}
 }
 
-// set follows a change of peers.
+// set updates the peers.
 func (g *gate) set(peers []wgtypes.PeerConfig) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,7 +119,7 @@ func (g *gate) set(peers []wgtypes.PeerConfig) {
 	}
 }
 
-// allows tells whether a packet may go to that address now. The library drops what is for nobody itself.
+// allows reports whether a packet to the address may be sent now. Packets without a peer are left to the library, which drops them.
 func (g *gate) allows(to netip.Addr, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,7 +137,7 @@ func (g *gate) allows(to netip.Addr, now time.Time) bool {
 		g.asked = now
 		select {
 		case g.ask <- struct{}{}:
-		default: // it is asked anyway
+		default: // it is signalled already
 		}
 	}
 	if p.free == 0 && now.Sub(p.given) > silentEvery {
@@ -151,7 +151,7 @@ func (g *gate) allows(to netip.Addr, now time.Time) bool {
 	return true
 }
 
-// learn reads when the last handshakes were, from the words of the configuration protocol.
+// learn reads the times of the last handshakes from a state in the configuration protocol.
 func (g *gate) learn(state string, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -178,17 +178,17 @@ func (g *gate) learn(state string, now time.Time) {
 	}
 }
 
-// gatedLink is a link that the library reads at its pace, and knows its MTU, which the kernel is told later.
+// gatedLink is a TUN link that the library reads through the gate. It has its own MTU, because the kernel's is set later.
 type gatedLink struct {
 	tun.Device
 	gate *gate
 	mtu  int
 }
 
-// MTU is the longest packet.
+// MTU implements tun.Device.
 func (l gatedLink) MTU() (int, error) { return l.mtu, nil }
 
-// Read is a tun.Device's. Packets that must wait are left out.
+// Read implements tun.Device. It drops packets that the gate does not allow.
 func (l gatedLink) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	l.gate.out.wait()
 	n, err := l.Device.Read(bufs, sizes, offset)
@@ -204,7 +204,7 @@ func (l gatedLink) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	return n, err
 }
 
-// Write is a tun.Device's.
+// Write implements tun.Device.
 func (l gatedLink) Write(bufs [][]byte, offset int) (int, error) {
 	n, err := l.Device.Write(bufs, offset)
 	l.gate.in.left(len(bufs))
@@ -221,20 +221,20 @@ func destination(packet []byte) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// gatedSocket is a socket that the library reads at its pace.
+// gatedSocket is a socket that the library uses through the gate.
 type gatedSocket struct {
 	conn.Bind
 	gate *gate
 }
 
-// Send is a conn.Bind's.
+// Send implements conn.Bind.
 func (s gatedSocket) Send(bufs [][]byte, to conn.Endpoint) error {
 	err := s.Bind.Send(bufs, to)
 	s.gate.out.left(len(bufs))
 	return err
 }
 
-// Open is a conn.Bind's.
+// Open implements conn.Bind.
 func (s gatedSocket) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	fns, actual, err := s.Bind.Open(port)
 	for i, read := range fns {

@@ -18,10 +18,10 @@ import (
 	"keelson/lib/linux"
 )
 
-// protocol is who made our routes, in the kernel's numbers.
+// protocol is the rtnetlink protocol number of this package's routes.
 const protocol netlink.RouteProtocol = 75
 
-// Kernel makes plans so.
+// Kernel applies plans by netlink.
 type Kernel struct {
 	id   string // of the cluster on this machine
 	name string // of the tunnel's link
@@ -33,8 +33,8 @@ type Kernel struct {
 	seal *seal
 }
 
-// Open opens the kernel for the cluster with that id on this machine. All machines of the cluster must give the same network, and for VXLAN the same
-// port. e is zero where plans are not encrypted.
+// Open returns a Kernel for the cluster with that id on this machine. All machines of the cluster must use the same network, and for VXLAN the same
+// port. e is zero if plans are not encrypted.
 func Open(id, network, node string, port int, e Encryption) (*Kernel, error) {
 	rt, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -52,29 +52,29 @@ func Open(id, network, node string, port int, e Encryption) (*Kernel, error) {
 	}, nil
 }
 
-// LinkName is the tunnel's link of the cluster with that id on this machine.
+// LinkName returns the name of the tunnel's link of the cluster with that id on this machine.
 func LinkName(id string) string { return "kx-" + id }
 
-// VTEP is the hardware address of a node's end of the tunnel: the same over all restarts.
+// VTEP returns the MAC address of a node's VXLAN tunnel endpoint. It does not change with a restart.
 func VTEP(network, node string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte(network + "/" + node))
 	return net.HardwareAddr{0x0e, sum[0], sum[1], sum[2], sum[3], sum[4]}
 }
 
-// metric marks our routes. It is high: whoever wants it otherwise has the better one.
+// metric identifies the cluster's routes. It is high, so that an administrator's routes have precedence.
 func (k *Kernel) metric() int {
 	sum := sha256.Sum256([]byte(k.id))
 	return int(binary.BigEndian.Uint32(sum[:])&0xffffff) | 0x4b000000
 }
 
-// Close ends the use of the kernel. Routes and tunnel stay, but for WireGuard in this process, which leaves routes that let nothing through.
+// Close closes the sockets. Routes and tunnel stay, except for WireGuard in this process, after which only the blackhole routes stay.
 func (k *Kernel) Close() {
 	k.wg.close()
 	k.seal.close()
 	k.rt.Close()
 }
 
-// Links are the machine's links that other machines may be behind.
+// Links returns the links by which other machines may be reachable.
 func (k *Kernel) Links() ([]Link, error) {
 	links, err := linux.Dump(k.rt.LinkList)
 	if err != nil {
@@ -103,7 +103,7 @@ func (k *Kernel) Links() ([]Link, error) {
 	return out, nil
 }
 
-// Apply makes the kernel as the plan says. One machine's failure keeps none from the others.
+// Apply applies the plan. An error with one machine does not affect the others.
 func (k *Kernel) Apply(p Plan) error {
 	if p.Encrypted {
 		return k.applyEncrypted(p)
@@ -114,12 +114,12 @@ func (k *Kernel) Apply(p Plan) error {
 	}
 	var errs []error
 	if tunnel != 0 {
-		errs = append(errs, k.people(tunnel, p.Peers))
+		errs = append(errs, k.setNeighbours(tunnel, p.Peers))
 	}
 	return errors.Join(append(errs, k.route(tunnel, p.Routes, nil), k.seal.remove())...)
 }
 
-// applyEncrypted leaves no way in clear, also where it fails.
+// applyEncrypted allows no unencrypted packets, even if it fails.
 func (k *Kernel) applyEncrypted(p Plan) error {
 	if err := errors.Join(k.block(p.Blocked), k.seal.apply(p.Own, p.Sealed)); err != nil {
 		return err
@@ -131,12 +131,12 @@ func (k *Kernel) applyEncrypted(p Plan) error {
 	return errors.Join(err, k.route(tunnel, p.Routes, p.Blocked))
 }
 
-// Purge removes all that Apply made.
+// Purge removes everything that Apply made.
 func (k *Kernel) Purge() error {
 	return errors.Join(k.route(0, nil, nil), k.removeTunnel(), k.seal.remove())
 }
 
-// tunnel makes the link, or makes it anew where it is another than the plan's; 0: there is none.
+// tunnel makes the link, or replaces it if it does not match the plan, and returns its index; 0: none.
 func (k *Kernel) tunnel(p Plan) (int, error) {
 	if !p.Local.IsValid() {
 		return 0, k.removeTunnel()
@@ -163,7 +163,7 @@ func (k *Kernel) tunnel(p Plan) (int, error) {
 	err = k.rt.LinkAdd(link)
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return 0, errors.New("this kernel has no VXLAN (CONFIG_VXLAN), which pods of machines that are no neighbours need")
+		return 0, errors.New("this kernel has no VXLAN (CONFIG_VXLAN), which pods of machines in other subnets need")
 	case errors.Is(err, unix.EEXIST), errors.Is(err, unix.EADDRINUSE):
 		return 0, fmt.Errorf("create tunnel %s: another VXLAN of this machine has port %d and number %d: %w", k.name, k.port, k.vni, err)
 	case err != nil:
@@ -172,7 +172,7 @@ func (k *Kernel) tunnel(p Plan) (int, error) {
 	return link.Attrs().Index, k.setUp(link)
 }
 
-// setUp lets packets pass. Who is behind the tunnel is known, so that the senders' addresses need no second look.
+// setUp sets the link up and enables forwarding. rp_filter is loose (2), because the tunnel's peers are known.
 func (k *Kernel) setUp(link netlink.Link) error {
 	for path, value := range map[string]string{
 		"ipv4/conf/%s/forwarding": "1", "ipv4/conf/%s/rp_filter": "2", "ipv6/conf/%s/force_forwarding": "1", "ipv6/conf/%s/accept_ra": "0",
@@ -180,7 +180,7 @@ func (k *Kernel) setUp(link netlink.Link) error {
 		path = "/proc/sys/net/" + fmt.Sprintf(path, k.name)
 		have, err := os.ReadFile(path)
 		if err != nil || strings.TrimSpace(string(have)) == value {
-			continue // a kernel without it, or without IPv6
+			continue // the kernel does not have the setting, or no IPv6
 		}
 		if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
 			return fmt.Errorf("set %s: %w", path, err)
@@ -210,8 +210,8 @@ func (k *Kernel) removeTunnel() error {
 	return nil
 }
 
-// people writes down who is behind the tunnel: machines by hardware address, and their addresses within.
-func (k *Kernel) people(tunnel int, peers []Peer) error {
+// setNeighbours sets the tunnel's forwarding and neighbour entries: machines by MAC address, and their addresses in the tunnel.
+func (k *Kernel) setNeighbours(tunnel int, peers []Peer) error {
 	type entry struct{ mac, ip string }
 	want := map[entry]netlink.Neigh{}
 	for _, p := range peers {
@@ -243,21 +243,21 @@ func (k *Kernel) people(tunnel int, peers []Peer) error {
 				n.Family, n.Flags = unix.AF_BRIDGE, netlink.NTF_SELF
 			}
 			if err := k.rt.NeighDel(&n); err != nil && !errors.Is(err, unix.ENOENT) {
-				errs = append(errs, fmt.Errorf("forget %s behind %s: %w", n.IP, k.name, err))
+				errs = append(errs, fmt.Errorf("delete neighbour %s of %s: %w", n.IP, k.name, err))
 			}
 		}
 	}
 	for _, n := range want {
 		set := k.rt.NeighSet
 		if err := set(&n); err != nil {
-			errs = append(errs, fmt.Errorf("note %s behind %s: %w", n.IP, k.name, err))
+			errs = append(errs, fmt.Errorf("add neighbour %s of %s: %w", n.IP, k.name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Watch subscribes to changes of the machine's links and addresses, in the calling thread's network namespace. follow calls changed at each, but for
-// pods' links and what happens to the tunnel while it is there, until done is closed.
+// Watch subscribes to changes of links and addresses in the calling thread's network namespace. follow calls changed for each, except those of pods'
+// links and of the existing tunnel, until done is closed.
 func (k *Kernel) Watch(done <-chan struct{}, changed func()) (follow func(), err error) {
 	links, addrs := make(chan netlink.LinkUpdate), make(chan netlink.AddrUpdate)
 	if err := netlink.LinkSubscribe(links, done); err != nil {

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Mode says how packets reach machines.
+// Mode is the way in which packets reach other machines.
 type Mode string
 
-// Auto takes a tunnel only for machines that are no neighbours, Tunnel for all, None for none. WireGuard takes an encrypted tunnel for all, and nothing
-// else: machines that have none are not reached.
+// Auto uses a tunnel only for machines that are not on the same link, Tunnel for all, None for none. WireGuard uses an encrypted tunnel for all;
+// machines without one are not reachable.
 const (
 	Auto      Mode = "auto"
 	Tunnel    Mode = "vxlan"
@@ -24,7 +24,7 @@ const (
 	None      Mode = "none"
 )
 
-// Modes are all of them.
+// Modes lists all modes.
 var Modes = []Mode{Auto, Tunnel, WireGuard, None}
 
 // UDP ports of the tunnel.
@@ -33,7 +33,7 @@ const (
 	wireGuardPort = 51820
 )
 
-// DefaultPort is the UDP port of the tunnel.
+// DefaultPort returns the default UDP port of the tunnel.
 func (m Mode) DefaultPort() int {
 	if m == WireGuard {
 		return wireGuardPort
@@ -44,19 +44,19 @@ func (m Mode) DefaultPort() int {
 // Machine is one machine of the cluster.
 type Machine struct {
 	Name string
-	// Since is when it came into the cluster.
+	// Since is when it joined the cluster.
 	Since time.Time
-	// Addrs are its own, Pods its ranges of pod addresses, at most one of each IP family.
+	// Addrs are its addresses, Pods its pod ranges, at most one of each IP family.
 	Addrs []netip.Addr
 	Pods  []netip.Prefix
-	// VTEP is its end of the tunnel; nil: it has none.
+	// VTEP is the MAC address of its VXLAN endpoint; nil: none.
 	VTEP net.HardwareAddr
-	// Key is its public key of WireGuard, and Port where it listens; zero: it has none.
+	// Key is its WireGuard public key, Port its UDP port; zero: none.
 	Key  Key
 	Port uint16
 }
 
-// Families are those of the ranges in which pods of a machine with these ranges can be sent something.
+// Families returns the pod ranges whose IP family is also one of ranges.
 func Families(pods, ranges []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(ranges), func(q netip.Prefix) bool {
 		_, ok := gatewayFor(Machine{Pods: pods}, q)
@@ -72,14 +72,14 @@ type Link struct {
 	Addrs []netip.Prefix
 }
 
-// Route leads to another machine's pods.
+// Route is a route to another machine's pods.
 type Route struct {
 	Dst netip.Prefix
-	// Via is the next machine; invalid: the link knows.
+	// Via is the gateway; invalid: the route has none.
 	Via netip.Addr
 	// Link is the index of the link; 0: the tunnel.
 	Link int
-	// Src is this machine's address for it.
+	// Src is the preferred source address.
 	Src netip.Addr
 }
 
@@ -89,34 +89,34 @@ type Peer struct {
 	Key  Key
 	At   netip.Addr
 	Port uint16
-	// Inner are its pods' gateways, which are its addresses within the tunnel. Pods are its ranges.
+	// Inner are its gateway addresses, which are its addresses in the tunnel. Pods are its pod ranges.
 	Inner []netip.Addr
 	Pods  []netip.Prefix
 }
 
-// Plan is what the kernel should have.
+// Plan is the desired state of the kernel.
 type Plan struct {
 	Routes []Route
 	Peers  []Peer
-	// Local is this machine's address of the tunnel, on a link of MTU Outer; both zero: there is no tunnel, but for WireGuard, which needs no
-	// address and goes on while it is away.
+	// Local is the tunnel's local address, on a link of MTU Outer; both zero: no tunnel, except for WireGuard, which needs no local
+	// address.
 	Local netip.Addr
 	Outer int
-	// Encrypted says that the tunnel is WireGuard. Inner are this machine's addresses within it.
+	// Encrypted: the tunnel is WireGuard. Inner are this machine's addresses in it.
 	Encrypted bool
 	Inner     []netip.Addr
-	// Blocked are ranges to which nothing may be sent but by the tunnel. What comes from those of Sealed must come by it, or from a pod of this
-	// machine, to reach a pod of Own or the machine.
+	// Blocked are ranges to which packets may be sent by the tunnel only. Packets from Sealed to a pod of Own or to the machine are accepted only
+	// from the tunnel or from a pod of this machine.
 	Blocked, Sealed, Own []netip.Prefix
-	// PodMTU is the longest packet that any other machine's pods can be sent in one piece; 0: not known.
+	// PodMTU is the largest MTU that works to the pods of every other machine; 0: unknown.
 	PodMTU int
-	// Cluster is where pods are known by their own addresses.
+	// Cluster are the destinations without masquerading.
 	Cluster []netip.Prefix
-	// Unreached are machines to which there is no way, with the reason.
+	// Unreached are the unreachable machines, with the reason.
 	Unreached []string
 }
 
-// Overhead is what the tunnel adds to each packet.
+// Overhead returns the bytes that the tunnel adds to each packet.
 func (p Plan) Overhead() int {
 	n := 50
 	if p.Encrypted {
@@ -128,8 +128,8 @@ func (p Plan) Overhead() int {
 	return n
 }
 
-// New plans the ways from self to the others. links are this machine's, cluster are the ranges of all pods as far as they are known. Of machines that have the same range of pods, or the same key, the
-// oldest keeps it.
+// New computes the plan of machine self. links are its links, others the other machines, cluster the known pod ranges of the cluster. If machines have
+// the same pod range or key, the oldest one gets it.
 func New(mode Mode, self Machine, links []Link, others []Machine, cluster []netip.Prefix) Plan {
 	p := Plan{Encrypted: mode == WireGuard}
 	if p.Encrypted {
@@ -148,7 +148,7 @@ func New(mode Mode, self Machine, links []Link, others []Machine, cluster []neti
 			continue
 		}
 		if slices.ContainsFunc(m.Addrs, func(a netip.Addr) bool { return local(a, links) }) {
-			continue // another node of this very machine: its pods are right here
+			continue // another node on this machine: its pods are local
 		}
 		if i := slices.IndexFunc(m.Pods, func(q netip.Prefix) bool { return overlaps(q, taken) }); i >= 0 {
 			p.Unreached = append(p.Unreached, fmt.Sprintf("%s: its pod range %s belongs to another node", m.Name, m.Pods[i]))
@@ -184,7 +184,7 @@ func New(mode Mode, self Machine, links []Link, others []Machine, cluster []neti
 	return p
 }
 
-// apartFrom are the ranges without those that have an address of a link: its neighbours may have others of them.
+// apartFrom returns the ranges that contain no address of a link.
 func apartFrom(links []Link, ranges []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(ranges, func(q netip.Prefix) bool {
 		return slices.ContainsFunc(links, func(l Link) bool {
@@ -193,7 +193,7 @@ func apartFrom(links []Link, ranges []netip.Prefix) []netip.Prefix {
 	})
 }
 
-// encloses tells whether a machine's range of pods has addresses of machines in it, which cannot be pods'.
+// encloses returns an error text if a machine's pod range contains addresses of machines.
 func encloses(m Machine, links []Link, others []Machine) string {
 	for _, q := range m.Pods {
 		for _, l := range links {
@@ -214,7 +214,7 @@ func encloses(m Machine, links []Link, others []Machine) string {
 	return ""
 }
 
-// noKey is why p must not reach m, by the keys.
+// noKey returns why m must not be reached, because of its key; "": no reason.
 func (p *Plan) noKey(mode Mode, self, m Machine) string {
 	switch {
 	case mode != WireGuard && m.Key != (Key{}):
@@ -229,7 +229,7 @@ func (p *Plan) noKey(mode Mode, self, m Machine) string {
 	return ""
 }
 
-// add plans the way to one machine; the result is why there is none.
+// add adds one machine to the plan; the result is why it is unreachable.
 func (p *Plan) add(mode Mode, self, m Machine, links []Link, at netip.Addr, up *Link) string {
 	if why := p.noKey(mode, self, m); why != "" {
 		return why
@@ -262,12 +262,12 @@ func (p *Plan) add(mode Mode, self, m Machine, links []Link, at netip.Addr, up *
 	for _, dst := range m.Pods {
 		src, ok := gatewayFor(self, dst)
 		if !ok {
-			continue // a family that pods here have not
+			continue // pods of this machine do not have the family
 		}
 		r := Route{Dst: dst.Masked(), Via: gateway(dst), Src: src}
 		peer.Inner, peer.Pods = append(peer.Inner, r.Via), append(peer.Pods, r.Dst)
 		if mode == WireGuard {
-			r.Via = netip.Addr{} // the key says whose it is
+			r.Via = netip.Addr{} // WireGuard selects the peer by its allowed IPs
 		}
 		p.Routes = append(p.Routes, r)
 	}
@@ -281,7 +281,7 @@ func (p *Plan) add(mode Mode, self, m Machine, links []Link, at netip.Addr, up *
 	return ""
 }
 
-// direct are routes over links that both machines are on.
+// direct returns routes over links that both machines are on.
 func direct(self, m Machine, links []Link) ([]Route, bool) {
 	var out []Route
 	for _, dst := range m.Pods {
@@ -298,7 +298,7 @@ func direct(self, m Machine, links []Link) ([]Route, bool) {
 	return out, len(out) > 0
 }
 
-// neighbour finds the address of the family that is on a link of this machine.
+// neighbour finds an address of the family in the subnet of a link of this machine.
 func neighbour(addrs []netip.Addr, four bool, links []Link) (netip.Addr, int) {
 	for _, a := range addrs {
 		if a.Is4() != four {
@@ -315,7 +315,7 @@ func neighbour(addrs []netip.Addr, four bool, links []Link) (netip.Addr, int) {
 	return netip.Addr{}, 0
 }
 
-// uplink is the link that has the first of the machine's addresses which any link has.
+// uplink returns the first of the machine's addresses that is on a link, and that link.
 func uplink(self Machine, links []Link) (*Link, netip.Addr) {
 	for _, a := range self.Addrs {
 		for i := range links {
@@ -340,10 +340,10 @@ func overlaps(p netip.Prefix, others []netip.Prefix) bool {
 	return slices.ContainsFunc(others, p.Overlaps)
 }
 
-// gateway is the address of a machine in its own range.
+// gateway returns the address of a machine in its pod range.
 func gateway(pods netip.Prefix) netip.Addr { return pods.Masked().Addr().Next() }
 
-// gatewayFor is this machine's gateway in the family of dst.
+// gatewayFor returns this machine's gateway in the family of dst.
 func gatewayFor(self Machine, dst netip.Prefix) (netip.Addr, bool) {
 	for _, p := range self.Pods {
 		if p.Addr().Is4() == dst.Addr().Is4() {

@@ -15,9 +15,9 @@ import (
 	"keelson/lib/linux"
 )
 
-// Our routes have one of two metrics: ways, and one more for what lets nothing through where there is no way.
+// The routes have one of two metrics: metric for routes to machines, metric+1 for blackhole routes.
 
-// route makes our routes those of a plan. Blocked ranges are closed before a way is taken away.
+// route sets the routes of a plan. Blackhole routes are added before other routes are deleted.
 func (k *Kernel) route(tunnel int, routes []Route, blocked []netip.Prefix) error {
 	var want []netlink.Route
 	for _, dst := range blocked {
@@ -60,7 +60,7 @@ func (k *Kernel) route(tunnel int, routes []Route, blocked []netip.Prefix) error
 	return errors.Join(errs...)
 }
 
-// block lets nothing through to the ranges for which there is no way, and leaves other routes as they are.
+// block adds blackhole routes for the ranges; other routes do not change.
 func (k *Kernel) block(ranges []netip.Prefix) error {
 	have, err := k.ownRoutes()
 	if err != nil {
@@ -76,7 +76,7 @@ func (k *Kernel) block(ranges []netip.Prefix) error {
 			continue
 		}
 		if err := k.rt.RouteReplace(&r); err != nil {
-			return fmt.Errorf("close the way to %s: %w", dst, err)
+			return fmt.Errorf("add blackhole route to %s: %w", dst, err)
 		}
 	}
 	return nil
@@ -100,7 +100,7 @@ func (k *Kernel) closed(dst netip.Prefix) netlink.Route {
 	return netlink.Route{Dst: ipNet(dst), Protocol: protocol, Priority: k.metric() + 1, Type: unix.RTN_UNREACHABLE}
 }
 
-// ownRoutes are those of this cluster on this machine.
+// ownRoutes lists the routes of this cluster on this machine.
 func (k *Kernel) ownRoutes() ([]netlink.Route, error) {
 	var out []netlink.Route
 	var errs []error
@@ -117,7 +117,7 @@ func (k *Kernel) ownRoutes() ([]netlink.Route, error) {
 	return out, errors.Join(errs...)
 }
 
-// routeKey is the same for routes that do the same. Closed ones of IPv6 have a link, which means nothing.
+// routeKey is the same for equivalent routes. The link of IPv6 blackhole routes is ignored.
 func routeKey(r netlink.Route) string {
 	link := r.LinkIndex
 	if r.Type == unix.RTN_UNREACHABLE {

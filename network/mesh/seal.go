@@ -17,7 +17,7 @@ import (
 	"keelson/network/nft"
 )
 
-// Where a plan is encrypted, nothing comes in clear in a pod's name. The table, as nft would print it:
+// If a plan is encrypted, unencrypted packets with a pod's source address are dropped. The table in nft's syntax:
 //
 //	table inet keelson-ID-way {
 //	    set pods4        { type ipv4_addr; flags interval }      of all nodes
@@ -29,24 +29,24 @@ import (
 //	    chain clear      { iifname { TUNNEL, lo } return; iifgroup & 0xffff0000 != 0 return; drop }
 //	}
 //
-// and the same of IPv6. Links of the groups beyond 0xffff are of this machine's pods, which send in their own names only. What goes to the pods of
-// another cluster on this machine is that cluster's to judge. The hooks are behind the translation of addresses, so that Services are no way around.
+// and the same for IPv6. Links of groups above 0xffff are those of this machine's pods, which cannot use other source addresses. Packets to pods of
+// another cluster on this machine are checked by that cluster. The hooks are after DNAT, so that Services do not bypass them.
 
-// seal keeps the table.
+// seal maintains the table.
 type seal struct {
 	id, link string
 	ns       *os.File
 
 	mu      sync.Mutex
 	w       *nft.Writer
-	broken  atomic.Bool // somebody else has changed the table
-	removed bool        // there is none, as plans are not encrypted
+	broken  atomic.Bool // another program has changed the table
+	removed bool        // plans are not encrypted, so there is no table
 }
 
-// repairPause is between two repairs: whoever changes the table may insist.
+// repairPause is the minimum interval of repairs: the other program may repeat its change.
 const repairPause = time.Second
 
-// openSeal belongs to the calling thread's network namespace.
+// openSeal returns the seal of the calling thread's network namespace.
 func openSeal(id, link string) (*seal, error) {
 	ns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *seal) close() {
 	_ = s.ns.Close()
 }
 
-// writer is the table's.
+// writer returns the table's writer.
 func (s *seal) writer() (*nft.Writer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *seal) writer() (*nft.Writer, error) {
 	return s.w, err
 }
 
-// apply lets in from own's neighbours what comes by the tunnel alone, of all that pods in the ranges may have sent.
+// apply writes the table: packets from the ranges pods to own or to the machine are accepted from the tunnel only.
 func (s *seal) apply(own, pods []netip.Prefix) error {
 	w, err := s.writer()
 	if err != nil {
@@ -89,12 +89,12 @@ func (s *seal) apply(own, pods []netip.Prefix) error {
 		}
 	}
 	if err := write(); err != nil {
-		return fmt.Errorf("keep out what comes in clear: %w", err)
+		return fmt.Errorf("write rules against unencrypted packets: %w", err)
 	}
 	return nil
 }
 
-// remove takes the table away, of an earlier run too.
+// remove deletes the table, also that of an earlier run.
 func (s *seal) remove() error {
 	if s.removed {
 		return nil
@@ -110,7 +110,7 @@ func (s *seal) remove() error {
 	return nil
 }
 
-// WatchSeal calls changed when somebody else has changed the table of what is let in, until ctx is done. The next Apply mends it.
+// WatchSeal calls changed when another program has changed the table, until ctx is done. The next Apply repairs it.
 func (k *Kernel) WatchSeal(ctx context.Context, changed func()) error {
 	w, err := k.seal.writer()
 	if err != nil {
@@ -159,7 +159,7 @@ func sealed(name, link string, own, pods []netip.Prefix) *nft.Table {
 	return t
 }
 
-// widest are the ranges of a family without those within another.
+// widest returns the ranges of a family that no other one contains.
 func widest(ranges []netip.Prefix, four bool) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range ranges {

@@ -20,34 +20,34 @@ import (
 	"keelson/lib/linux"
 )
 
-// Key is a key of WireGuard, private or public.
+// Key is a WireGuard key, private or public.
 type Key = wgtypes.Key
 
-// Encryption is this machine's part in an encrypted tunnel.
+// Encryption is this machine's WireGuard configuration.
 type Encryption struct {
-	// Private is its key of WireGuard.
+	// Private is its private key.
 	Private Key
-	// KeepAlive is how often it gives all others a sign of life, so that routers which translate its address keep the way to it; 0: never.
+	// KeepAlive is the persistent keepalive interval for all peers, for NAT on the path; 0: off.
 	KeepAlive time.Duration
 }
 
-// wireGuard is what this process knows of the encrypted tunnel. The zero value knows of none.
+// wireGuard is the state of the encrypted tunnel. The zero value has none.
 type wireGuard struct {
 	Encryption
 
-	end  end          // nil: not looked at yet
-	told map[Key]Peer // peers as the end was last told
+	end  end          // nil: not opened yet
+	told map[Key]Peer // peers as last configured
 }
 
-// end is this machine's end of the encrypted tunnel: in the kernel, or in this process where the kernel has no WireGuard.
+// end is this machine's end of the encrypted tunnel: in the kernel, or in this process if the kernel has no WireGuard.
 type end interface {
-	// configure changes what the configuration names.
+	// configure applies the set fields of a configuration.
 	configure(wgtypes.Config) error
-	// peers are those that it has.
+	// peers returns its peers.
 	peers() ([]Key, error)
-	// serves tells whether it still works, on the link with that index and MTU.
+	// serves reports whether it works on the link with that index and MTU.
 	serves(index, mtu int) bool
-	// close gives up what belongs to this process.
+	// close releases what belongs to this process.
 	close()
 }
 
@@ -58,8 +58,8 @@ func (w *wireGuard) close() {
 	w.end, w.told = nil, nil
 }
 
-// Begin closes the ways in clear that an earlier run may have left, and those to and from the ranges. Plans must be encrypted from now on. own are
-// this machine's ranges.
+// Begin deletes unencrypted routes of an earlier run, and blocks unencrypted packets to and from the ranges. From then on plans must be encrypted. own
+// are this machine's pod ranges.
 func (k *Kernel) Begin(own, ranges []netip.Prefix) error {
 	have, err := k.ownRoutes()
 	if err != nil {
@@ -88,16 +88,16 @@ func (k *Kernel) Begin(own, ranges []netip.Prefix) error {
 	return errors.Join(err, k.route(0, keep, blocked), k.seal.apply(own, apartFrom(links, slices.Concat(own, blocked))))
 }
 
-// InProcess tells whether this process encrypts, because the kernel has no WireGuard.
+// InProcess reports whether this process encrypts, because the kernel has no WireGuard.
 func (k *Kernel) InProcess() bool { _, ok := k.wg.end.(*userEnd); return ok }
 
-// encrypted makes the link and tells it the peers.
+// encrypted makes the link and configures the peers.
 func (k *Kernel) encrypted(p Plan) (int, error) {
 	link, err := k.encryptedLink(max(p.Outer-p.Overhead(), 0))
 	if err != nil {
 		return 0, err
 	}
-	greet, err := k.tell(p.Peers)
+	greet, err := k.setPeers(p.Peers)
 	if err == nil {
 		err = k.setAddresses(link, p.Inner)
 	}
@@ -111,7 +111,7 @@ func (k *Kernel) encrypted(p Plan) (int, error) {
 		err = k.portTaken()
 	}
 	if err != nil {
-		k.wg.close() // it is told all again
+		k.wg.close() // the next call configures everything again
 		return 0, fmt.Errorf("set up WireGuard: %w", err)
 	}
 	return link.Attrs().Index, nil
@@ -121,14 +121,14 @@ func (k *Kernel) portTaken() error {
 	return fmt.Errorf("WireGuard's UDP port %d is in use on this machine: choose another --tunnel-port", k.port)
 }
 
-// unknownMTU is a packet's length that every link takes.
+// unknownMTU is the minimum MTU of IPv6 links, used while the MTU is unknown.
 const unknownMTU = 1280
 
-// encryptedLink is the link, which is made anew where it does not serve. An mtu of 0 is not known now.
+// encryptedLink returns the link, and replaces one that does not work. mtu 0 means unknown.
 func (k *Kernel) encryptedLink(mtu int) (netlink.Link, error) {
 	have, err := k.rt.LinkByName(k.name)
 	if err == nil && k.wg.end == nil && have.Type() == "wireguard" {
-		k.wg.end = kernelEnd{k.name} // of an earlier run
+		k.wg.end = kernelEnd{k.name} // the link of an earlier run
 	}
 	if err == nil && k.wg.end != nil && k.wg.end.serves(have.Attrs().Index, mtu) {
 		if mtu != 0 && have.Attrs().MTU != mtu {
@@ -170,9 +170,9 @@ func (k *Kernel) encryptedLink(mtu int) (netlink.Link, error) {
 	return have, nil
 }
 
-// tell makes the end's peers those of the plan. It returns what has new ones greeted, once the link is up: a peer that knew this machine before it
-// was started anew would otherwise use the old session until it notices, which takes it 15 s.
-func (k *Kernel) tell(want []Peer) (greet []wgtypes.PeerConfig, err error) {
+// setPeers configures the peers of the plan. It returns a configuration that makes handshakes with new peers, for use once the link is up: a peer that
+// has an old session with this machine would otherwise use that for up to 15 s.
+func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 	var c wgtypes.Config
 	var known []Key
 	if k.wg.told == nil {
@@ -204,8 +204,8 @@ func (k *Kernel) tell(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 	return greet, nil
 }
 
-// changes lead from what was told to the peers that are wanted. known are the keys that the end has. A peer that stays as it was is not
-// touched: it may have been heard from another address.
+// changes returns the configuration changes from the peers told to the peers want. known are the keys that the end has. Unchanged peers are not
+// configured again, because their endpoint may have roamed.
 func changes(told map[Key]Peer, known []Key, want []Peer, keepAlive time.Duration) []wgtypes.PeerConfig {
 	var out []wgtypes.PeerConfig
 	for _, key := range known {
@@ -228,7 +228,7 @@ func changes(told map[Key]Peer, known []Key, want []Peer, keepAlive time.Duratio
 	return out
 }
 
-// setAddresses gives the link this machine's addresses within the tunnel, as which what is masqueraded leaves: the answer then finds the tunnel.
+// setAddresses sets the link's addresses, which are also the source of masqueraded packets, so that replies come back by the tunnel.
 func (k *Kernel) setAddresses(link netlink.Link, want []netip.Addr) error {
 	have, err := linux.Dump(func() ([]netlink.Addr, error) { return k.rt.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
