@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -89,17 +90,20 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 
 // watchStorage watches claims, volumes, and what decides about them.
 func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
+	all, err := s.storage.Watch(f)
+	if err != nil {
+		return nil, err
+	}
 	var synced []cache.DoneChecker
-	for _, inf := range s.storage.Watch(f) {
-		tell := func(o any) {
-			e := framework.Event{Kinds: framework.Volumes}
-			if claim, ok := client.Delivered[*corev1.PersistentVolumeClaim](o); ok {
-				e = framework.Event{Kinds: framework.Claims, Claim: claim}
-			}
-			s.storage.Changed(o)
-			s.queue.Happened(e)
-		}
-		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) }, DeleteFunc: tell})
+	for _, inf := range all {
+		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(o any) { s.tellStorage(nil, o) }, UpdateFunc: s.tellStorage, DeleteFunc: func(o any) {
+				if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+					o = gone.Obj
+				}
+				s.tellStorage(o, nil)
+			},
+		})
 		if err != nil {
 			return nil, fmt.Errorf("watch storage: %w", err)
 		}
@@ -108,9 +112,28 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 	return synced, nil
 }
 
+// tellStorage passes on what happens to an object of storage. Before it came old is nil, after it went now is.
+func (s *Scheduler) tellStorage(old, now any) {
+	e := framework.Event{Kinds: framework.Volumes, OldObject: old, NewObject: now}
+	latest := now
+	if now == nil {
+		latest = old
+	}
+	switch o := latest.(type) {
+	case *corev1.PersistentVolumeClaim:
+		e = framework.Event{Kinds: framework.Claims, Claim: o}
+	case *storagev1.VolumeAttachment:
+		e.Kinds, e.Resource = framework.Objects, plugins.VolumeAttachments
+	}
+	s.storage.Changed(latest)
+	s.queue.Happened(e)
+}
+
 // watchWanted watches the resources that plugins named with framework.Objects. Custom ones may not be there yet: nothing waits for them.
 func (s *Scheduler) watchWanted(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
-	seen := map[schema.GroupVersionResource]bool{{}: true, policy.Resource: true, plugins.PodGroups: s.groups != nil} // who wants those watches them
+	seen := map[schema.GroupVersionResource]bool{ // others watch these
+		{}: true, policy.Resource: true, plugins.PodGroups: s.groups != nil, plugins.VolumeAttachments: true,
+	}
 	synced, err := s.watchDevices(f, seen)
 	if err != nil {
 		return nil, err

@@ -54,7 +54,8 @@ type Event struct {
 	Claim            *corev1.PersistentVolumeClaim
 	// Room is what there is afterwards on the node that a pod has left, or where it asks for less. nil: not known.
 	Room *state.Room
-	// Of Objects: what they are, and their versions; nil before the first and after the last. Of custom resources *unstructured.Unstructured.
+	// Of Objects: what they are, and their versions; nil before the first and after the last. Of custom resources *unstructured.Unstructured. Of
+	// Volumes: the versions.
 	Resource             schema.GroupVersionResource
 	OldObject, NewObject any
 }

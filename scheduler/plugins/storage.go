@@ -36,6 +36,8 @@ type Storage struct {
 	drivers    storagelisters.CSIDriverLister
 	nodes      storagelisters.CSINodeLister
 	capacities storagelisters.CSIStorageCapacityLister
+	// attachments are VolumeAttachments, indexed by node.
+	attachments cache.Indexer
 
 	writing chan struct{} // as many bindings as it has room write at once
 
@@ -77,15 +79,30 @@ func NewStorage(c kubernetes.Interface) *Storage {
 }
 
 // Watch takes the informers it needs from f, which the caller starts. It must be called before the first pod is scheduled.
-func (s *Storage) Watch(f informers.SharedInformerFactory) []cache.SharedIndexInformer {
+func (s *Storage) Watch(f informers.SharedInformerFactory) ([]cache.SharedIndexInformer, error) {
 	claims, volumes := f.Core().V1().PersistentVolumeClaims(), f.Core().V1().PersistentVolumes()
 	g := f.Storage().V1()
+	attachments := g.VolumeAttachments().Informer()
+	if err := attachments.AddIndexers(cache.Indexers{attachmentsByNode: nodeOfAttachment}); err != nil {
+		return nil, fmt.Errorf("index VolumeAttachments: %w", err)
+	}
 	s.claims, s.volumes, s.classes = claims.Lister(), volumes.Lister(), g.StorageClasses().Lister()
 	s.drivers, s.nodes, s.capacities = g.CSIDrivers().Lister(), g.CSINodes().Lister(), g.CSIStorageCapacities().Lister()
+	s.attachments = attachments.GetIndexer()
 	return []cache.SharedIndexInformer{
 		claims.Informer(), volumes.Informer(), g.StorageClasses().Informer(), g.CSIDrivers().Informer(), g.CSINodes().Informer(),
-		g.CSIStorageCapacities().Informer(),
+		g.CSIStorageCapacities().Informer(), attachments,
+	}, nil
+}
+
+const attachmentsByNode = "attachments by node"
+
+func nodeOfAttachment(o any) ([]string, error) {
+	a, ok := o.(*storagev1.VolumeAttachment)
+	if !ok {
+		return nil, nil
 	}
+	return []string{a.Spec.NodeName}, nil
 }
 
 // known tells whether there is anything to go by: tests and benchmarks of scheduling alone have no storage.

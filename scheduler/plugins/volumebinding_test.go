@@ -31,8 +31,8 @@ func storageOf(t *testing.T, objs ...runtime.Object) (*Storage, *fake.Clientset)
 	c := clienttest.New(objs...)
 	s := NewStorage(c)
 	f := informers.NewSharedInformerFactory(c, 0)
-	for _, inf := range s.Watch(f) {
-		inf.GetIndexer() // registers it
+	if _, err := s.Watch(f); err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	f.Start(ctx.Done())
@@ -290,17 +290,10 @@ func TestReadWriteOncePod(t *testing.T) {
 	}
 }
 
-func TestVolumeZoneAndLimits(t *testing.T) {
+func TestVolumeZone(t *testing.T) {
 	v := volumeOn("v", "a")
 	v.Spec.NodeAffinity, v.Labels = nil, map[string]string{corev1.LabelTopologyZone: "z1__z2"}
-	v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "x.io", VolumeHandle: "h"}
-	other := v.DeepCopy()
-	other.Name, other.Spec.CSI.VolumeHandle = "w", "i"
-	one := int32(1)
-	s, _ := storageOf(t, v, other, boundClaim("c", "v"), boundClaim("d", "w"), &storagev1.CSINode{
-		ObjectMeta: metav1.ObjectMeta{Name: "a"},
-		Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "x.io", Allocatable: &storagev1.VolumeNodeResources{Count: &one}}}},
-	})
+	s, _ := storageOf(t, v, boundClaim("c", "v"))
 	zone, _ := (VolumeZone{s}).PreFilter(nil, podWith("p", "c"), nil)
 	for value, want := range map[string]bool{"z1": true, "z2": true, "z3": false, "": true} {
 		n := nodeNamed("a")
@@ -309,14 +302,6 @@ func TestVolumeZoneAndLimits(t *testing.T) {
 		}
 		if got := zone.Filter(n) == nil; got != want {
 			t.Errorf("zone %q: %v", value, got)
-		}
-	}
-	n := nodeNamed("a")
-	n.Pods = []*state.PodInfo{podWith("user", "c")}
-	for claim, want := range map[string]bool{"c": true, "d": false} {
-		f, _ := (NodeVolumeLimits{s}).PreFilter(nil, podWith("p", claim), nil)
-		if got := f.Filter(n) == nil; got != want {
-			t.Errorf("claim %s beside c: %v", claim, got)
 		}
 	}
 }

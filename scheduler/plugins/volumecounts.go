@@ -3,7 +3,6 @@
 package plugins
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -17,18 +16,20 @@ import (
 )
 
 // volumeCounts are the volumes of CSI drivers by node, and how many more each driver can attach there. They are kept up to date: a node is
-// counted again when its pods have changed, or a claim or volume of theirs, or what its drivers say.
+// counted again when its pods have changed, a claim or volume of theirs, its VolumeAttachments, or what its drivers say.
 type volumeCounts struct {
 	mu       sync.Mutex
 	snapshot *state.Snapshot // what follows is by place in its Nodes; nil: nothing has been counted
 	epoch    int64
-	versions []int64 // of the nodes that were counted
-	volumes  [][]csiVolume
-	free     map[string][]int32 // by driver: how many more volumes
-	where    map[csiVolume][]int32
+	versions []int64               // of the nodes that were counted
+	volumes  [][]csiVolume         // of the pods
+	attached [][]csiVolume         // others that are attached, of no pod
+	free     map[string][]int32    // by driver: how many more volumes
+	lacks    map[string][]bool     // by driver that must be installed: it is not
+	where    map[csiVolume][]int32 // the pods' volumes
 	// named are the nodes to count again when something is heard of a volume, by its name.
 	named map[string][]int32
-	// What has changed since: claims by their keys, volumes, and nodes whose drivers say something else. again: everything is to be counted.
+	// What has changed since: claims by their keys, volumes, and nodes whose drivers or attachments are others. again: everything is to be counted.
 	claims, heard, nodes map[string]bool
 	again                bool
 }
@@ -50,21 +51,23 @@ func (c *volumeCounts) hear(o any) {
 		}
 	} else if n, ok := client.Delivered[*storagev1.CSINode](o); ok {
 		c.nodes[n.Name] = true
+	} else if a, ok := client.Delivered[*storagev1.VolumeAttachment](o); ok {
+		c.nodes[a.Spec.NodeName] = true
 	} else if _, ok := client.Delivered[*storagev1.CSIStorageCapacity](o); !ok {
 		c.again = true
 	}
-	c.again = c.again || len(c.claims) > maxNews
+	c.again = c.again || len(c.claims)+len(c.nodes) > maxNews
 }
 
 // maxNews bounds what is remembered while no pod with volumes comes: with more everything is counted anew.
 const maxNews = 10_000
 
-// refresh brings the counts up to date with a snapshot. drivers are those that it has to know of.
-func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, drivers map[csiVolume]bool) {
+// refresh brings the counts up to date with a snapshot. It then knows the drivers of the wanted volumes, and of required.
+func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, wanted map[csiVolume]bool, required []string) {
 	if n := len(snapshot.Nodes); c.snapshot != snapshot || c.epoch != snapshot.Epoch || c.again || len(c.versions) != n {
 		c.snapshot, c.epoch, c.again = snapshot, snapshot.Epoch, false
-		c.versions, c.volumes = make([]int64, n), make([][]csiVolume, n)
-		c.free, c.where = map[string][]int32{}, map[csiVolume][]int32{}
+		c.versions, c.volumes, c.attached = make([]int64, n), make([][]csiVolume, n), make([][]csiVolume, n)
+		c.free, c.lacks, c.where = map[string][]int32{}, map[string][]bool{}, map[csiVolume][]int32{}
 		c.named, c.claims, c.heard, c.nodes = map[string][]int32{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	}
 	c.forgetChanged()
@@ -74,16 +77,29 @@ func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, drivers map
 			c.count(s, int32(place)) //nolint:gosec // there are fewer nodes
 		}
 	}
-	for v := range drivers {
+	for v := range wanted {
 		if c.free[v.driver] != nil {
 			continue
 		}
-		free := make([]int32, len(snapshot.Nodes))
-		for place, n := range snapshot.Nodes {
-			free[place] = s.limit(n.Name, v.driver) - countOf(c.volumes[place], v.driver)
+		c.free[v.driver] = make([]int32, len(snapshot.Nodes))
+		for place := range snapshot.Nodes {
+			c.free[v.driver][place] = c.room(s, place, v.driver)
 		}
-		c.free[v.driver] = free
 	}
+	for _, driver := range required {
+		if c.lacks[driver] != nil {
+			continue
+		}
+		c.lacks[driver] = make([]bool, len(snapshot.Nodes))
+		for place, n := range snapshot.Nodes {
+			c.lacks[driver][place] = !s.installed(n.Name, driver)
+		}
+	}
+}
+
+// room is how many more volumes a driver can attach at a place.
+func (c *volumeCounts) room(s *Storage, place int, driver string) int32 {
+	return s.limit(c.snapshot.Nodes[place].Name, driver) - countOf(c.volumes[place], driver) - countOf(c.attached[place], driver)
 }
 
 // forgetChanged has the nodes counted again of which something was heard.
@@ -114,21 +130,13 @@ func (c *volumeCounts) forgetChanged() {
 
 // count counts a node's volumes anew.
 func (c *volumeCounts) count(s *Storage, place int32) {
-	var now []csiVolume
-	n := c.snapshot.Nodes[place]
-	for _, p := range n.Pods {
-		if len(p.Uses) > 0 {
-			now = s.attached(p.Pod, now, func(volume string) {
-				if !slices.Contains(c.named[volume], place) {
-					c.named[volume] = append(c.named[volume], place)
-				}
-			})
+	name := func(volume string) {
+		if !slices.Contains(c.named[volume], place) {
+			c.named[volume] = append(c.named[volume], place)
 		}
 	}
-	slices.SortFunc(now, func(a, b csiVolume) int {
-		return cmp.Or(cmp.Compare(a.driver, b.driver), cmp.Compare(a.handle, b.handle))
-	})
-	now = slices.Compact(now)
+	n := c.snapshot.Nodes[place]
+	now := s.ofPods(n.Pods, name)
 	if !slices.Equal(now, c.volumes[place]) {
 		for _, v := range c.volumes[place] {
 			if c.where[v] = slices.DeleteFunc(c.where[v], func(p int32) bool { return p == place }); len(c.where[v]) == 0 {
@@ -140,9 +148,64 @@ func (c *volumeCounts) count(s *Storage, place int32) {
 		}
 		c.volumes[place] = now
 	}
+	c.attached[place] = s.attachedBeside(n.Name, now, name)
 	for driver, free := range c.free {
-		free[place] = s.limit(n.Name, driver) - countOf(now, driver)
+		free[place] = c.room(s, int(place), driver)
 	}
+	for driver, lacks := range c.lacks {
+		lacks[place] = !s.installed(n.Name, driver)
+	}
+}
+
+// ofPods are the volumes that pods have of CSI drivers, each once, in order. named is as of attached.
+func (s *Storage) ofPods(pods []*state.PodInfo, named func(volume string)) (out []csiVolume) {
+	for _, p := range pods {
+		if len(p.Uses) > 0 {
+			out = s.attached(p.Pod, out, named)
+		}
+	}
+	return inOrder(out)
+}
+
+// attachedBeside are the volumes that are attached to a node, by its VolumeAttachments, besides those of its pods: of pods that have just gone,
+// or attached by hand. named is as of attached.
+func (s *Storage) attachedBeside(node string, ofPods []csiVolume, named func(volume string)) (out []csiVolume) {
+	all, err := s.attachments.ByIndex(attachmentsByNode, node)
+	if err != nil {
+		return nil // there is this index
+	}
+	for _, o := range all {
+		a, ok := o.(*storagev1.VolumeAttachment)
+		if !ok || a.Spec.Source.PersistentVolumeName == nil {
+			continue
+		}
+		if named != nil {
+			named(*a.Spec.Source.PersistentVolumeName)
+		}
+		v := s.volume(*a.Spec.Source.PersistentVolumeName)
+		if v == nil || v.Spec.CSI == nil {
+			continue
+		}
+		it := csiVolume{a.Spec.Attacher, v.Spec.CSI.VolumeHandle}
+		if _, known := slices.BinarySearchFunc(ofPods, it, csiVolume.compare); !known {
+			out = append(out, it)
+		}
+	}
+	return inOrder(out)
+}
+
+// attachmentsOf counts a node's VolumeAttachments.
+func (s *Storage) attachmentsOf(node string) int {
+	keys, err := s.attachments.IndexKeys(attachmentsByNode, node)
+	if err != nil {
+		return 0 // there is this index
+	}
+	return len(keys)
+}
+
+func inOrder(volumes []csiVolume) []csiVolume {
+	slices.SortFunc(volumes, csiVolume.compare)
+	return slices.Compact(volumes)
 }
 
 func countOf(volumes []csiVolume, driver string) (n int32) {
@@ -156,16 +219,27 @@ func countOf(volumes []csiVolume, driver string) (n int32) {
 
 // limit is how many volumes of a driver a node can have.
 func (s *Storage) limit(node, driver string) int32 {
-	n, err := s.nodes.Get(node)
-	if err != nil {
-		return unlimited // no driver says anything of the node
-	}
-	for i := range n.Spec.Drivers {
-		if d := &n.Spec.Drivers[i]; d.Name == driver && d.Allocatable != nil && d.Allocatable.Count != nil {
-			return *d.Allocatable.Count
-		}
+	if d := s.driverOn(node, driver); d != nil && d.Allocatable != nil && d.Allocatable.Count != nil {
+		return *d.Allocatable.Count
 	}
 	return unlimited
+}
+
+// installed tells whether a driver has registered with a node.
+func (s *Storage) installed(node, driver string) bool { return s.driverOn(node, driver) != nil }
+
+// driverOn is what a node's CSINode says of a driver; nil: nothing.
+func (s *Storage) driverOn(node, driver string) *storagev1.CSINodeDriver {
+	n, err := s.nodes.Get(node)
+	if err != nil {
+		return nil
+	}
+	for i := range n.Spec.Drivers {
+		if d := &n.Spec.Drivers[i]; d.Name == driver {
+			return d
+		}
+	}
+	return nil
 }
 
 // refuse sets st where out is nil and the wanted volumes would be too many.

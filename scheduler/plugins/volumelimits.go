@@ -3,14 +3,21 @@
 package plugins
 
 import (
+	"cmp"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/component-helpers/storage/volume"
 
 	podkind "keelson/api/core/pod"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
 
-// NodeVolumeLimits keeps the volumes of a CSI driver on a node within the number that the driver says it can attach there.
+// NodeVolumeLimits keeps the volumes of a CSI driver on a node within the number that the driver says it can attach there. Volumes of the node's
+// pods count, and others that are attached (VolumeAttachments). It keeps pods off nodes without a driver of theirs whose CSIDriver asks for that
+// (preventPodSchedulingIfMissing).
 type NodeVolumeLimits struct{ Storage *Storage }
 
 // Name is the plugin's.
@@ -21,10 +28,17 @@ var tooManyVolumes = framework.Refuse("NodeVolumeLimits", framework.Unschedulabl
 // csiVolume is a volume as its driver knows it.
 type csiVolume struct{ driver, handle string }
 
+func (v csiVolume) compare(o csiVolume) int {
+	return cmp.Or(cmp.Compare(v.driver, o.driver), cmp.Compare(v.handle, o.handle))
+}
+
 type withinLimits struct {
 	storage  *Storage
 	snapshot *state.Snapshot
 	wanted   map[csiVolume]bool
+	// required are the drivers that a node must have, in order, and without what is said of one that does not.
+	required []string
+	without  []*framework.Status
 }
 
 // PreFilter has nothing to say about pods without volumes of CSI drivers.
@@ -32,19 +46,25 @@ func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo,
 	if !p.Storage.known() || len(pod.Uses) == 0 {
 		return nil, nil
 	}
-	found := p.Storage.attached(pod.Pod, nil, nil)
+	found := inOrder(p.Storage.attached(pod.Pod, nil, nil))
 	if len(found) == 0 {
 		return nil, nil
 	}
-	f := withinLimits{p.Storage, s, make(map[csiVolume]bool, len(found))}
+	f := withinLimits{storage: p.Storage, snapshot: s, wanted: make(map[csiVolume]bool, len(found))}
 	for _, v := range found {
 		f.wanted[v] = true
+		if d, err := p.Storage.drivers.Get(v.driver); err != nil || d.Spec.PreventPodSchedulingIfMissing == nil || !*d.Spec.PreventPodSchedulingIfMissing ||
+			slices.Contains(f.required, v.driver) {
+			continue
+		}
+		f.required = append(f.required, v.driver)
+		f.without = append(f.without, framework.Refuse(p.Name(), framework.Unschedulable, v.driver+" CSI driver is not installed on the node"))
 	}
 	return f, nil
 }
 
-// attached appends the volumes that a pod has of CSI drivers. A claim without one counts as a volume of its class's driver. named, unless nil,
-// is told the names of the volumes.
+// attached appends the volumes that a pod has of CSI drivers. A claim without one, or whose volume is not there, counts as a volume of its class's
+// driver. named, unless nil, is told the names of the volumes.
 func (s *Storage) attached(p *corev1.Pod, into []csiVolume, named func(volume string)) []csiVolume {
 	for i := range p.Spec.Volumes {
 		name := podkind.ClaimName(p, &p.Spec.Volumes[i])
@@ -55,20 +75,19 @@ func (s *Storage) attached(p *corev1.Pod, into []csiVolume, named func(volume st
 		if claim == nil {
 			continue
 		}
-		if claim.Spec.VolumeName == "" {
-			if class := s.class(claim); class != nil {
-				if _, err := s.drivers.Get(class.Provisioner); err == nil {
-					into = append(into, csiVolume{class.Provisioner, "claim " + claimKey(claim)})
-				}
+		var v *corev1.PersistentVolume
+		if claim.Spec.VolumeName != "" {
+			v = s.volume(claim.Spec.VolumeName)
+			if named != nil {
+				named(claim.Spec.VolumeName)
 			}
-			continue
 		}
-		v := s.volume(claim.Spec.VolumeName)
-		if named != nil {
-			named(claim.Spec.VolumeName)
-		}
-		if v != nil && v.Spec.CSI != nil {
-			into = append(into, csiVolume{v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle})
+		if v != nil {
+			if v.Spec.CSI != nil {
+				into = append(into, csiVolume{v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle})
+			}
+		} else if class := s.class(claim); class != nil && class.Provisioner != volume.NotSupportedProvisioner {
+			into = append(into, csiVolume{class.Provisioner, "claim " + claimKey(claim)})
 		}
 	}
 	return into
@@ -79,39 +98,44 @@ func (f withinLimits) FilterAll(out []*framework.Status) {
 	c := &f.storage.counts
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.refresh(f.storage, f.snapshot, f.wanted)
+	c.refresh(f.storage, f.snapshot, f.wanted, f.required)
+	for i, driver := range f.required {
+		for place, lacks := range c.lacks[driver] {
+			if lacks && out[place] == nil {
+				out[place] = f.without[i]
+			}
+		}
+	}
 	c.refuse(out, f.wanted, tooManyVolumes)
 }
 
-// Filter counts the volumes of the pods that n has.
+// Filter counts the volumes of the pods that n has, and what else is attached to it.
 func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
-	if _, err := f.storage.nodes.Get(n.Name); err != nil {
-		return nil //nolint:nilerr // no driver says anything of the node
-	}
-	most, least := int32(len(f.wanted)), int32(unlimited) //nolint:gosec // a pod has fewer volumes
-	for v := range f.wanted {
-		least = min(least, f.storage.limit(n.Name, v.driver))
-	}
-	for _, p := range n.Pods {
-		most += int32(len(p.Uses)) //nolint:gosec // a pod has fewer volumes
-	}
-	if most <= least { // even if all are of one driver
-		return nil
-	}
-	there := map[csiVolume]bool{}
-	var all []csiVolume
-	for _, p := range n.Pods {
-		all = f.storage.attached(p.Pod, all[:0], nil)
-		for _, v := range all {
-			there[v] = true
+	for i, driver := range f.required {
+		if !f.storage.installed(n.Name, driver) {
+			return f.without[i]
 		}
 	}
+	least, most := unlimited, len(f.wanted)
+	for v := range f.wanted {
+		least = min(least, int(f.storage.limit(n.Name, v.driver)))
+	}
+	for _, p := range n.Pods {
+		most += len(p.Uses)
+	}
+	if most += f.storage.attachmentsOf(n.Name); most <= least { // even if all are of one driver
+		return nil
+	}
+	there := f.storage.ofPods(n.Pods, nil)
 	used, more := map[string]int32{}, map[string]int32{}
-	for v := range there {
+	for _, v := range there {
+		used[v.driver]++
+	}
+	for _, v := range f.storage.attachedBeside(n.Name, there, nil) {
 		used[v.driver]++
 	}
 	for v := range f.wanted {
-		if !there[v] {
+		if _, has := slices.BinarySearchFunc(there, v, csiVolume.compare); !has {
 			more[v.driver]++
 		}
 	}
@@ -123,7 +147,57 @@ func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
+// VolumeAttachments are the resource of that name.
+var VolumeAttachments = storagev1.SchemeGroupVersion.WithResource("volumeattachments")
+
 // EventsToRegister names what may help.
 func (NodeVolumeLimits) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.PodDelete | framework.Volumes | framework.Claims | framework.Self}}
+	return []framework.ClusterEventWithHint{
+		{On: framework.NodeAdd | framework.Self},
+		{On: framework.PodDelete, Worth: func(_ *state.PodInfo, e *framework.Event) bool { return e.OldPod == nil || claims(e.OldPod) }},
+		{On: framework.Claims, Worth: func(pod *state.PodInfo, e *framework.Event) bool { return e.Claim == nil || usesClaim(pod, e.Claim) }},
+		{On: framework.Volumes, Worth: func(_ *state.PodInfo, e *framework.Event) bool { return attachesMore(e) }},
+		{On: framework.Objects, Resource: VolumeAttachments, Worth: func(_ *state.PodInfo, e *framework.Event) bool { return e.NewObject == nil }},
+	}
+}
+
+// claims tells whether a pod uses claims.
+func claims(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return podkind.ClaimName(pod, &v) != "" })
+}
+
+func usesClaim(pod *state.PodInfo, claim *corev1.PersistentVolumeClaim) bool {
+	return slices.Contains(pod.Uses, state.ClaimUse(claim.Namespace, claim.Name))
+}
+
+// attachesMore tells of a change of storage whether a driver has come to a node or can attach more there, or what decides about drivers has changed.
+func attachesMore(e *framework.Event) bool {
+	old, _ := e.OldObject.(*storagev1.CSINode)
+	now, isNode := e.NewObject.(*storagev1.CSINode)
+	if !isNode || old == nil {
+		_, volume := e.NewObject.(*corev1.PersistentVolume)
+		_, capacity := e.NewObject.(*storagev1.CSIStorageCapacity)
+		return !volume && !capacity
+	}
+	most := func(n *storagev1.CSINode, driver string) (count int64, there bool) {
+		for i := range n.Spec.Drivers {
+			if d := &n.Spec.Drivers[i]; d.Name == driver {
+				if d.Allocatable == nil || d.Allocatable.Count == nil {
+					return unlimited, true
+				}
+				return int64(*d.Allocatable.Count), true
+			}
+		}
+		return unlimited, false
+	}
+	for _, n := range []*storagev1.CSINode{old, now} {
+		for i := range n.Spec.Drivers {
+			had, was := most(old, n.Spec.Drivers[i].Name)
+			has, is := most(now, n.Spec.Drivers[i].Name)
+			if has > had || is && !was {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -32,11 +32,14 @@ type shelves struct {
 func newShelves() *shelves {
 	f := informers.NewSharedInformerFactory(nil, 0)
 	s := &shelves{Storage: plugins.NewStorage(nil), of: map[string]cache.Indexer{}}
-	s.Watch(f)
+	if _, err := s.Watch(f); err != nil {
+		panic(err)
+	}
 	for kind, inf := range map[string]cache.SharedIndexInformer{
 		"claim": f.Core().V1().PersistentVolumeClaims().Informer(), "volume": f.Core().V1().PersistentVolumes().Informer(),
 		"class": f.Storage().V1().StorageClasses().Informer(), "driver": f.Storage().V1().CSIDrivers().Informer(),
 		"node": f.Storage().V1().CSINodes().Informer(), "capacity": f.Storage().V1().CSIStorageCapacities().Informer(),
+		"attachment": f.Storage().V1().VolumeAttachments().Informer(),
 	} {
 		s.of[kind] = inf.GetIndexer()
 	}
@@ -135,7 +138,7 @@ func drawClaiming(t *rapid.T, i int) *corev1.Pod {
 
 // drawStorage is a change of what there is of storage.
 func drawStorage(t *rapid.T, s *shelves) {
-	switch rapid.IntRange(0, 9).Draw(t, "storage") {
+	switch rapid.IntRange(0, 12).Draw(t, "storage") {
 	case 0, 1, 2:
 		s.set(t, "volume", drawVolume(t, rapid.IntRange(0, 9).Draw(t, "volume")))
 	case 3, 4, 5:
@@ -145,10 +148,11 @@ func drawStorage(t *rapid.T, s *shelves) {
 	case 7:
 		s.drop(t, "claim", storageNamespace+"/"+fmt.Sprint("c", rapid.IntRange(0, 5).Draw(t, "claim")))
 	case 8:
-		name := fmt.Sprint("n", rapid.IntRange(0, 3).Draw(t, "node"))
-		s.set(t, "node", &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
-			{Name: "x.io", Allocatable: &storagev1.VolumeNodeResources{Count: new(rapid.Int32Range(0, 3).Draw(t, "limit"))}},
-		}}})
+		n := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", rapid.IntRange(0, 3).Draw(t, "node"))}}
+		if count := rapid.Int32Range(-1, 3).Draw(t, "limit"); count >= 0 {
+			n.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "x.io", Allocatable: &storagev1.VolumeNodeResources{Count: &count}}}
+		}
+		s.set(t, "node", n)
 	case 9:
 		zone := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone")
 		s.set(t, "capacity", &storagev1.CSIStorageCapacity{
@@ -156,6 +160,23 @@ func drawStorage(t *rapid.T, s *shelves) {
 			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: zone}},
 			Capacity:     new(schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "5Gi"}).Draw(t, "left"))),
 		})
+	case 10, 11:
+		node, v := fmt.Sprint("n", rapid.IntRange(0, 3).Draw(t, "node")), fmt.Sprint("v", rapid.IntRange(0, 9).Draw(t, "volume"))
+		a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: node + v}}
+		a.Spec.Attacher, a.Spec.NodeName, a.Spec.Source.PersistentVolumeName = "x.io", node, &v
+		if _, there, _ := s.of["attachment"].GetByKey(a.Name); there {
+			s.drop(t, "attachment", a.Name)
+		} else {
+			s.set(t, "attachment", a)
+		}
+	case 12:
+		s.set(t, "driver", csiDriver(rapid.Bool().Draw(t, "required")))
+	}
+}
+
+func csiDriver(required bool) *storagev1.CSIDriver {
+	return &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: "x.io"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: new(true), PreventPodSchedulingIfMissing: &required},
 	}
 }
 
@@ -168,7 +189,7 @@ func storageClasses(t *rapid.T, s *shelves) {
 		}
 		s.set(t, "class", class)
 	}
-	s.set(t, "driver", &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "x.io"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: new(true)}})
+	s.set(t, "driver", csiDriver(false))
 }
 
 // TestVolumesAllAtOnce: of pods with volumes all nodes are judged at once, from what is kept up to date, as they are one by one, from what
