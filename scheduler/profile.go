@@ -100,7 +100,7 @@ func (s *Scheduler) registry() framework.Registry {
 		}
 		return preempt.New(preempt.Config{
 			Client: s.client, Later: s.later, Budgets: s.listBudgets, Extend: s.extenders.Preempt, Event: s.eventPreempted, Log: s.log,
-			Evictions: s.evictions, Ended: s.evicted,
+			Evictions: s.evictions, Ended: s.evicted, Groups: s.groups, Where: s.cache.Where,
 			Chosen:  func(victims int) { measured().victims.Observe(float64(victims)) },
 			Percent: int(*a.MinCandidateNodesPercentage), Least: int(*a.MinCandidateNodesAbsolute),
 		}), nil

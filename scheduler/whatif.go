@@ -334,7 +334,9 @@ func (t *trial) try(ctx context.Context, it *task) error {
 	}
 	out.Decision = explain.Decision(a, 1, 0)
 	if room := a.Preemption; room != nil {
-		t.leave(room.Victims, fmt.Sprintf("preempted on %s by %s/%s", room.Node, pod.Namespace, pod.Name), preempted)
+		for _, v := range room.Victims {
+			t.leave([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", room.NodeOf(v), pod.Namespace, pod.Name), preempted)
+		}
 		a = p.engine.Decide(info, t.s.cache.Refresh(), nil)
 	}
 	if a.Chosen == nil {

@@ -25,7 +25,7 @@ func (s *Set) Preempt(ctx context.Context, a *framework.Attempt, found []*framew
 	pod := a.Pod.Pod
 	on := map[string][]*state.PodInfo{} // the snapshot is not ours while the extenders are asked
 	for _, c := range found {
-		on[c.Node] = a.Snapshot.Node(c.Node).Pods
+		on[c.Node] = append(slices.Clip(a.Snapshot.Node(c.Node).Pods), c.Victims...) // victims may be on other nodes
 	}
 	var err error
 	a.Outside(func() {

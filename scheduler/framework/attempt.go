@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"keelson/scheduler/state"
 )
 
@@ -63,12 +65,21 @@ type Attempt struct {
 // Preemption is a node where room is made, and how it was chosen.
 type Preemption struct {
 	Node       string
-	Victims    []*state.PodInfo // the most important first
-	Violations int              // victims that a disruption budget protects
-	Spared     int              // less important pods of the node that may stay
-	Candidates int              // nodes where room could be made
-	RunnerUp   string           // the next best of them
-	Why        string           // what decided between the two
+	Victims    []*state.PodInfo     // the most important first
+	Elsewhere  map[types.UID]string // the nodes of victims that are not on Node: of groups whose pods leave together; nil: all are
+	Violations int                  // victims that a disruption budget protects
+	Spared     int                  // less important pods of the node that may stay
+	Candidates int                  // nodes where room could be made
+	RunnerUp   string               // the next best of them
+	Why        string               // what decided between the two
+}
+
+// NodeOf is a victim's node.
+func (p *Preemption) NodeOf(victim *state.PodInfo) string {
+	if node, ok := p.Elsewhere[victim.Pod.UID]; ok {
+		return node
+	}
+	return p.Node
 }
 
 // NamedFilter is a prepared filter with the plugin that made it.

@@ -18,12 +18,22 @@ import (
 
 // unit is who goes together: one pod, or all pods of a group that says so (disruptionMode: all).
 type unit struct {
-	pods  []*state.PodInfo
-	nodes []string
-	group bool
+	pods     []*state.PodInfo
+	nodes    []string
+	priority int32 // of a group with an object its own
+	group    bool  // of a group, if only one pod of it
 }
 
-func (u *unit) priority() int32 { return u.pods[0].Priority }
+// unitOf is the unit of a pod, without it.
+func unitOf(p *state.PodInfo, of func(*corev1.Pod) state.PodGroup) *unit {
+	u := &unit{priority: p.Priority}
+	if _, u.group = state.GroupOf(p.Pod); u.group {
+		if g := of(p.Pod); g.Object != nil {
+			u.priority = g.Priority()
+		}
+	}
+	return u
+}
 
 func (u *unit) started() time.Time {
 	first := farFuture
@@ -43,7 +53,7 @@ func moreImportant(x, y *unit) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(y.priority(), x.priority()), cmp.Compare(rank(y), rank(x)), cmp.Compare(len(y.pods), len(x.pods)),
+	return cmp.Or(cmp.Compare(y.priority, x.priority), cmp.Compare(rank(y), rank(x)), cmp.Compare(len(y.pods), len(x.pods)),
 		x.started().Compare(y.started()), cmp.Compare(x.pods[0].Key, y.pods[0].Key))
 }
 
@@ -135,7 +145,8 @@ func lessImportant(a *framework.GroupAttempt) []*unit {
 	together := map[state.GroupKey]bool{}
 	for _, n := range a.Nodes {
 		for _, p := range n.Pods {
-			if p.Priority >= a.Group.Priority() {
+			u := unitOf(p, a.GroupOf)
+			if u.priority >= a.Group.Priority() {
 				continue
 			}
 			key, ok := state.GroupOf(p.Pod)
@@ -143,14 +154,14 @@ func lessImportant(a *framework.GroupAttempt) []*unit {
 				all, known := together[key]
 				if !known {
 					g := a.GroupOf(p.Pod)
-					all = g.Object != nil && g.Object.Spec.DisruptionMode != nil && g.Object.Spec.DisruptionMode.All != nil
+					all = g.Whole()
 					together[key] = all
 				}
 				ok = all
 			}
-			u := whole[key]
-			if !ok || u == nil {
-				u = &unit{group: ok}
+			if known := whole[key]; ok && known != nil {
+				u = known
+			} else {
 				out = append(out, u)
 			}
 			if ok {

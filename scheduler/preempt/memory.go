@@ -71,21 +71,27 @@ func (m *memory) of(a *framework.Attempt) *tried {
 
 // victims is the function of that name, from what is known of the node at a place where nothing has changed. What it returns is shared: never
 // modified.
-func (t *tried) victims(a *framework.Attempt, place int, budgets *guards) *answer {
+func (t *tried) victims(a *framework.Attempt, place int, budgets *guards, whole *together) *answer {
 	known := &t.at[place]
 	if known.version == a.Snapshot.Versions[place] && known.rules == budgets.rules && (!known.guarded || known.now == budgets.now) {
 		return known
 	}
-	*known = *ask(a, place, budgets)
+	*known = *ask(a, place, budgets, whole)
 	return known
 }
 
-// ask asks victims about the node at a place.
-func ask(a *framework.Attempt, place int, budgets *guards) *answer {
+// ask asks victims about the node at a place. What it finds out of a node with pods of groups rests on other nodes too, and has no version.
+func ask(a *framework.Attempt, place int, budgets *guards, whole *together) *answer {
 	n := a.Snapshot.Nodes[place]
-	lower := less(a, n)
-	out := &answer{version: a.Snapshot.Versions[place], rules: budgets.rules, now: budgets.now, guarded: budgets.cover(lower)}
-	if out.found, out.why = victims(a, n, lower, budgets); out.found != nil {
+	out := &answer{version: -1}
+	if whole.concerns(n) {
+		out.found, out.why = whole.victims(n, budgets)
+	} else {
+		lower := less(a, n)
+		out = &answer{version: a.Snapshot.Versions[place], rules: budgets.rules, now: budgets.now, guarded: budgets.cover(lower)}
+		out.found, out.why = victims(a, n, lower, budgets)
+	}
+	if out.found != nil {
 		out.hurt = hurtOf(out.found)
 	}
 	return out

@@ -15,9 +15,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
 )
 
 // Name is the plugin's.
@@ -30,6 +32,9 @@ type Config struct {
 	Later func(ctx context.Context, job func(context.Context))
 	// Budgets lists all disruption budgets; nil: there are none.
 	Budgets func() []*policyv1.PodDisruptionBudget
+	// Groups are the pod groups whose pods may have to leave together; nil: there are none. Where tells which node a pod has.
+	Groups *state.Groups
+	Where  func(types.UID) (node string, assumed bool)
 	// Extend has others choose among the nodes where room can be made and the victims there; nil: nobody. It returns new ones.
 	Extend func(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error)
 	// Event records an event on a victim.
@@ -77,7 +82,7 @@ func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, me
 		return "", "preemption: " + why
 	}
 	a.Preemption = c
-	p.evictAll(ctx, a.Pod.Pod.UID, a.Pod.Pod, c.Victims, func(int) string { return c.Node })
+	p.evictAll(ctx, a.Pod.Pod.UID, a.Pod.Pod, c.Victims, func(i int) string { return c.NodeOf(c.Victims[i]) })
 	return c.Node, ""
 }
 
@@ -130,13 +135,13 @@ const (
 
 // Choose returns the node where room costs least, or why there is none.
 func Choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, string) {
-	found := candidates(a, newGuards(budgets), percentTried, minTried, nil)
+	found := candidates(a, newGuards(budgets), nil, percentTried, minTried, nil)
 	return found.best(), found.why
 }
 
 // Choose is Choose as the plugin is configured, with what it knows of budgets. Nobody else is asked.
 func (p *Plugin) Choose(a *framework.Attempt) (*framework.Preemption, string) {
-	found := candidates(a, p.budgets(), p.cfg.Percent, p.cfg.Least, nil)
+	found := candidates(a, p.budgets(), p.together(a), p.cfg.Percent, p.cfg.Least, nil)
 	return found.best(), found.why
 }
 
@@ -156,7 +161,8 @@ func (p *Plugin) choose(ctx context.Context, a *framework.Attempt) (*framework.P
 	if asked {
 		known = nil // extenders take victims away from candidates
 	}
-	found := candidates(a, p.budgets(), p.cfg.Percent, p.cfg.Least, known)
+	whole := p.together(a)
+	found := candidates(a, p.budgets(), whole, p.cfg.Percent, p.cfg.Least, known)
 	if !asked || len(found.nodes) == 0 {
 		return found.best(), found.why
 	}
@@ -168,6 +174,7 @@ func (p *Plugin) choose(ctx context.Context, a *framework.Attempt) (*framework.P
 		return nil, fmt.Sprintf("extenders let no pod be preempted on the %d node(s) where that would help.", len(found.nodes))
 	}
 	for _, c := range left {
+		whole.complete(c)
 		slices.SortFunc(c.Victims, byImportance)
 	}
 	return Best(left), ""
@@ -205,8 +212,8 @@ func hopefulPlaces(a *framework.Attempt) (hopeful []int32, inOrder bool) {
 	return hopeful, inOrder
 }
 
-// candidates looks for nodes where room can be made. known may be nil.
-func candidates(a *framework.Attempt, budgets *guards, percent, least int, known *memory) *helpful {
+// candidates looks for nodes where room can be made. whole and known may be nil.
+func candidates(a *framework.Attempt, budgets *guards, whole *together, percent, least int, known *memory) *helpful {
 	hopeful, inOrder := hopefulPlaces(a)
 	var of *tried
 	own := -1 // where others count than for the class
@@ -224,9 +231,9 @@ func candidates(a *framework.Attempt, budgets *guards, percent, least int, known
 			place := int(hopeful[(offset+i)%len(hopeful)])
 			var c *answer
 			if of != nil && place != own {
-				c = of.victims(a, place, budgets)
+				c = of.victims(a, place, budgets, whole)
 			} else {
-				c = ask(a, place, budgets)
+				c = ask(a, place, budgets, whole)
 			}
 			tried++
 			if c.why == nil {

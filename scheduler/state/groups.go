@@ -62,6 +62,11 @@ func (g *PodGroup) Priority() int32 {
 	return *g.Object.Spec.Priority
 }
 
+// Whole tells whether the group's pods leave together or not at all.
+func (g *PodGroup) Whole() bool {
+	return g.Object != nil && g.Object.Spec.DisruptionMode != nil && g.Object.Spec.DisruptionMode.All != nil
+}
+
 // Get returns a group's current state.
 func (g *Groups) Get(key GroupKey) PodGroup {
 	g.mu.Lock()
@@ -71,6 +76,23 @@ func (g *Groups) Get(key GroupKey) PodGroup {
 		return PodGroup{}
 	}
 	return PodGroup{Object: e.object, Pods: len(e.pods), Scheduled: e.scheduled}
+}
+
+// Together are the pods with nodes of a group whose pods leave together or not at all (disruptionMode: all); false: the group says no such thing.
+func (g *Groups) Together(key GroupKey) ([]types.UID, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e, ok := g.all[key]
+	if !ok || !(&PodGroup{Object: e.object}).Whole() {
+		return nil, false
+	}
+	var out []types.UID
+	for uid, scheduled := range e.pods {
+		if scheduled {
+			out = append(out, uid)
+		}
+	}
+	return out, true
 }
 
 // SetObject adds or replaces a group's object; nil: it is gone.

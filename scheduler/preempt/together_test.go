@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preempt_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/client/clienttest"
+	"keelson/scheduler/framework"
+	"keelson/scheduler/preempt"
+	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
+)
+
+func ofGroup(name string) schedtest.PodOption {
+	return schedtest.With(func(s *corev1.PodSpec) { s.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name} })
+}
+
+// podGroup makes a group whose pods leave together, if all, or one by one.
+func podGroup(name string, all bool, priority int32) *schedulingv1beta1.PodGroup {
+	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+	g.Spec.Priority = &priority
+	if all {
+		g.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
+	}
+	return g
+}
+
+// grouped is a cluster with groups, and the plugin that knows them.
+func grouped(t *testing.T, budgets []*policyv1.PodDisruptionBudget, objs ...any) (*schedtest.Harness, *preempt.Plugin, *[]string) {
+	t.Helper()
+	h, groups := schedtest.New(1, 1), state.NewGroups()
+	var pods []runtime.Object
+	for _, o := range objs {
+		switch o := o.(type) {
+		case *schedulingv1beta1.PodGroup:
+			groups.SetObject(state.GroupKey{Namespace: o.Namespace, Name: o.Name}, o)
+			continue
+		case *corev1.Pod:
+			groups.AddPod(o)
+			pods = append(pods, o)
+		}
+		h.Add(o)
+	}
+	var told []string
+	return h, preempt.New(preempt.Config{
+		Client: clienttest.New(pods...), Percent: 100, Least: 100, Log: slog.New(slog.DiscardHandler), Groups: groups, Where: h.Cache.Where,
+		Budgets: func() []*policyv1.PodDisruptionBudget { return budgets },
+		Later:   func(ctx context.Context, job func(context.Context)) { job(ctx) },
+		Event:   func(victim, _ *corev1.Pod, node string) { told = append(told, victim.Name+" on "+node) },
+	}), &told
+}
+
+// leaves says who leaves, and from where.
+func leaves(c *framework.Preemption) string {
+	var out []string
+	for _, v := range c.Victims {
+		out = append(out, v.Pod.Name+" on "+c.NodeOf(v))
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// TestVictimsOfGroups: pods of a group that says so leave together, wherever they are, or not at all.
+func TestVictimsOfGroups(t *testing.T) {
+	n1, n2, n3 := schedtest.Node("n1", schedtest.Zone("z")), schedtest.Node("n2", schedtest.Zone("z")), schedtest.Node("n3")
+	x := schedtest.Labelled("app", "x")
+	apart := schedtest.With(func(s *corev1.PodSpec) {
+		s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}, TopologyKey: corev1.LabelTopologyZone,
+		}}}}
+	})
+	kept := budget(map[string]string{"app": "x"}, 0)
+	for _, tt := range []struct {
+		what    string
+		budgets []*policyv1.PodDisruptionBudget
+		objs    []any
+		pod     *corev1.Pod
+		want    string
+	}{
+		{
+			"together", nil, []any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "n1: a on n1, c on n2; 0 spared, 0 protected",
+		},
+		{
+			"one by one", nil, []any{n1, n2, podGroup("w", false, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "n1: a on n1; 0 spared, 0 protected",
+		},
+		{
+			"a group that has no object", nil, []any{n1, n2, low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "n1: a on n1; 0 spared, 0 protected",
+		},
+		{
+			"a group is spared before a pod", nil, []any{n1, podGroup("w", true, 0), low("a", "n1", 0, "2", ofGroup("w"), since(9)), low("b", "n1", 0, "2", since(1))},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("2", "")), "n1: b on n1; 1 spared, 0 protected",
+		},
+		{
+			"what is on other nodes counts", nil,
+			[]any{n1, n2, n3, podGroup("w", true, 0), low("a", "n1", 0, "4", ofGroup("w"), since(9)), low("b", "n2", 0, "4", since(1)), low("c", "n3", 0, "", ofGroup("w")), low("d", "n3", 200, "4")},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("4", "")), "n2: b on n2; 0 spared, 0 protected",
+		},
+		{
+			"the group's priority counts", nil, []any{n1, podGroup("w", true, 100), low("a", "n1", 0, "3", ofGroup("w"))},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "0/1 nodes are available: 1 No preemption victims found for incoming pod.",
+		},
+		{
+			"a budget of one pod protects all", []*policyv1.PodDisruptionBudget{kept},
+			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 5, "3"), low("c", "n2", 0, "1", ofGroup("w"), x)},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "n2: b on n2; 1 spared, 0 protected",
+		},
+		{
+			"a protected group is a last resort", []*policyv1.PodDisruptionBudget{kept},
+			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"), x)},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "n1: a on n1, c on n2; 0 spared, 1 protected",
+		},
+		{
+			"filters know who leaves elsewhere", nil,
+			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "1", ofGroup("w"), x), low("b", "n2", 200, "4"), low("c", "n2", 0, "", ofGroup("w"), x)},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("1", ""), apart), "n1: a on n1, c on n2; 0 spared, 0 protected",
+		},
+		{
+			"who stays elsewhere is in the way", nil,
+			[]any{n1, n2, podGroup("w", false, 0), low("a", "n1", 0, "1", ofGroup("w"), x), low("b", "n2", 200, "4"), low("c", "n2", 0, "", ofGroup("w"), x)},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("1", ""), apart), "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod anti-affinity rules.",
+		},
+	} {
+		h, p, told := grouped(t, tt.budgets, tt.objs...)
+		a := h.Try(tt.pod)
+		node, why := p.PostFilter(t.Context(), a)
+		got := strings.TrimPrefix(why, "preemption: ")
+		if node != "" {
+			got = fmt.Sprintf("%s: %s; %d spared, %d protected", node, leaves(a.Preemption), a.Preemption.Spared, a.Preemption.Violations)
+			slices.Sort(*told)
+			if events := strings.Join(*told, ", "); events != leaves(a.Preemption) {
+				t.Errorf("%s: events %s, want of %s", tt.what, events, leaves(a.Preemption))
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.what, got, tt.want)
+		}
+	}
+}
+
+// TestGroupsAreNotRemembered: what is found out of a node with pods of a group rests on the group's other pods, and is not kept.
+func TestGroupsAreNotRemembered(t *testing.T) {
+	h, p, _ := grouped(t, nil, schedtest.Node("n1"), schedtest.Node("n2"), podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")),
+		low("b", "n2", 200, "2"), low("c", "n2", 0, "1", ofGroup("w")))
+	for i, want := range []string{"a on n1, c on n2", "a on n1"} {
+		h.Cache.RemovePod(types.UID([]string{"", "pod-default-c"}[i]))
+		a := h.Try(schedtest.Pod(fmt.Sprint("p", i), schedtest.Priority(100), schedtest.Asks("3", "")))
+		if node, why := p.PostFilter(t.Context(), a); node != "n1" || leaves(a.Preemption) != want {
+			t.Fatalf("attempt %d: %q (%s), want that %s leave n1", i, node, why, want)
+		}
+	}
+}
+
+// TestGroupsTooFarApart: groups that are spread over very many nodes are not weighed for ever.
+func TestGroupsTooFarApart(t *testing.T) {
+	const nodes = 300
+	objs := []any{podGroup("w", true, 0)}
+	for i := range nodes {
+		name := fmt.Sprint("n", i)
+		objs = append(objs, schedtest.Node(name, schedtest.Zone("z")), low(name+"-w", name, 0, "1", ofGroup("w")), low(name+"-x", name, 0, "2", schedtest.Labelled("app", "x")))
+	}
+	h, p, _ := grouped(t, nil, objs...)
+	spread := schedtest.With(func(s *corev1.PodSpec) {
+		s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "y"}},
+		}}
+	})
+	a := h.Try(schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("4", ""), spread))
+	c, why := p.Choose(a)
+	if c == nil {
+		t.Fatal(why)
+	}
+	if c.Candidates >= nodes {
+		t.Errorf("%d nodes were weighed", c.Candidates)
+	}
+	if len(c.Victims) != nodes+1 {
+		t.Errorf("%d victims, want the whole group and one pod: %d", len(c.Victims), nodes+1)
+	}
+}
