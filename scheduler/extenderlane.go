@@ -22,10 +22,17 @@ func (s *Scheduler) loopOutside(ctx context.Context) {
 		if it == nil {
 			return
 		}
-		s.deciding.Lock()
-		s.tryOutside(ctx, it)
-		s.deciding.Unlock()
+		s.inTurn(func() { s.tryOutside(ctx, it) })
 	}
+}
+
+// inTurn runs an attempt of the extender lane: extenders are asked about one pod, or group, after another.
+func (s *Scheduler) inTurn(try func()) {
+	s.asking.Lock()
+	defer s.asking.Unlock()
+	s.deciding.Lock()
+	defer s.deciding.Unlock()
+	try()
 }
 
 // roundsOutside bounds how often extenders are asked in one attempt. They are asked again when nodes have filled up meanwhile and
@@ -42,18 +49,13 @@ func (s *Scheduler) tryOutside(ctx context.Context, it *queue.Item) {
 			s.queue.Done(it)
 			return
 		}
-		a := p.outside.Fit(pod, s.cache.Refresh())
+		a := p.outside.Fit(pod, s.cache.Refresh(), nil)
 		a.Outside = s.meanwhile
 		if len(a.Feasible) == 0 {
 			s.settle(ctx, it, a, begin)
 			return
 		}
-		nodes := make([]*corev1.Node, len(a.Feasible))
-		for i, n := range a.Feasible {
-			nodes[i] = n.Node
-		}
-		var advice *framework.Advice
-		s.meanwhile(func() { advice, a.Failed = s.extenders.Advise(ctx, pod.Pod, nodes) })
+		advice := s.advise(ctx, a)
 		if ctx.Err() != nil {
 			return
 		}
@@ -61,8 +63,7 @@ func (s *Scheduler) tryOutside(ctx context.Context, it *queue.Item) {
 			s.settle(ctx, it, a, begin)
 			return
 		}
-		advice.Before, advice.Looked = append(advice.Before, a.Refused...), a.Looked
-		a = p.outside.DecideWith(advice, pod, s.cache.Refresh())
+		a = p.outside.DecideWith(advice, pod, s.cache.Refresh(), nil)
 		a.Outside = s.meanwhile
 		if a.Chosen == nil && a.Failed == nil && advice.Outdated {
 			continue
@@ -77,11 +78,27 @@ func (s *Scheduler) tryOutside(ctx context.Context, it *queue.Item) {
 		s.settle(ctx, it, a, begin)
 		return
 	}
-	a := p.outside.Fit(pod, s.cache.Refresh())
+	a := p.outside.Fit(pod, s.cache.Refresh(), nil)
 	if len(a.Feasible) > 0 {
-		a.Failed = framework.Refuse("extenders", framework.Failed, "the nodes that they are asked about fill up before they answer")
+		a.Failed = errOutpaced
 	}
 	s.settle(ctx, it, a, begin)
+}
+
+// errOutpaced is said of a pod for which every answer of the extenders comes too late.
+var errOutpaced = framework.Refuse("extenders", framework.Failed, "the nodes that they are asked about fill up before they answer")
+
+// advise asks the extenders about the nodes that Fit found, while the other lane decides. If one fails that may not be ignored, a.Failed says so.
+func (s *Scheduler) advise(ctx context.Context, a *framework.Attempt) (advice *framework.Advice) {
+	nodes := make([]*corev1.Node, len(a.Feasible))
+	for i, n := range a.Feasible {
+		nodes[i] = n.Node
+	}
+	s.meanwhile(func() { advice, a.Failed = s.extenders.Advise(ctx, a.Pod.Pod, nodes) })
+	if advice != nil {
+		advice.Before, advice.Looked = append(advice.Before, a.Refused...), a.Looked
+	}
+	return advice
 }
 
 // meanwhile runs run without s.deciding, so that the other lane can decide. Whatever was known of the cluster may have changed afterwards.

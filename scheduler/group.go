@@ -33,6 +33,7 @@ type groupAttempt struct {
 	key   state.GroupKey
 	group state.PodGroup
 	began time.Time
+	by    *framework.Engine // decides
 
 	members   []*member
 	scheduled int // pods of the group that have nodes, those of this attempt with them
@@ -43,6 +44,9 @@ type groupAttempt struct {
 	// nominated are the nodes where room is being made, by pod.
 	nominated map[types.UID]string
 	message   string // of preemption
+	// advice is what extenders said, by pod. outdated: nodes have filled up since, and they are to be asked again.
+	advice   map[types.UID]*framework.Advice
+	outdated bool
 }
 
 // member is the attempt for one pod of the group.
@@ -61,26 +65,47 @@ type member struct {
 
 // tryGroup makes one attempt for a pod group: its pods are placed one after another, and bound if enough of them have nodes.
 func (s *Scheduler) tryGroup(ctx context.Context, head *queue.Item) {
-	a := s.newGroupAttempt(head)
-	defer s.cache.Tried()
+	if a := s.newGroupAttempt(head); !a.settled() {
+		a.by = a.engine
+		a.try(ctx)
+	}
+}
+
+// settled gives the group back if there is nothing to try.
+func (a *groupAttempt) settled() bool {
 	switch {
 	case len(a.members) == 0:
-		s.queue.Settle(head, nil, nil, false)
+		a.s.queue.Settle(a.head, nil, nil, false)
+		return true
 	case a.group.Object == nil: // it has gone: its pods wait for another of the name
-		s.queue.Settle(head, a.items(), []string{plugins.GangName}, false)
-	default:
-		if a.err = a.check(); a.err == nil {
-			a.place(ctx)
-		}
-		if a.err == nil && a.verdict == nil {
-			a.permit(ctx)
-		}
-		if a.err == nil && a.verdict == nil {
-			a.bind(ctx)
-			return
-		}
-		a.refuse(ctx)
+		a.s.queue.Settle(a.head, a.items(), []string{plugins.GangName}, false)
+		return true
 	}
+	return false
+}
+
+// try is the attempt. false: extenders have to be asked again, and nothing is placed.
+func (a *groupAttempt) try(ctx context.Context) bool {
+	defer a.s.cache.Tried()
+	if a.err == nil {
+		a.err = a.check()
+	}
+	if a.err == nil {
+		a.place(ctx)
+	}
+	if a.outdated {
+		a.takeBack(ctx)
+		return false
+	}
+	if a.err == nil && a.verdict == nil {
+		a.permit(ctx)
+	}
+	if a.err == nil && a.verdict == nil {
+		a.bind(ctx)
+		return true
+	}
+	a.refuse(ctx)
+	return true
 }
 
 func (s *Scheduler) newGroupAttempt(head *queue.Item) *groupAttempt {
@@ -118,9 +143,6 @@ func (a *groupAttempt) check() error {
 		p := t.it.Pod
 		if p.Pod.Spec.SchedulerName != first.Spec.SchedulerName {
 			return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q", p.Pod.Spec.SchedulerName, first.Spec.SchedulerName)
-		}
-		if a.s.queue.wants != nil && a.s.queue.wants(p.Pod) {
-			return fmt.Errorf("pod %s of a pod group asks for what an extender decides about: extenders are not asked about groups", p.Key)
 		}
 		if want := a.group.Priority(); p.Priority != want {
 			return fmt.Errorf("all pods in a single pod group should have the same priority as the pod group's priority, got %d and %d", p.Priority, want)
@@ -160,7 +182,7 @@ func (a *groupAttempt) place(ctx context.Context) {
 		if !goOn {
 			break
 		}
-		if a.err = a.placeOne(ctx, t); a.err != nil {
+		if a.err = a.placeOne(ctx, t); a.err != nil || a.outdated {
 			return
 		}
 		a.remaining--
@@ -179,7 +201,10 @@ func (a *groupAttempt) place(ctx context.Context) {
 func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 	s, pod := a.s, t.it.Pod
 	t.began = time.Now()
-	at := a.engine.Decide(pod, s.cache.Refresh(), a.own)
+	at := a.decide(pod)
+	if a.outdated {
+		return nil
+	}
 	a.measureDecision(at, t.began)
 	defer func() { t.took = time.Since(t.began) }()
 	if at.Failed != nil {
@@ -302,12 +327,8 @@ func (a *groupAttempt) bind(ctx context.Context) {
 // refuse takes back what was placed and says why.
 func (a *groupAttempt) refuse(ctx context.Context) {
 	s := a.s
-	for _, t := range slices.Backward(a.members) {
-		if t.round != nil {
-			s.unreserve(ctx, t.round)
-			t.would, t.round = t.round.node, nil
-		}
-	}
+	a.takeBack(ctx)
+	s.cache.Tried() // before others may decide
 	reason, condition, message := reasonUnschedulable, schedulingv1beta1.PodGroupReasonUnschedulable, ""
 	if a.err != nil {
 		reason, condition, message = reasonError, schedulingv1beta1.PodGroupReasonSchedulerError, a.err.Error()

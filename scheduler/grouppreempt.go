@@ -4,6 +4,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,7 +21,10 @@ func (a *groupAttempt) makeRoom(ctx context.Context) {
 		return
 	}
 	at := &framework.GroupAttempt{
-		Group: a.group, NominatedBefore: a.s.cache.Nominated, Nodes: a.s.cache.Refresh().Nodes, Without: a.without,
+		Group: a.group, NominatedBefore: a.s.cache.Nominated, Nodes: a.s.cache.Refresh().Nodes,
+		Without: func(gone func(*state.PodInfo) bool) (framework.GroupTrial, *framework.Status) {
+			return a.without(ctx, gone)
+		},
 		GroupOf: func(p *corev1.Pod) state.PodGroup {
 			key, _ := state.GroupOf(p)
 			return a.s.groups.Get(key)
@@ -54,39 +58,19 @@ type groupTrial struct {
 	cache  *state.Cache
 	pods   []*state.PodInfo
 	nodes  map[types.UID]string
-	across bool // what one pod of the group may do depends on pods of other nodes
+	advice map[types.UID]*framework.Advice // what extenders said
+	across bool                            // what one pod of the group may do depends on pods of other nodes
 	left   int
 }
 
-func (a *groupAttempt) without(gone func(*state.PodInfo) bool) (framework.GroupTrial, *framework.Status) {
-	t := &groupTrial{
-		a: a, engine: framework.NewEngine(a.Profile, a.s.cfg.Parallelism, uint64(a.began.UnixNano())), //nolint:gosec // any seed will do
-		cache: a.s.cache.Clone(gone), nodes: map[types.UID]string{}, left: mostJudged,
-	}
-	a.s.cache.EachNominated(func(p *state.PodInfo, node string) { // what others wait for is taken
-		if key, ok := state.GroupOf(p.Pod); p.Priority >= a.group.Priority() && !(ok && key == a.key) {
-			_ = t.cache.Assume(p, node) // unless it has come there
-		}
-	})
+// without places the group in a copy of the cluster without the pods for which gone holds. Extenders are asked as for the group itself: else pods would
+// be driven away for a group that they keep out.
+func (a *groupAttempt) without(ctx context.Context, gone func(*state.PodInfo) bool) (framework.GroupTrial, *framework.Status) {
+	t := a.copyOf(gone)
 	had, verdict := a.scheduled, a.verdict
 	defer func() { a.scheduled, a.verdict = had, verdict }()
-	a.scheduled, a.remaining = a.group.Scheduled, len(a.members)
-	goOn := a.feasible()
-	for _, m := range a.members {
-		if !goOn {
-			break
-		}
-		pod := m.it.Pod
-		a.remaining--
-		if at := t.engine.Decide(pod, t.cache.Refresh(), nil); at.Chosen != nil {
-			if err := t.cache.Assume(pod, at.Chosen.Name); err != nil {
-				return nil, framework.Refuse(preempt.Name, framework.Failed, err.Error())
-			}
-			a.scheduled++
-			t.pods, t.nodes[pod.Pod.UID] = append(t.pods, pod), at.Chosen.Name
-			t.across = t.across || spans(pod)
-		}
-		goOn = a.feasible()
+	if err := t.place(ctx); err != nil {
+		return nil, framework.Refuse(preempt.Name, framework.Failed, err.Error())
 	}
 	if a.verdict == nil && len(t.pods) == 0 {
 		a.verdict = errGroup
@@ -95,6 +79,50 @@ func (a *groupAttempt) without(gone func(*state.PodInfo) bool) (framework.GroupT
 		return nil, a.verdict
 	}
 	return t, nil
+}
+
+// copyOf is a copy of the cluster without the pods for which gone holds, where the group is not placed yet.
+func (a *groupAttempt) copyOf(gone func(*state.PodInfo) bool) *groupTrial {
+	t := &groupTrial{
+		a: a, engine: framework.NewEngine(a.Profile, a.s.cfg.Parallelism, uint64(a.began.UnixNano())), //nolint:gosec // any seed will do
+		cache: a.s.cache.Clone(gone), nodes: map[types.UID]string{}, left: mostJudged,
+	}
+	a.s.cache.EachNominated(func(p *state.PodInfo, node string) { // what others wait for is taken
+		if p.Priority >= a.group.Priority() && !a.own(p) {
+			_ = t.cache.Assume(p, node) // unless it has come there
+		}
+	})
+	return t
+}
+
+// place gives nodes of the copy to as many pods of the group as it can. Whether they are enough is in the attempt's verdict.
+func (t *groupTrial) place(ctx context.Context) error {
+	a := t.a
+	a.scheduled, a.remaining = a.group.Scheduled, len(a.members)
+	goOn := a.feasible()
+	for _, m := range a.members {
+		if !goOn {
+			break
+		}
+		pod := m.it.Pod
+		a.remaining--
+		at := t.decide(ctx, pod)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case at.Failed != nil:
+			return errors.New(at.Message())
+		case at.Chosen != nil:
+			if err := t.cache.Assume(pod, at.Chosen.Name); err != nil {
+				return err
+			}
+			a.scheduled++
+			t.pods, t.nodes[pod.Pod.UID] = append(t.pods, pod), at.Chosen.Name
+			t.across = t.across || spans(pod)
+		}
+		goOn = a.feasible()
+	}
+	return nil
 }
 
 // spans tells whether other nodes' pods count for a pod.

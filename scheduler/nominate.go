@@ -19,6 +19,10 @@ func (s *Scheduler) nominate(pod *state.PodInfo, node string) {
 	}
 	before := s.cache.Nominated(pod.Pod.UID)
 	s.cache.Nominate(pod, node)
+	if !s.known(pod) { // it was deleted while extenders were asked
+		s.denominate(pod.Pod)
+		return
+	}
 	if before != "" && before != node {
 		s.freed(pod.Pod, before)
 	}

@@ -70,6 +70,8 @@ type Scheduler struct {
 	queue           *lanes
 	extenders       *extender.Set
 	deciding        sync.Mutex // held by the lane that decides; see extenderlane.go
+	asking          sync.Mutex // held for an attempt of the extender lane
+	handed          *handover  // pod groups for that lane
 	defaultSelector *defaultSelector
 	budgets         policylisters.PodDisruptionBudgetLister // nil: the server has none
 	informers       informers.SharedInformerFactory
@@ -105,7 +107,7 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		cfg: cfg, client: cfg.Client.Interface, cache: state.NewCache(), evictions: preempt.NewEvictions(), defaultSelector: &defaultSelector{},
-		writes: make(chan func(context.Context), writers), log: cfg.Log,
+		writes: make(chan func(context.Context), writers), handed: newHandover(), log: cfg.Log,
 	}
 	if cfg.Gates.GenericWorkload {
 		s.groups = state.NewGroups()
@@ -171,6 +173,7 @@ func (s *Scheduler) loop(ctx context.Context) {
 	defer wg.Wait()
 	if s.queue.outside != nil {
 		wg.Go(func() { s.loopOutside(ctx) })
+		wg.Go(func() { s.loopGroupsOutside(ctx) })
 	}
 	if s.searches != nil {
 		wg.Go(func() { s.searches.Run(ctx) })
@@ -179,6 +182,10 @@ func (s *Scheduler) loop(ctx context.Context) {
 		it := s.queue.Pop(ctx)
 		if it == nil {
 			return
+		}
+		if it.IsGroup() && s.ofExtenders(it) {
+			s.handed.put(it)
+			continue
 		}
 		s.deciding.Lock()
 		if it.IsGroup() {

@@ -76,15 +76,15 @@ func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, but func(*state.P
 }
 
 // Fit is the first half of Decide for pods about which extenders are asked: it finds nodes that fit, as many as are enough, and chooses none.
-// The result is valid until the next call.
-func (e *Engine) Fit(pod *state.PodInfo, s *state.Snapshot) *Attempt {
-	return e.fit(pod, s, nil, nil, true)
+// but is as for Decide. The result is valid until the next call.
+func (e *Engine) Fit(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool) *Attempt {
+	return e.fit(pod, s, but, nil, true)
 }
 
 // DecideWith is the second half: it decides among the nodes that Fit found, with what extenders said about them. s is a new snapshot: a node
 // that fitted before may not fit now.
-func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapshot) *Attempt {
-	a := e.fit(pod, s, nil, advice, true)
+func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool) *Attempt {
+	a := e.fit(pod, s, but, advice, true)
 	e.choose(a, advice)
 	a.FilterTook += advice.FilterTook
 	a.ScoreTook += advice.ScoreTook

@@ -193,7 +193,7 @@ func (q *Queue) Settle(head *Item, back []*Item, refusedBy []string, failed bool
 	case failed:
 		q.putLocked(head, inErrors, attemptFailed)
 		q.armLocked()
-	case m.joined || changed || slices.ContainsFunc(missed, func(e framework.Event) bool { return q.helpsLocked(head, &e) }):
+	case m.joined || changed || head.recall || slices.ContainsFunc(missed, func(e framework.Event) bool { return q.helpsLocked(head, &e) }):
 		q.againLocked(head, attemptFailed)
 	default:
 		head.Since = time.Now()

@@ -370,6 +370,9 @@ func (q *Queue) landLocked(it *Item) []framework.Event {
 	if !flew {
 		return nil
 	}
+	if it.popped < q.base {
+		it.popped, it.recall = q.base, true
+	}
 	missed := slices.Clone(q.events[it.popped-q.base:])
 	if q.flying--; q.flying == 0 {
 		q.base += int64(len(q.events))
@@ -400,10 +403,19 @@ func (q *Queue) Happened(e framework.Event) {
 	q.openLocked(&e)
 }
 
+// maxEvents bounds the events that are kept for pods in flight: one may fly for long, when extenders are asked. Who has missed more is tried again.
+const maxEvents = 50_000
+
 func (q *Queue) noteLocked(e framework.Event) {
-	if q.flying > 0 {
-		q.events = append(q.events, e)
+	if q.flying == 0 {
+		return
 	}
+	if len(q.events) >= maxEvents {
+		q.base += int64(len(q.events))
+		clear(q.events)
+		q.events = q.events[:0]
+	}
+	q.events = append(q.events, e)
 }
 
 // helpsLocked asks the plugins that refused a pod whether an event is worth a try.

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"keelson/lib/mark"
+	"keelson/scheduler"
+	"keelson/scheduler/schedtest"
+)
+
+const gpu8 = "x.io/gpu"
+
+// groupsAsked starts a scheduler with gate GenericWorkload and an extender that is asked about pods with GPUs.
+func groupsAsked(t *testing.T, verbs map[string]func(context.Context, *json.Decoder) any, more string) func(*scheduler.Config) {
+	t.Helper()
+	url := extenderAt(t, verbs)
+	asked := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', managedResources: [{name: %s, ignoredByScheduler: true}], httpTimeout: 1m, %s}]", url, gpu8, more))
+	return func(c *scheduler.Config) {
+		asked(c)
+		groups(c)
+	}
+}
+
+// eventuallyStands waits for a group's condition.
+func (c *cluster) eventuallyStands(group, want string) {
+	c.t.Helper()
+	w, err := c.SchedulingV1beta1().PodGroups("default").Watch(c.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer w.Stop()
+	for !strings.HasPrefix(c.stands(group), want) {
+		<-w.ResultChan() // the test's own time-out ends it
+	}
+}
+
+// eventuallySaid waits for an event of a pod with a text in it.
+func (c *cluster) eventuallySaid(pod, reason, text string) {
+	c.t.Helper()
+	w, err := c.EventsV1().Events("").Watch(c.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer w.Stop()
+	for {
+		events, err := c.EventsV1().Events("").List(c.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, e := range events.Items {
+			if e.Regarding.Name == pod && e.Reason == reason && strings.Contains(e.Note, text) {
+				return
+			}
+		}
+		<-w.ResultChan() // the test's own time-out ends it
+	}
+}
+
+// question is what an extender is asked about nodes.
+func question(t *testing.T, d *json.Decoder) (pod string, nodes []string, answer extenderv1.ExtenderFilterResult) {
+	t.Helper()
+	var args extenderv1.ExtenderArgs
+	if err := d.Decode(&args); err != nil {
+		t.Error(err)
+	}
+	for _, n := range args.Nodes.Items {
+		nodes = append(nodes, n.Name)
+	}
+	slices.Sort(nodes)
+	return args.Pod.Name, nodes, extenderv1.ExtenderFilterResult{Nodes: args.Nodes, FailedNodes: extenderv1.FailedNodesMap{}}
+}
+
+// TestExtenderOfGroup: an extender is asked about each pod of a group, as if those before it had their nodes, and binds them.
+func TestExtenderOfGroup(t *testing.T) {
+	var c *cluster
+	var mu sync.Mutex
+	var asked []string
+	ready := make(chan struct{})
+	c = startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": func(_ context.Context, d *json.Decoder) any {
+			pod, nodes, answer := question(t, d)
+			mu.Lock()
+			asked = append(asked, pod+": "+strings.Join(nodes, " "))
+			mu.Unlock()
+			if i := slices.IndexFunc(answer.Nodes.Items, func(n corev1.Node) bool { return n.Name == "n1" }); i >= 0 {
+				answer.Nodes.Items, answer.FailedNodes["n1"] = slices.Delete(answer.Nodes.Items, i, i+1), "too hot"
+			}
+			return answer
+		},
+		"score": func(context.Context, *json.Decoder) any { return extenderv1.HostPriorityList{{Host: "n3", Score: 10}} },
+		"bind": func(ctx context.Context, d *json.Decoder) any {
+			<-ready
+			var args extenderv1.ExtenderBindingArgs
+			if err := d.Decode(&args); err != nil {
+				t.Error(err)
+			}
+			b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID}, Target: corev1.ObjectReference{Kind: "Node", Name: args.Node}}
+			if err := c.CoreV1().Pods(args.PodNamespace).Bind(ctx, b, metav1.CreateOptions{}); err != nil {
+				return extenderv1.ExtenderBindingResult{Error: err.Error()}
+			}
+			return extenderv1.ExtenderBindingResult{}
+		},
+	}, "filterVerb: filter, prioritizeVerb: score, weight: 9, bindVerb: bind"), append(members("g", 2, "3", asks(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"))...)
+	close(ready)
+	on := map[string]string{} // pods, by node
+	for _, name := range []string{"g-0", "g-1"} {
+		on[c.eventually(name, bound).Spec.NodeName] = name
+	}
+	c.eventuallyStands("g", "True Scheduled")
+	mu.Lock()
+	defer mu.Unlock()
+	// The first has the best node, the second the one that is left.
+	if want := []string{on["n3"] + ": n1 n2 n3", on["n2"] + ": n1 n2"}; !slices.Equal(asked, want) {
+		t.Errorf("asked %q, want %q", asked, want)
+	}
+	if d := c.decisions(on["n2"]); len(d) != 1 || d[0].Detail.(*mark.Decision).RejectedBy["too hot"] != 1 {
+		t.Errorf("decisions of the second: %+v", d)
+	}
+}
+
+// TestExtenderThinksAboutGroup: meanwhile other pods are scheduled, as if nothing of the group had a place yet. What they take is not given away again.
+func TestExtenderThinksAboutGroup(t *testing.T) {
+	thinks, goOn := make(chan string, 100), make(chan struct{})
+	c := startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": func(_ context.Context, d *json.Decoder) any {
+			pod, _, answer := question(t, d)
+			thinks <- pod
+			<-goOn
+			return answer
+		},
+	}, "filterVerb: filter"), append(members("g", 2, "3", asks(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"))...)
+	first := <-thinks
+	goOn <- struct{}{}
+	if second := <-thinks; first == second { // the first has a node of its own by now, but nobody sees that
+		t.Errorf("asked about %s twice", first)
+	}
+	for i := range 2 {
+		on := schedtest.With(func(s *corev1.PodSpec) {
+			s.NodeSelector = map[string]string{corev1.LabelHostname: fmt.Sprint("n", i+1)}
+		})
+		c.add(schedtest.Pod(fmt.Sprint("plain-", i), schedtest.Asks("3", ""), on))
+		c.eventually(fmt.Sprint("plain-", i), bound)
+	}
+	close(goOn)
+	c.eventuallyStands("g", "False Unschedulable")
+	if n := c.on("g-"); n != 0 {
+		t.Errorf("%d pods of the group are bound to nodes that are full", n)
+	}
+	c.remove("plain-0")
+	c.remove("plain-1")
+	c.eventually("g-0", bound)
+	c.eventually("g-1", bound)
+}
+
+// TestExtenderRefusesGroup: no pod is driven away for a group that an extender keeps out; if it lets the group in, as few as are needed.
+func TestExtenderRefusesGroup(t *testing.T) {
+	for refuses, want := range map[bool]string{true: "high low", false: "high"} {
+		c := startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+			"filter": func(_ context.Context, d *json.Decoder) any {
+				_, _, answer := question(t, d)
+				if i := slices.IndexFunc(answer.Nodes.Items, func(n corev1.Node) bool { return n.Name == "n1" }); refuses && i >= 0 {
+					answer.Nodes.Items, answer.FailedNodes["n1"] = slices.Delete(answer.Nodes.Items, i, i+1), "too hot"
+				}
+				return answer
+			},
+		}, "filterVerb: filter"), append(members("g", 2, "3", asks(gpu8), schedtest.Priority(100)), important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
+			low("low", "n1", "3"), low("high", "n2", "1", schedtest.Priority(200)))...)
+		if refuses {
+			c.eventuallyStands("g", "False Unschedulable")
+			if s := c.stands("g"); strings.Contains(s, "preempting") {
+				t.Errorf("the group says %s", s)
+			}
+		} else {
+			c.eventuallyStands("g", "True Scheduled")
+			c.eventually("g-0", bound)
+			c.eventually("g-1", bound)
+		}
+		if got := c.left(); got != want {
+			t.Errorf("refuses %v: %q are left, want %q", refuses, got, want)
+		}
+	}
+}
+
+// TestExtenderFailsForGroup: the group says why, and is tried again. Groups that no extender has a say about do not wait for it.
+func TestExtenderFailsForGroup(t *testing.T) {
+	var fails atomic.Bool
+	fails.Store(true)
+	thinks, goOn := make(chan struct{}, 100), make(chan struct{})
+	c := startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": func(_ context.Context, d *json.Decoder) any {
+			_, _, answer := question(t, d)
+			thinks <- struct{}{}
+			<-goOn
+			if fails.CompareAndSwap(true, false) {
+				return extenderv1.ExtenderFilterResult{Error: "out of order"}
+			}
+			return answer
+		},
+	}, "filterVerb: filter"), append(members("g", 2, "1", asks(gpu8)), gang("g", 2), schedtest.Node("n1"), gang("h", 2))...)
+	<-thinks
+	c.add(members("h", 2, "1")...)
+	c.eventually("h-0", bound)
+	c.eventually("h-1", bound)
+	close(goOn)
+	c.eventuallySaid("g-0", "FailedScheduling", "filter: it says: out of order")
+	c.eventually("g-0", bound)
+	c.eventually("g-1", bound)
+}
