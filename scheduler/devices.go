@@ -99,12 +99,19 @@ func (s *Scheduler) setClaim(old, now any) {
 
 // serves tells whether the server has a resource.
 func (s *Scheduler) serves(gv schema.GroupVersion, resource string) bool {
-	list, err := s.client.Discovery().ServerResourcesForGroupVersion(gv.String())
+	return serves(s.cfg.Client, gv.WithResource(resource))
+}
+
+func serves(c *client.Client, resource schema.GroupVersionResource) bool {
+	if c == nil {
+		return false
+	}
+	list, err := c.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
 	if err != nil {
 		return false
 	}
 	for i := range list.APIResources {
-		if list.APIResources[i].Name == resource {
+		if list.APIResources[i].Name == resource.Resource {
 			return true
 		}
 	}

@@ -34,6 +34,9 @@ type groupAttempt struct {
 	group state.PodGroup
 	began time.Time
 	by    *framework.Engine // decides
+	// decides and decidesIn make the attempt for one pod, in the cluster and in a copy of it.
+	decides   func(*state.PodInfo) *framework.Attempt
+	decidesIn func(*groupTrial, context.Context, *state.PodInfo) *framework.Attempt
 
 	members   []*member
 	scheduled int // pods of the group that have nodes, those of this attempt with them
@@ -109,7 +112,8 @@ func (a *groupAttempt) try(ctx context.Context) bool {
 }
 
 func (s *Scheduler) newGroupAttempt(head *queue.Item) *groupAttempt {
-	a := &groupAttempt{s: s, head: head, began: time.Now()}
+	a := &groupAttempt{s: s, head: head, began: time.Now(), decidesIn: (*groupTrial).decide}
+	a.decides = a.decide
 	for _, it := range head.Group() {
 		pod := it.Pod.Pod
 		if node, _ := s.cache.Where(pod.UID); node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil {
@@ -201,7 +205,7 @@ func (a *groupAttempt) place(ctx context.Context) {
 func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 	s, pod := a.s, t.it.Pod
 	t.began = time.Now()
-	at := a.decide(pod)
+	at := a.decides(pod)
 	if a.outdated {
 		return nil
 	}

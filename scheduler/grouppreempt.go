@@ -20,19 +20,7 @@ func (a *groupAttempt) makeRoom(ctx context.Context) {
 	if len(a.groupPost) == 0 || a.group.Object == nil {
 		return
 	}
-	at := &framework.GroupAttempt{
-		Group: a.group, NominatedBefore: a.s.cache.Nominated, Nodes: a.s.cache.Refresh().Nodes,
-		Without: func(gone func(*state.PodInfo) bool) (framework.GroupTrial, *framework.Status) {
-			return a.without(ctx, gone)
-		},
-		GroupOf: func(p *corev1.Pod) state.PodGroup {
-			key, _ := state.GroupOf(p)
-			return a.s.groups.Get(key)
-		},
-	}
-	for _, t := range a.members {
-		at.Pods = append(at.Pods, t.it.Pod)
-	}
+	at := a.roomNeeded(ctx)
 	_ = a.measure("PostFilter", func() error {
 		for _, p := range a.groupPost {
 			if p.Name() == preempt.Name {
@@ -46,6 +34,24 @@ func (a *groupAttempt) makeRoom(ctx context.Context) {
 		}
 		return errNoRoom
 	})
+}
+
+// roomNeeded is the group that was not placed.
+func (a *groupAttempt) roomNeeded(ctx context.Context) *framework.GroupAttempt {
+	at := &framework.GroupAttempt{
+		Group: a.group, NominatedBefore: a.s.cache.Nominated, Nodes: a.s.cache.Refresh().Nodes,
+		Without: func(gone func(*state.PodInfo) bool) (framework.GroupTrial, *framework.Status) {
+			return a.without(ctx, gone)
+		},
+		GroupOf: func(p *corev1.Pod) state.PodGroup {
+			key, _ := state.GroupOf(p)
+			return a.s.groups.Get(key)
+		},
+	}
+	for _, t := range a.members {
+		at.Pods = append(at.Pods, t.it.Pod)
+	}
+	return at
 }
 
 // mostJudged bounds how many times filters are asked about a pod to find out which victims may stay after all.
@@ -106,7 +112,7 @@ func (t *groupTrial) place(ctx context.Context) error {
 		}
 		pod := m.it.Pod
 		a.remaining--
-		at := t.decide(ctx, pod)
+		at := a.decidesIn(t, ctx, pod)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

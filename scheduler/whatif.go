@@ -19,6 +19,7 @@ import (
 	"keelson/lib/mark"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
 	"keelson/scheduler/preempt"
 	"keelson/scheduler/state"
 )
@@ -68,13 +69,15 @@ type Answer struct {
 }
 
 // WhatIf runs the scheduler's own code on a copy of the state that cfg.Client reads now. It sends requests that read, and no others: a Reader
-// makes sure of that. Extenders are not asked.
+// makes sure of that. Extenders are asked about nodes and scores, and nothing else.
 func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
+	cfg.Gates.GenericWorkload = serves(cfg.Client, plugins.PodGroups)
 	s, err := New(cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer s.queue.Close()
+	defer s.extenders.Close()
 	pending, err := s.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("spec.nodeName", ""), fields.OneTermEqualSelector("status.phase", string(corev1.PodPending))).String()})
 	if err != nil {
@@ -104,11 +107,6 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	}
 	if err := t.run(ctx); err != nil {
 		return nil, err
-	}
-	if t.extended {
-		for _, name := range s.extenders.Names() {
-			t.note(name + " is not asked: it might take the question for the deed")
-		}
 	}
 	t.noteGroups()
 	return t.answer, nil
@@ -163,9 +161,9 @@ type trial struct {
 	work   []task
 	made   int
 	lets   map[string]*lets // by namespace
-	// extended is set when extenders would have been asked about a pod.
-	extended bool
-	// grouped are the pod groups of pods that were tried, one name a pod.
+	// silent are the extenders that gave no answer.
+	silent []string
+	// grouped are the pod groups of pods that were tried one by one, one name a pod.
 	grouped []string
 }
 
@@ -185,6 +183,7 @@ type task struct {
 
 func (t *trial) add(pod *corev1.Pod, why, of string) {
 	t.made++
+	t.s.groups.AddPod(pod)
 	t.work = append(t.work, task{pod: pod, of: of, why: why, number: t.made})
 }
 
@@ -238,6 +237,7 @@ func (t *trial) leave(pods []*state.PodInfo, why string, by cause) {
 			continue
 		}
 		t.s.cache.RemovePod(p.Pod.UID)
+		t.s.groups.RemovePod(p.Pod)
 		switch {
 		case by == removed && (mirror || daemon): // it goes with its node
 		case mirror:
@@ -302,7 +302,7 @@ func priority(p *corev1.Pod) int32 {
 // try makes one attempt, and counts the pod where it goes.
 func (t *trial) try(ctx context.Context, it *task) error {
 	pod := it.pod
-	out := Outcome{Namespace: pod.Namespace, Name: pod.Name, Of: it.of, Why: it.why}
+	out := it.outcome("")
 	p := t.s.profile(pod)
 	switch {
 	case p == nil:
@@ -315,11 +315,14 @@ func (t *trial) try(ctx context.Context, it *task) error {
 		return nil
 	}
 	if key, ok := state.GroupOf(pod); ok {
+		if t.s.groups != nil && !it.daemon {
+			t.tryGroup(ctx, it)
+			return nil
+		}
 		t.grouped = append(t.grouped, key.String())
 	}
-	t.extended = t.extended || t.s.extenders.Wants(pod)
 	info := state.NewPodInfo(pod)
-	a := p.engine.Decide(info, t.s.cache.Refresh(), nil)
+	a := t.decide(ctx, p.engine, t.s.cache, info, nil)
 	if it.daemon && len(a.Refused) == 1 && slices.Contains([]string{"NodeAffinity", "TaintToleration"}, a.Refused[0].Status.Plugin) {
 		return nil // its controller would not make it
 	}
@@ -331,27 +334,38 @@ func (t *trial) try(ctx context.Context, it *task) error {
 	}
 	if a.Chosen == nil && a.Failed == nil && len(a.Snapshot.Nodes) > 0 {
 		a.PostMessage = p.wouldPreempt(a)
+		for _, name := range t.s.extenders.Preempting(pod) {
+			t.note(name + " is not asked who may be preempted")
+		}
 	}
 	out.Decision = explain.Decision(a, 1, 0)
 	if room := a.Preemption; room != nil {
 		for _, v := range room.Victims {
 			t.leave([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", room.NodeOf(v), pod.Namespace, pod.Name), preempted)
 		}
-		a = p.engine.Decide(info, t.s.cache.Refresh(), nil)
+		a = t.decide(ctx, p.engine, t.s.cache, info, nil)
 	}
 	if a.Chosen == nil {
 		out.Reason = out.Decision.Message
 		t.answer.Outcomes = append(t.answer.Outcomes, out)
 		return nil
 	}
+	return t.take(ctx, p, a, out)
+}
+
+// take gives a pod the node that was chosen.
+func (t *trial) take(ctx context.Context, p *profile, a *framework.Attempt, out Outcome) error {
+	info, pod := a.Pod, a.Pod.Pod
 	out.Node = a.Chosen.Name
 	if err := t.s.cache.Assume(info, out.Node); err != nil {
 		return fmt.Errorf("place pod %s: %w", info.Key, err)
 	}
+	t.s.groups.Assume(pod)
 	for _, r := range p.reserve {
 		if err := r.Reserve(ctx, a.Cycle, info, a.Chosen); err != nil {
 			out.Node, out.Reason = "", err.Error()
 			t.s.cache.Forget(pod.UID)
+			t.s.groups.Forget(pod)
 			break
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,7 +28,7 @@ import (
 // maxManifest bounds what is read of a manifest, in bytes.
 const maxManifest = 8 << 20
 
-// Wanted are the objects of a manifest whose pods `keelson whatif` is asked to place, and their claims.
+// Wanted are the objects of a manifest whose pods `keelson whatif` is asked to place, with their claims and pod groups.
 type Wanted struct{ objects []runtime.Object }
 
 // ReadWanted reads YAML or JSON documents. namespace is for objects that name none. Objects that lead to no pods are an error.
@@ -57,9 +58,9 @@ func ReadWanted(r io.Reader, namespace string) (Wanted, error) {
 			return w, fmt.Errorf("document %d: %w", n, err)
 		}
 		switch obj.(type) {
-		case *corev1.Pod, *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *batchv1.Job, *corev1.PersistentVolumeClaim:
+		case *schedulingv1beta1.PodGroup, *corev1.Pod, *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *batchv1.Job, *corev1.PersistentVolumeClaim:
 		default:
-			return w, fmt.Errorf("document %d: a %s leads to no pods: write Pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and their claims",
+			return w, fmt.Errorf("document %d: a %s leads to no pods: write Pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, and their claims and pod groups",
 				n, obj.GetObjectKind().GroupVersionKind().Kind)
 		}
 		if o, ok := obj.(metav1.Object); ok && o.GetNamespace() == "" {
@@ -83,6 +84,12 @@ func (t *trial) want(ctx context.Context, w *Wanted, list []schedulingv1.Priorit
 			if err := t.learn(ctx, o.GetNamespace()); err != nil {
 				return err
 			}
+		}
+		if g, ok := obj.(*schedulingv1beta1.PodGroup); ok {
+			if err := t.groups(g, classes); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := t.claims(obj); err != nil {
 			return err

@@ -108,7 +108,7 @@ func TestWhatIf(t *testing.T) {
 	}
 }
 
-// TestWhatIfNotesGroups: the answer says that it leaves pod groups out, and names them.
+// TestWhatIfNotesGroups: on a server without pod groups their pods are tried one by one; the answer says so and names the groups.
 func TestWhatIfNotesGroups(t *testing.T) {
 	objs := []runtime.Object{schedtest.Node("a")}
 	for i := range 5 {

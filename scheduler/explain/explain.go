@@ -51,7 +51,7 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 		return d
 	}
 	if a.Chosen == nil {
-		d.Groups, d.Fixes, d.Preemption = groups(a), fixes(a, d.Rejected), preemption(a.Preemption)
+		d.Groups, d.Fixes, d.Preemption = groups(a), fixes(a, d.Rejected), Preemption(a.Preemption)
 	}
 	if a.All != nil {
 		d.RejectedBy = map[string]int{}

@@ -147,8 +147,8 @@ func jobsOn(n *state.NodeInfo) map[string][]*state.PodInfo {
 	return out
 }
 
-// preemption tells whom the pod drives away.
-func preemption(p *framework.Preemption) *mark.Preemption {
+// Preemption tells whom a pod, or group, drives away.
+func Preemption(p *framework.Preemption) *mark.Preemption {
 	if p == nil {
 		return nil
 	}

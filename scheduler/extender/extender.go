@@ -123,14 +123,16 @@ func (s *Set) Wants(pod *corev1.Pod) bool {
 	})
 }
 
-// Names lists the extenders.
-func (s *Set) Names() []string {
+// Preempting lists the extenders that choose among the victims of a pod.
+func (s *Set) Preempting(pod *corev1.Pod) []string {
 	if s == nil {
 		return nil
 	}
 	var out []string
 	for _, e := range s.all {
-		out = append(out, e.name)
+		if e.cfg.PreemptVerb != "" && e.interested(pod) {
+			out = append(out, e.name)
+		}
 	}
 	return out
 }

@@ -324,7 +324,7 @@ func TestTLS(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
-			if name := s.Names()[0]; strings.Contains(name, "secret") {
+			if name := s.all[0].name; strings.Contains(name, "secret") {
 				t.Errorf("its name is %s", name)
 			}
 		})

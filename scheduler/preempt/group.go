@@ -69,8 +69,8 @@ func (p *Plugin) PodGroupPostFilter(ctx context.Context, a *framework.GroupAttem
 	switch {
 	case p.cfg.Evictions.busy(id):
 		return before, ""
-	case a.Pods[0].Pod.Spec.PreemptionPolicy != nil && *a.Pods[0].Pod.Spec.PreemptionPolicy == corev1.PreemptNever:
-		return nil, "not eligible due to preemptionPolicy=Never."
+	case never(a):
+		return nil, preemptsNever
 	case leaving(a, before):
 		return before, "ongoing preemption on nominated nodes"
 	}
@@ -80,6 +80,27 @@ func (p *Plugin) PodGroupPostFilter(ctx context.Context, a *framework.GroupAttem
 	}
 	p.evictAll(ctx, id, a.Pods[0].Pod, victims.pods, func(i int) string { return victims.nodes[i] })
 	return nominated, fmt.Sprintf("found a placement for podgroup, preempting %d victims", len(victims.pods))
+}
+
+// ChooseForGroup is whom PodGroupPostFilter would drive away, or why nobody.
+func (p *Plugin) ChooseForGroup(a *framework.GroupAttempt) (*framework.Preemption, string) {
+	if never(a) {
+		return nil, preemptsNever
+	}
+	victims, _, why := chooseForGroup(a, p.budgets())
+	if why != "" {
+		return nil, why
+	}
+	c := &framework.Preemption{Victims: victims.pods, Elsewhere: make(map[types.UID]string, len(victims.pods))}
+	for i, v := range victims.pods {
+		c.Elsewhere[v.Pod.UID] = victims.nodes[i]
+	}
+	return c, ""
+}
+
+func never(a *framework.GroupAttempt) bool {
+	policy := a.Pods[0].Pod.Spec.PreemptionPolicy
+	return policy != nil && *policy == corev1.PreemptNever
 }
 
 // leaving tells whether victims are on their way out of a node where room is being made for the group.

@@ -86,7 +86,10 @@ func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, me
 	return c.Node, ""
 }
 
-const victimsLeaving = "not eligible due to a terminating pod on the nominated node."
+const (
+	victimsLeaving = "not eligible due to a terminating pod on the nominated node."
+	preemptsNever  = "not eligible due to preemptionPolicy=Never."
+)
 
 // keep returns the node a pod waits for already.
 func keep(a *framework.Attempt, why string) string {
@@ -99,7 +102,7 @@ func keep(a *framework.Attempt, why string) string {
 // notEligible says why a pod may not preempt: it does not want to, or its victims are on their way out.
 func notEligible(a *framework.Attempt) string {
 	if policy := a.Pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
-		return "not eligible due to preemptionPolicy=Never."
+		return preemptsNever
 	}
 	n := a.Snapshot.Node(a.NominatedBefore)
 	if n == nil {
