@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -19,6 +20,13 @@ type Cluster struct {
 	Pods []*corev1.Pod
 	// Namespaces maps a namespace to its labels.
 	Namespaces map[string]map[string]string
+	// What there is of storage.
+	Volumes     []*corev1.PersistentVolume
+	Claims      []*corev1.PersistentVolumeClaim
+	Classes     []*storagev1.StorageClass
+	Drivers     []*storagev1.CSIDriver
+	CSINodes    []*storagev1.CSINode
+	Attachments []*storagev1.VolumeAttachment
 	// Kin tells which pods a pod without spread constraints is spread with; nil, or a nil answer: with none.
 	Kin func(*corev1.Pod) *metav1.LabelSelector
 }
@@ -34,6 +42,10 @@ var filters = []struct {
 	{"NodeAffinity", isUnwanted},
 	{"NodePorts", (*Cluster).isTaken},
 	{"NodeResourcesFit", (*Cluster).isFull},
+	{"VolumeRestrictions", (*Cluster).isInUse},
+	{"NodeVolumeLimits", (*Cluster).isLoaded},
+	{"VolumeBinding", (*Cluster).isOutOfReach},
+	{"VolumeZone", (*Cluster).isOtherZone},
 	{"PodTopologySpread", (*Cluster).isUneven},
 	{"InterPodAffinity", (*Cluster).isUnfriendly},
 }
@@ -68,6 +80,7 @@ var scorers = []struct {
 	{"TaintToleration", 3, scoreTaints},
 	{"NodeAffinity", 2, scoreNodeAffinity},
 	{"NodeResourcesFit", 1, (*Cluster).scoreLeastAllocated},
+	{"VolumeBinding", 1, (*Cluster).scoreVolumes},
 	{"PodTopologySpread", 2, (*Cluster).scoreSpread},
 	{"InterPodAffinity", 2, (*Cluster).scoreInterPod},
 	{"NodeResourcesBalancedAllocation", 1, (*Cluster).scoreBalance},

@@ -108,10 +108,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// elsewhere names the plugins that the reference leaves to tests of their own: of volumes, and of what kubelets declare.
-func elsewhere(plugin string) bool {
-	return slices.Contains([]string{"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "NodeDeclaredFeatures"}, plugin)
-}
+// elsewhere names the plugin that the reference leaves to tests of its own: of what kubelets declare.
+func elsewhere(plugin string) bool { return plugin == "NodeDeclaredFeatures" }
 
 func text(steps []step) string {
 	var b strings.Builder
@@ -156,6 +154,7 @@ func brief(v any) any {
 // both are the scheduler and the reference, which see the same.
 type both struct {
 	real            *schedtest.Harness
+	stored          *store
 	plain           reference.Cluster
 	placed, refused uint64
 }
@@ -173,7 +172,8 @@ func whole(*framework.Profile) {}
 
 // run returns what became of the steps, and the first thing in which the two differ.
 func run(steps []step, seed uint64, alter func(*framework.Profile)) (b *both, err error) {
-	options := plugins.Options{Spread: plugins.PodTopologySpread{DefaultSelector: func(p *corev1.Pod) labels.Selector {
+	stored := newStore()
+	options := plugins.Options{Storage: stored.Storage, Volumes: &plugins.VolumeBinding{Storage: stored.Storage}, Spread: plugins.PodTopologySpread{DefaultSelector: func(p *corev1.Pod) labels.Selector {
 		if s, err := metav1.LabelSelectorAsSelector(kin(p)); err == nil && kin(p) != nil {
 			return s
 		}
@@ -182,8 +182,9 @@ func run(steps []step, seed uint64, alter func(*framework.Profile)) (b *both, er
 	profile := plugins.Default("default-scheduler", options)
 	alter(profile)
 	b = &both{
-		real:  &schedtest.Harness{Cache: state.NewCache(), Engine: framework.NewEngine(profile, 1, seed)},
-		plain: reference.Cluster{Namespaces: map[string]map[string]string{}, Kin: kin},
+		stored: stored,
+		real:   &schedtest.Harness{Cache: state.NewCache(), Engine: framework.NewEngine(profile, 1, seed)},
+		plain:  reference.Cluster{Namespaces: map[string]map[string]string{}, Kin: kin},
 	}
 	for i, s := range steps {
 		if err := b.do(s); err != nil {
@@ -240,6 +241,8 @@ func (b *both) do(s step) error {
 			b.real.Cache.RemovePod(c.Pods[i].UID)
 			c.Pods = slices.Delete(c.Pods, i, i+1)
 		}
+	case s.Storage != nil:
+		return b.store(s.Storage)
 	case s.Place != nil && b.pod(s.Place.Name) < 0:
 		return b.place(s.Place)
 	}
@@ -259,6 +262,7 @@ func (b *both) place(p *corev1.Pod) error {
 		return err
 	}
 	b.placed++
+	choices, _ := b.plain.Choose(p, a.Chosen.Node)
 	if err := b.real.Cache.Assume(a.Pod, a.Chosen.Name); err != nil {
 		return err
 	}
@@ -268,7 +272,7 @@ func (b *both) place(p *corev1.Pod) error {
 	if len(b.plain.Pods)%2 == 0 { // some bindings are heard of at once, the others never
 		b.real.Add(bound)
 	}
-	return nil
+	return b.bind(choices)
 }
 
 // verdicts compares why nodes are refused.

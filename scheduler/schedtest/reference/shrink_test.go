@@ -72,7 +72,9 @@ func simplifications(s step) []func(step) step {
 		func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil },
 		func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = nil },
 		func(p *corev1.Pod) { p.Spec.Containers[0].Image = "none" },
-		func(p *corev1.Pod) { p.Spec.Overhead, p.Spec.Resources, p.Spec.Volumes = nil, nil, nil },
+		func(p *corev1.Pod) { p.Spec.Overhead, p.Spec.Resources = nil, nil },
+		func(p *corev1.Pod) { p.Spec.Volumes = nil },
+		func(p *corev1.Pod) { p.Spec.Volumes = p.Spec.Volumes[:1] },
 	} {
 		for _, of := range []func(*step) **corev1.Pod{func(s *step) **corev1.Pod { return &s.Bound }, func(s *step) **corev1.Pod { return &s.Place }} {
 			if *of(&s) == nil {

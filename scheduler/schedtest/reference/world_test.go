@@ -24,6 +24,7 @@ type step struct {
 	To        *corev1.PodStatus `json:"to,omitempty"`
 	Gone      string            `json:"gone,omitempty"`
 	Place     *corev1.Pod       `json:"place,omitempty"`
+	Storage   *storageStep      `json:"storage,omitempty"`
 }
 
 // draw makes steps from a seed. Most terms are one of a few, so that what was counted for one pod is asked for by the next.
@@ -61,6 +62,7 @@ func world(seed uint64) []step {
 	for i := range nodes {
 		steps = append(steps, step{Node: d.node(i)})
 	}
+	steps = append(steps, d.storage(nodes)...)
 	pods := 5 + d.IntN(one(d, 10, 45))
 	var kinds []*corev1.Pod
 	any := func() string { return fmt.Sprint("p", d.IntN(pods)) }
@@ -91,6 +93,9 @@ func world(seed uint64) []step {
 			steps = append(steps, step{Place: p})
 			if d.rarely(3) {
 				steps = append(steps, step{Place: d.twin(p)})
+			}
+			if d.rarely(2) {
+				steps = append(steps, d.ofStorage(nodes))
 			}
 		}
 	}
@@ -196,6 +201,9 @@ func (d draw) pod(i int) *corev1.Pod {
 	}
 	if d.rarely(20) {
 		s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "base"}}}}
+	}
+	if d.rarely(4) {
+		d.volumes(p)
 	}
 	for _, t := range some(d, 3, corev1.Toleration{Key: "team", Operator: corev1.TolerationOpEqual, Value: one(d, "red", "blue")},
 		corev1.Toleration{Key: "spot", Operator: corev1.TolerationOpExists}, corev1.Toleration{Operator: corev1.TolerationOpExists}, corev1.Toleration{Key: "team", Value: "red"},
