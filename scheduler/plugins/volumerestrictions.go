@@ -39,7 +39,7 @@ func (p VolumeRestrictions) PreFilter(_ *framework.CycleState, pod *state.PodInf
 	return f, nil
 }
 
-// users are the pods that have a claim which the pod wants for itself.
+// users are the pods that have a claim which the pod wants for itself. As in Kubernetes, those on nodes that are gone do not count.
 func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.UID]string {
 	if !p.Storage.known() {
 		return nil
@@ -50,6 +50,9 @@ func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.
 			continue
 		}
 		for other, node := range s.Users(state.ClaimUse(pod.Namespace, name)) {
+			if s.Node(node) == nil {
+				continue
+			}
 			if out == nil {
 				out = map[types.UID]string{}
 			}
