@@ -73,6 +73,7 @@ func tied(a *framework.Attempt) int {
 type measured struct {
 	mark.Verdict
 	distance float64
+	of       *framework.Refusal // that Verdict does not explain yet; nil: it does
 }
 
 // verdicts tells the refusals: all of a small cluster's by name, else the nearest; of a pod that found a node a handful.
@@ -85,7 +86,12 @@ func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
 		}
 	}
 	all := make([]measured, 0, look)
-	for _, r := range a.Refused[:look] {
+	for i := range a.Refused[:look] {
+		r := &a.Refused[i]
+		if m, ok := rank(a, r); ok && look > keep {
+			all = append(all, m)
+			continue
+		}
 		all = append(all, measure(a, r))
 	}
 	slices.SortStableFunc(all, func(x, y measured) int {
@@ -97,6 +103,11 @@ func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
 		return cmp.Compare(x.Node, y.Node)
 	})
 	all = all[:min(len(all), keep)]
+	for i := range all {
+		if all[i].of != nil {
+			all[i] = measure(a, all[i].of)
+		}
+	}
 	markNearest(all)
 	out := make([]mark.Verdict, len(all))
 	for i := range all {
@@ -123,9 +134,33 @@ func markNearest(all []measured) {
 // hopeless is the distance of nodes that nothing is known about.
 const hopeless = 10
 
-func measure(a *framework.Attempt, r framework.Refusal) measured {
+// rank is measure without the texts. ok: the plugin that refused the node can rank it.
+func rank(a *framework.Attempt, r *framework.Refusal) (m measured, ok bool) {
+	at := refusedBy(a, r)
+	if at < 0 {
+		return m, false
+	}
+	ranker, ok := a.Filters[at].Plugin.(framework.Ranker)
+	if !ok {
+		return m, false
+	}
+	m.Node, m.of = r.Node.Name, r
+	var fixable bool
+	if m.distance, fixable = ranker.Distance(a.Pod, r.Node, r.Status); fixable && a.Chosen == nil && refusedNext(a, at, r.Node) != "" {
+		m.distance += hopeless
+	}
+	return m, true
+}
+
+// refusedBy is the place in a.Filters of the filter that refused a node; -1: no filter did.
+func refusedBy(a *framework.Attempt, r *framework.Refusal) int {
+	return slices.IndexFunc(a.Filters, func(f framework.NamedFilter) bool { return f.Plugin.Name() == r.Status.Plugin })
+}
+
+// measure explains the refusal of a node, and says how far the node is from fitting.
+func measure(a *framework.Attempt, r *framework.Refusal) measured {
 	m := measured{Verdict: mark.Verdict{Node: r.Node.Name, Plugin: r.Status.Plugin, Reason: strings.Join(r.Status.Reasons, ", ")}, distance: hopeless}
-	at := slices.IndexFunc(a.Filters, func(f framework.NamedFilter) bool { return f.Plugin.Name() == r.Status.Plugin })
+	at := refusedBy(a, r)
 	if at < 0 {
 		return m
 	}

@@ -87,7 +87,8 @@ func fixes(a *framework.Attempt, told []mark.Verdict) []string {
 // otherHint is a way onto a node that another plugin than this one refused.
 func otherHint(a *framework.Attempt, not string) string {
 	asked := map[string]int{}
-	for _, r := range a.Refused[:min(len(a.Refused), maxExplained)] {
+	for i := range a.Refused[:min(len(a.Refused), maxExplained)] {
+		r := &a.Refused[i]
 		if r.Status.Plugin == not || asked[r.Status.Plugin] == maxNames {
 			continue
 		}

@@ -137,6 +137,13 @@ type Explainer interface {
 	Explain(pod *state.PodInfo, n *state.NodeInfo, st *Status) (short, hint string, distance float64)
 }
 
+// Ranker is an Explainer whose Distance costs much less than Explain: only the nearest of many refused nodes are explained.
+type Ranker interface {
+	Explainer
+	// Distance returns Explain's distance, and whether Explain has a hint.
+	Distance(pod *state.PodInfo, n *state.NodeInfo, st *Status) (distance float64, fixable bool)
+}
+
 // Scorer ranks nodes that fit.
 type Scorer interface {
 	Plugin

@@ -167,7 +167,10 @@ type Shortage struct {
 
 // Shortages lists what is missing on n: pods, cpu, memory, ephemeral storage, then others by name.
 func Shortages(asks *state.Resource, n *state.NodeInfo) []Shortage {
-	var out []Shortage
+	return appendShortages(nil, asks, n)
+}
+
+func appendShortages(out []Shortage, asks *state.Resource, n *state.NodeInfo) []Shortage {
 	check := func(name corev1.ResourceName, asks, taken, offers int64) {
 		if !within(asks, taken, offers) {
 			out = append(out, Shortage{name, asks, taken, offers})
@@ -191,30 +194,44 @@ func Shortages(asks *state.Resource, n *state.NodeInfo) []Shortage {
 	return out
 }
 
+// Distance is the sum of what is missing of each resource, as a part of what is asked.
+func (p NodeResourcesFit) Distance(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (distance float64, fixable bool) {
+	var four [4]Shortage
+	return distanceOf(appendShortages(four[:0], p.asksOf(n, p.asks(pod)), n))
+}
+
+// distanceOf also tells whether the pod would fit if it asked for less.
+func distanceOf(missing []Shortage) (distance float64, fixable bool) {
+	fixable = len(missing) > 0
+	for _, s := range missing {
+		free := max(s.Offers-s.Taken, 0)
+		distance += float64(s.Asks-free) / float64(max(s.Asks, 1))
+		fixable = fixable && free > 0 && s.Name != corev1.ResourcePods
+	}
+	return distance, fixable
+}
+
 // Explain says what is asked, free and there, and how much the pod could ask for instead.
-func (p NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
-	possible := true
-	for i, s := range Shortages(p.asksOf(n, p.asks(pod)), n) {
+func (p NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, far float64) {
+	missing := Shortages(p.asksOf(n, p.asks(pod)), n)
+	for i, s := range missing {
 		if i > 0 {
 			short += "; "
 			hint += " and "
 		}
-		free := max(s.Offers-s.Taken, 0)
-		distance += float64(s.Asks-free) / float64(max(s.Asks, 1))
 		if s.Name == corev1.ResourcePods {
 			short += fmt.Sprintf("pods: %d of %d", s.Taken, s.Offers)
-			possible = false
 			continue
 		}
-		left := Amount(s.Name, free)
+		left := Amount(s.Name, max(s.Offers-s.Taken, 0))
 		short += string(s.Name) + ": asks " + Amount(s.Name, s.Asks) + ", free " + left + " of " + Amount(s.Name, s.Offers)
 		hint += string(s.Name) + " request <= " + left
-		possible = possible && free > 0
 	}
-	if !possible || hint == "" {
-		return short, "", distance
+	far, fixable := distanceOf(missing)
+	if !fixable {
+		return short, "", far
 	}
-	return short, "fits on " + n.Name + " if " + hint, distance
+	return short, "fits on " + n.Name + " if " + hint, far
 }
 
 // Amount writes an amount as people do, rounded down to two digits: "2.9Gi", "500m", "4".
