@@ -5,10 +5,13 @@ package kubelet
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	podkind "keelson/api/core/pod"
 	"keelson/kubelet/csi"
 	"keelson/kubelet/deviceplugin"
 	"keelson/kubelet/dra"
 	"keelson/kubelet/plugin"
+	"keelson/kubelet/pod"
+	"keelson/kubelet/podresources"
 	"keelson/kubelet/rootdir"
 )
 
@@ -27,6 +30,9 @@ func (k *Kubelet) newDrivers() {
 		},
 	})
 	k.devicePlugins = deviceplugin.New(deviceplugin.Config{Dir: rootdir.Dir(k.cfg.RootDir), Changed: k.node.Changed, Log: k.cfg.Log})
+	k.podResources = podresources.New(podresources.Config{
+		Dir: rootdir.Dir(k.cfg.RootDir), Pods: knownPods{k}, Devices: k.devicePlugins, Claims: k.devices,
+	})
 	k.plugins = plugin.New(k.volumes.Plugins(), map[string]plugin.Handler{"CSIPlugin": k.volumes.CSI, "DRAPlugin": k.devices}, k.cfg.Log)
 }
 
@@ -48,4 +54,27 @@ func (k *Kubelet) nodeUpdated(n *corev1.Node) {
 	if k.volumes != nil {
 		k.volumes.CSI.NodeUpdated(n)
 	}
+}
+
+// knownPods are the workers' pods as the PodResources API sees them. Those of which nobody knows what they should be (orphans) are not.
+type knownPods struct{ k *Kubelet }
+
+func (t knownPods) pods(which func(*pod.Worker, *corev1.Pod) bool) []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, w := range t.k.all() {
+		if p := w.Pod(); len(p.Spec.Containers) > 0 && which(w, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Active are the pods of which a container runs or may still run: a pod has a terminal phase only when none does.
+func (t knownPods) Active() []*corev1.Pod {
+	return t.pods(func(w *pod.Worker, p *corev1.Pod) bool { return !w.Left() && !podkind.TerminalPhase(p.Status.Phase) })
+}
+
+// All are the node's pods.
+func (t knownPods) All() []*corev1.Pod {
+	return t.pods(func(*pod.Worker, *corev1.Pod) bool { return true })
 }

@@ -29,6 +29,7 @@ import (
 	"keelson/kubelet/node"
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/pod"
+	"keelson/kubelet/podresources"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/stats"
@@ -46,6 +47,7 @@ type Kubelet struct {
 	volumes       *volume.Manager
 	devices       *dra.Manager
 	devicePlugins *deviceplugin.Manager
+	podResources  *podresources.Server
 	plugins       *plugin.Registry
 	users         *userns.Manager
 	images        *image.Manager
@@ -188,7 +190,7 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	if k.volumes.Local != nil {
 		wg.Go(func() { k.volumes.Local.Run(ctx) })
 	}
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	k.serve(ctx, &wg, srv, failed)
 	wg.Go(func() { k.watchRuntime(ctx) })
 	wg.Go(func() { k.rotateLogs(ctx) })
@@ -205,11 +207,13 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	wg.Go(func() { k.volumes.CSI.Run(ctx) })
 	wg.Go(func() { k.devices.Run(ctx) })
 	wg.Go(func() { k.plugins.Run(ctx) })
-	wg.Go(func() {
-		if err := k.devicePlugins.Run(ctx); err != nil {
-			failed <- err
-		}
-	})
+	for _, run := range []func(context.Context) error{k.devicePlugins.Run, k.podResources.Run} {
+		wg.Go(func() {
+			if err := run(ctx); err != nil {
+				failed <- err
+			}
+		})
+	}
 	ready()
 	select {
 	case <-ctx.Done():

@@ -90,6 +90,7 @@ func TestScripts(t *testing.T) {
 			"driverimage":       programImage("../kubelet/csi/drivertest"),
 			"dradriverimage":    programImage("../kubelet/dra/drivertest"),
 			"devicepluginimage": programImage("../kubelet/deviceplugin/plugintest"),
+			"monitorimage":      programImage("../kubelet/podresources/monitortest"),
 			"terminal":          terminal,
 			"extender":          startExtender,
 			"forwarded":         forwarded,

@@ -26,7 +26,7 @@ DRAResourceClaimGranularStatusAuthorization DRASchedulerFilterTimeout Deployment
 DynamicResourceAllocation EnvFiles ExcludeAdmissionWebhookVirtualResources ExecProbeTimeout ExtendWebSocketsToKubelet HPAConfigurableTolerance
 HPAGeneration HPAScaleToZero HostnameOverride HugepageAwareEviction ImageVolume InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScaling
 InPlacePodVerticalScalingInitContainers JobManagedBy KubeletCgroupDriverFromCRI KubeletEnsureSecretPulledImages KubeletFineGrainedAuthz
-KubeletInUserNamespace MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread MatchLabelKeysInPodTopologySpreadSelectorMerge
+KubeletInUserNamespace KubeletPodResourcesDynamicResources KubeletPodResourcesGet KubeletPodResourcesListUseActivePods MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread MatchLabelKeysInPodTopologySpreadSelectorMerge
 MaxUnavailableStatefulSet MultiCIDRServiceAllocator MutablePodResourcesForSuspendedJobs MutableSchedulingDirectivesForSuspendedJobs
 MutatingAdmissionPolicy NodeDeclaredFeatures NodeInclusionPolicyInPodTopologySpread NodeLogQuery NominatedNodeNameForExpectation OpenAPIEnums
 OpportunisticBatching PodCertificateRequest PodDeletionCost PodLevelResources PodLevelResourcesFixDefaulting PodLevelResourcesFixKubeletQOSClass
@@ -60,8 +60,8 @@ SELinuxMount SELinuxMountReadWriteOncePod
 	{on: true, absent: true, why: "containers cannot be checkpointed", names: `
 ContainerCheckpoint
 `},
-	{on: true, absent: true, why: "the kubelet has no gRPC API of pods and their resources", names: `
-PodsAPI KubeletPodResourcesDynamicResources KubeletPodResourcesGet KubeletPodResourcesListUseActivePods
+	{on: true, absent: true, why: "the kubelet has no gRPC API of pods", names: `
+PodsAPI
 `},
 	{on: true, absent: true, why: "the kubelet's configuration file has no such field", names: `
 CustomCPUCFSQuotaPeriod ImageMaximumGCAge KubeletCrashLoopBackOffMax SystemdWatchdog

@@ -111,7 +111,7 @@ func (m *Manager) allocate(ctx context.Context, uid, container string, a ask, ag
 		answer, err = theOne(got.GetContainerResponses())
 	}
 	if err == nil {
-		err = m.keep(uid, container, allotment{Resource: a.resource, IDs: ids, Answer: answerOf(answer)})
+		err = m.keep(uid, container, allotment{Resource: a.resource, IDs: ids, Nodes: m.nodes(a.resource, ids), Answer: answerOf(answer)})
 	}
 	if err != nil {
 		m.putBack(uid, a.resource, ids)
@@ -168,9 +168,9 @@ func (m *Manager) choose(ctx context.Context, uid string, a ask, again map[strin
 
 // candidates are the healthy devices that the pod may use again, and those that nobody has.
 func (r *pool) candidates(again map[string]bool) (must, free []string) {
-	for id, healthy := range r.devices {
+	for id, d := range r.devices {
 		switch {
-		case !healthy:
+		case !d.healthy:
 		case again[id]:
 			must = append(must, id)
 		case r.taken[id] == "":

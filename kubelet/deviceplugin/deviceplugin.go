@@ -53,8 +53,14 @@ type Manager struct {
 type pool struct {
 	last    *endpoint // that registered last; nil: none did in this life
 	alive   bool      // last has told its devices, and is there
-	devices map[string]bool
+	devices map[string]device
 	taken   map[string]string // the pod that has a device
+}
+
+// device is what a plugin says of one.
+type device struct {
+	healthy bool
+	nodes   []int64 // the NUMA nodes that it is near, in order; none: the plugin does not say
 }
 
 // endpoint is a plugin that has registered.
@@ -97,8 +103,8 @@ func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
 	capacity, allocatable = corev1.ResourceList{}, corev1.ResourceList{}
 	for name, r := range m.resources {
 		healthy := 0
-		for _, ok := range r.devices {
-			if ok && r.alive {
+		for _, d := range r.devices {
+			if d.healthy && r.alive {
 				healthy++
 			}
 		}
@@ -140,7 +146,7 @@ func (m *Manager) changedLocked() {
 func (m *Manager) poolLocked(name string) *pool {
 	r := m.resources[name]
 	if r == nil {
-		r = &pool{devices: map[string]bool{}, taken: map[string]string{}}
+		r = &pool{devices: map[string]device{}, taken: map[string]string{}}
 		m.resources[name] = r
 	}
 	return r

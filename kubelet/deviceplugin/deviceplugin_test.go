@@ -296,6 +296,56 @@ func TestRestart(t *testing.T) {
 	n.until("2 0")
 }
 
+// TestTold: monitors hear what containers have and what is healthy, with the NUMA nodes that the plugin told, also after a restart without it.
+func TestTold(t *testing.T) {
+	dir := t.TempDir()
+	n := newNode(t, dir, time.Hour)
+	f := n.serve(&fake{prefer: []string{"b"}}, "gpu.sock")
+	list := devices("b", "a", "!bad")
+	list[0].Topology = &pluginapi.TopologyInfo{Nodes: []*pluginapi.NUMANode{{ID: 2}, {ID: 0}, {ID: 2}}}
+	f.lists <- list
+	n.until("3 2")
+	a, b := Device{Resource: gpus, ID: "a"}, Device{Resource: gpus, ID: "b", Nodes: []int64{0, 2}}
+	if diff := cmp.Diff([]Device{a, b}, n.Allocatable()); diff != "" {
+		t.Errorf("allocatable (-want +got):\n%s", diff)
+	}
+	if err := n.Allocate(t.Context(), pod("p", container("main", 1), container("other", 1))); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	f.stop()
+	n = newNode(t, dir, time.Hour)
+	for name, want := range map[string][]Device{"main": {b}, "other": {a}, "plain": nil} {
+		if diff := cmp.Diff(want, n.Devices("p", name)); diff != "" {
+			t.Errorf("container %s (-want +got):\n%s", name, diff)
+		}
+	}
+	if got := n.Allocatable(); len(got) > 0 {
+		t.Errorf("allocatable without the plugin: %v", got)
+	}
+}
+
+// TestTooManyNodes: what a plugin may say of NUMA nodes is bounded.
+func TestTooManyNodes(t *testing.T) {
+	near := func(n int) *pluginapi.TopologyInfo {
+		out := &pluginapi.TopologyInfo{}
+		for i := range n {
+			out.Nodes = append(out.Nodes, &pluginapi.NUMANode{ID: int64(i)})
+		}
+		return out
+	}
+	var many []*pluginapi.Device
+	for i := range maxAllNodes/maxNodes + 1 {
+		many = append(many, &pluginapi.Device{ID: fmt.Sprint(i), Topology: near(maxNodes)})
+	}
+	for want, list := range map[string][]*pluginapi.Device{"": many[1:], "all together": many, "is near 65": {{ID: "a", Topology: near(maxNodes + 1)}}} {
+		_, err := devicesOf(&pluginapi.ListAndWatchResponse{Devices: list})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 // TestGone: the devices of a plugin that does not come back are the node's no more.
 func TestGone(t *testing.T) {
 	n := newNode(t, t.TempDir(), time.Millisecond)

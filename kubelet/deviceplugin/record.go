@@ -20,9 +20,10 @@ type record struct {
 
 // allotment are the devices of one resource that a container has, and what its plugin said that they need.
 type allotment struct {
-	Resource string   `json:"resource"`
-	IDs      []string `json:"ids"`
-	Answer   answer   `json:"answer"`
+	Resource string             `json:"resource"`
+	IDs      []string           `json:"ids"`
+	Nodes    map[string][]int64 `json:"nodes,omitempty"` // the NUMA nodes of those whose plugin tells them
+	Answer   answer             `json:"answer"`
 }
 
 type answer struct {
@@ -129,7 +130,7 @@ func (m *Manager) Load() error {
 				for resource, ids := range known {
 					r := m.poolLocked(resource)
 					for _, id := range ids {
-						r.devices[id] = false // nobody knows, until its plugin comes
+						r.devices[id] = device{} // nobody knows, until its plugin comes
 					}
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,9 @@ const (
 	maxList      = 4 << 20
 	maxID        = 253
 	maxSockets   = 1024
+	// NUMA nodes of one device, and of all devices of a list.
+	maxNodes    = 64
+	maxAllNodes = 4 * maxDevices
 	// between is the least time from one list of a plugin's devices to the next that is read.
 	between = 100 * time.Millisecond
 )
@@ -196,15 +200,9 @@ func (m *Manager) watch(ctx context.Context, e *endpoint) error {
 		if err != nil {
 			return err
 		}
-		devices := map[string]bool{}
-		for _, d := range list.GetDevices() {
-			if id := d.GetID(); id == "" || len(id) > maxID {
-				return fmt.Errorf("%.300q is no name of a device", id)
-			}
-			devices[d.GetID()] = d.GetHealth() == pluginapi.Healthy
-		}
-		if len(devices) > maxDevices {
-			return fmt.Errorf("it has %d devices, more than %d", len(devices), maxDevices)
+		devices, err := devicesOf(list)
+		if err != nil {
+			return err
 		}
 		m.heard(e, devices)
 		select {
@@ -214,11 +212,35 @@ func (m *Manager) watch(ctx context.Context, e *endpoint) error {
 	}
 }
 
+// devicesOf reads a plugin's list.
+func devicesOf(list *pluginapi.ListAndWatchResponse) (map[string]device, error) {
+	devices, all := map[string]device{}, 0
+	for _, d := range list.GetDevices() {
+		if id := d.GetID(); id == "" || len(id) > maxID {
+			return nil, fmt.Errorf("%.300q is no name of a device", id)
+		}
+		n := len(d.GetTopology().GetNodes())
+		if all += n; n > maxNodes || all > maxAllNodes {
+			return nil, fmt.Errorf("device %q is near %d NUMA nodes, all together are near %d: more than %d and %d", d.GetID(), n, all, maxNodes, maxAllNodes)
+		}
+		var nodes []int64
+		for _, node := range d.GetTopology().GetNodes() {
+			nodes = append(nodes, node.GetID())
+		}
+		slices.Sort(nodes)
+		devices[d.GetID()] = device{healthy: d.GetHealth() == pluginapi.Healthy, nodes: slices.Compact(nodes)}
+	}
+	if len(devices) > maxDevices {
+		return nil, fmt.Errorf("it has %d devices, more than %d", len(devices), maxDevices)
+	}
+	return devices, nil
+}
+
 // heard notes a plugin's devices.
-func (m *Manager) heard(e *endpoint, devices map[string]bool) {
+func (m *Manager) heard(e *endpoint, devices map[string]device) {
 	m.mu.Lock()
 	r := m.resources[e.resource]
-	if r == nil || r.last != e || r.alive && maps.Equal(r.devices, devices) {
+	if r == nil || r.last != e || r.alive && maps.EqualFunc(r.devices, devices, device.equal) {
 		m.mu.Unlock()
 		return
 	}
@@ -245,7 +267,7 @@ func (m *Manager) expire(ctx context.Context, name string, last *endpoint) {
 		m.mu.Unlock()
 		return
 	}
-	r.devices = map[string]bool{}
+	r.devices = map[string]device{}
 	m.mu.Unlock()
 	m.keepResources()
 	m.cfg.Changed()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -187,6 +188,32 @@ func TestLife(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(n.dir, recordsDir))
 	if err != nil || len(left) > 0 || len(n.claims) > 0 {
 		t.Errorf("left: %v %v %v", left, n.claims, err)
+	}
+}
+
+// TestTold: monitors hear which devices of its prepared claims each container has.
+func TestTold(t *testing.T) {
+	p := pod("p", "c/x", "c/z", "late")
+	shared := claimed("c", "x y z", "p")
+	shared.Status.Allocation.Devices.Results[0].ShareID = new(types.UID("share"))
+	n := newNode(t, shared)
+	if got := n.Claims(p, &p.Spec.Containers[0]); got != nil {
+		t.Errorf("before it is prepared: %v", got)
+	}
+	n.serve()
+	if err := n.Prepare(t.Context(), pod("p", "c")); err != nil {
+		t.Fatal(err)
+	}
+	n.restart()
+	want := []Claim{{Namespace: "dev", Name: "c", Devices: []Device{
+		{Driver: gpus, Pool: "n", Name: "gpu-x", Share: new("share"), CDI: []string{gpus + "/claim=uid-c-0"}},
+		{Driver: gpus, Pool: "n", Name: "gpu-z", CDI: []string{gpus + "/claim=uid-c-2"}},
+	}}}
+	if diff := cmp.Diff(want, n.Claims(p, &p.Spec.Containers[0])); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := n.Claims(pod("other", "c"), &p.Spec.Containers[0]); got != nil {
+		t.Errorf("a pod that does not use the claim: %v", got)
 	}
 }
 

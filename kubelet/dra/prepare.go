@@ -190,7 +190,9 @@ func (m *Manager) ask(ctx context.Context, name, pod string, live *resourcev1.Re
 	}
 	var out []device
 	for _, dev := range got.GetDevices() {
-		out = append(out, device{Driver: name, Pool: dev.GetPoolName(), Device: dev.GetDeviceName(), Requests: dev.GetRequestNames(), CDI: dev.GetCdiDeviceIds()})
+		out = append(out, device{
+			Driver: name, Pool: dev.GetPoolName(), Device: dev.GetDeviceName(), Share: dev.ShareId, Requests: dev.GetRequestNames(), CDI: dev.GetCdiDeviceIds(),
+		})
 	}
 	return out, nil
 }

@@ -31,6 +31,7 @@ type device struct {
 	Driver   string   `json:"driver"`
 	Pool     string   `json:"pool"`
 	Device   string   `json:"device"`
+	Share    *string  `json:"shareID,omitempty"`
 	Requests []string `json:"requests,omitempty"` // none: all
 	CDI      []string `json:"cdi,omitempty"`
 }

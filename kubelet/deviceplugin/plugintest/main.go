@@ -72,7 +72,8 @@ func (plugin) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*plugin
 }
 
 func (plugin) ListAndWatch(_ *pluginapi.Empty, s grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
-	list := []*pluginapi.Device{{ID: "card-0", Health: pluginapi.Healthy}, {ID: "card-1", Health: pluginapi.Healthy}}
+	near := &pluginapi.TopologyInfo{Nodes: []*pluginapi.NUMANode{{ID: 0}}}
+	list := []*pluginapi.Device{{ID: "card-0", Health: pluginapi.Healthy, Topology: near}, {ID: "card-1", Health: pluginapi.Healthy, Topology: near}}
 	if err := s.Send(&pluginapi.ListAndWatchResponse{Devices: list}); err != nil {
 		return err
 	}

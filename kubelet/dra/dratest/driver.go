@@ -159,7 +159,7 @@ func (d *Driver) prepare(ctx context.Context, c *draapi.Claim) ([]*draapi.Device
 		name := fmt.Sprintf("%s-%d", claim.UID, i)
 		d.prepared[name] = []string{fmt.Sprintf("DEVICE_%s=%s/%s", res.Request, res.Pool, res.Device)}
 		out = append(out, &draapi.Device{
-			RequestNames: []string{res.Request}, PoolName: res.Pool, DeviceName: res.Device, CdiDeviceIds: []string{d.Name + "/claim=" + name},
+			RequestNames: []string{res.Request}, PoolName: res.Pool, DeviceName: res.Device, ShareId: (*string)(res.ShareID), CdiDeviceIds: []string{d.Name + "/claim=" + name},
 		})
 	}
 	return out, d.writeLocked()
