@@ -105,7 +105,9 @@ func (m *Manager) allocate(ctx context.Context, uid, container string, a ask, ag
 	if err != nil {
 		return nil, err
 	}
+	begin := time.Now()
 	got, err := call(ctx, allocateWithin, e.api.Allocate, &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}}})
+	m.allocations.WithLabelValues(a.resource).Observe(time.Since(begin).Seconds())
 	var answer *pluginapi.ContainerAllocateResponse
 	if err == nil {
 		answer, err = theOne(got.GetContainerResponses())

@@ -41,6 +41,7 @@ type Config struct {
 // Manager is made by New. A nil Manager has no devices.
 type Manager struct {
 	cfg Config
+	metrics
 
 	mu        sync.Mutex
 	resources map[string]*pool
@@ -80,7 +81,7 @@ func New(c Config) *Manager {
 	if c.Wait == 0 {
 		c.Wait = 10 * time.Second
 	}
-	return &Manager{cfg: c, resources: map[string]*pool{}, pods: map[string]*record{}, change: make(chan struct{})}
+	return &Manager{cfg: c, metrics: newMetrics(), resources: map[string]*pool{}, pods: map[string]*record{}, change: make(chan struct{})}
 }
 
 // Pods are the UIDs of the pods that have devices.

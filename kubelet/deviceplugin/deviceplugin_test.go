@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -218,6 +219,12 @@ func TestDevices(t *testing.T) {
 	if given.Envs["GPUS"] != "c,a" || given.Annotations["a"] != "b" || len(given.Mounts) != 1 || !given.Mounts[0].GetReadonly() || given.Mounts[0].GetHostPath() != "/opt/gpu" ||
 		len(given.Devices) != 1 || given.Devices[0].GetPermissions() != "rw" || !slices.Equal(given.CDI, []string{"example.com/gpu=c"}) {
 		t.Errorf("given: %+v", given)
+	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(n.Manager)
+	counted, err := r.Gather()
+	if err != nil || len(counted) != 2 || counted[0].GetMetric()[0].GetHistogram().GetSampleCount() != 2 || counted[1].GetMetric()[0].GetCounter().GetValue() != 1 {
+		t.Errorf("counted: %v %v", counted, err)
 	}
 	want := []string{"prefer 1 [] [a b c]", "allocate [c]", "prefer 2 [c] [c a b]", "allocate [c a]", "start [c a]"}
 	if diff := cmp.Diff(want, f.calls); diff != "" {

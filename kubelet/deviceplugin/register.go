@@ -165,6 +165,7 @@ func (m *Manager) take(e *endpoint) error {
 		r.last.end()
 	}
 	r.last, r.alive = e, false
+	m.registrations.WithLabelValues(e.resource).Inc()
 	return nil
 }
 

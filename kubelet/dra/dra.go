@@ -47,6 +47,7 @@ type Config struct {
 type Manager struct {
 	cfg   Config
 	turns keylock.Locks // by claim
+	metrics
 
 	mu      sync.Mutex
 	claims  map[string]*claim // by "namespace/name"
@@ -75,7 +76,7 @@ func New(c Config) *Manager {
 		c.Grace = 30 * time.Second
 	}
 	return &Manager{
-		cfg: c, claims: map[string]*claim{}, drivers: map[string][]*driver{}, waiting: map[string]map[string]bool{}, gone: map[string]time.Time{},
+		cfg: c, metrics: newMetrics(), claims: map[string]*claim{}, drivers: map[string][]*driver{}, waiting: map[string]map[string]bool{}, gone: map[string]time.Time{},
 		news: make(chan struct{}, 1),
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -214,6 +215,61 @@ func TestTold(t *testing.T) {
 	}
 	if got := n.Claims(pod("other", "c"), &p.Spec.Containers[0]); got != nil {
 		t.Errorf("a pod that does not use the claim: %v", got)
+	}
+}
+
+// TestMetrics: operations, calls and claims are told by Kubernetes' names.
+func TestMetrics(t *testing.T) {
+	n := newNode(t, claimed("c", "x", "p"), claimed("d", "x", "p"))
+	counted := func() map[string]float64 {
+		r := prometheus.NewRegistry()
+		r.MustRegister(n.Manager)
+		families, err := r.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				key := f.GetName()
+				for _, l := range m.GetLabel() {
+					key += " " + l.GetValue()
+				}
+				out[key] = m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+		return out
+	}
+	p := pod("p", "c", "d")
+	if err := n.Prepare(t.Context(), pod("plain")); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Prepare(t.Context(), p); err == nil {
+		t.Fatal("prepared without a driver")
+	}
+	n.serve()
+	if err := n.Prepare(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{
+		"dra_operations_duration_seconds true PrepareResources": 1, "dra_operations_duration_seconds false PrepareResources": 1,
+		"dra_grpc_operations_duration_seconds gpus.example.com OK /k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources": 2,
+		"dra_resource_claims_in_use <any>": 2, "dra_resource_claims_in_use gpus.example.com": 2,
+	}
+	if diff := cmp.Diff(want, counted()); diff != "" {
+		t.Errorf("prepared (-want +got):\n%s", diff)
+	}
+	for range 2 {
+		if err := n.Unprepare(t.Context(), "pod-p"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	delete(want, "dra_resource_claims_in_use gpus.example.com")
+	want["dra_resource_claims_in_use <any>"] = 0
+	want["dra_operations_duration_seconds false UnprepareResources"] = 1
+	want["dra_grpc_operations_duration_seconds gpus.example.com OK /k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources"] = 2
+	if diff := cmp.Diff(want, counted()); diff != "" {
+		t.Errorf("given back (-want +got):\n%s", diff)
 	}
 }
 

@@ -30,10 +30,11 @@ const (
 
 // Prepare has the devices of a pod's claims prepared. Drivers are asked once in the kubelet's life: what they had prepared earlier may be
 // gone, with the machine's last boot.
-func (m *Manager) Prepare(ctx context.Context, p *corev1.Pod) error {
+func (m *Manager) Prepare(ctx context.Context, p *corev1.Pod) (err error) {
 	if m == nil || len(p.Spec.ResourceClaims) == 0 && p.Status.ExtendedResourceClaimStatus == nil {
 		return nil
 	}
+	defer m.operation("PrepareResources", time.Now(), &err)
 	for i := range p.Spec.ResourceClaims {
 		if _, _, err := resourceclaim.Name(p, &p.Spec.ResourceClaims[i]); err != nil {
 			return fmt.Errorf("prepare dynamic resources: %w", err)
@@ -198,7 +199,7 @@ func (m *Manager) ask(ctx context.Context, name, pod string, live *resourcev1.Re
 }
 
 // Unprepare has the devices given back that only this pod uses. It may be repeated.
-func (m *Manager) Unprepare(ctx context.Context, uid string) error {
+func (m *Manager) Unprepare(ctx context.Context, uid string) (err error) {
 	if m == nil {
 		return nil
 	}
@@ -215,6 +216,10 @@ func (m *Manager) Unprepare(ctx context.Context, uid string) error {
 		}
 	}
 	m.mu.Unlock()
+	if len(keys) == 0 {
+		return nil
+	}
+	defer m.operation("UnprepareResources", time.Now(), &err)
 	slices.Sort(keys)
 	var errs []error
 	for _, key := range keys {

@@ -60,13 +60,13 @@ func clientOf(conn *grpc.ClientConn, versions []string) draapi.DRAPluginClient {
 
 func (m *Manager) dial(i plugin.Info) (*grpc.ClientConn, error) {
 	if i.Endpoint == "" {
-		return plugin.Dial(m.cfg.Plugins, i.Socket)
+		return plugin.Dial(m.cfg.Plugins, i.Socket, m.timed(i.Name))
 	}
 	rel, _, ok := m.cfg.Dir.Rel(i.Endpoint)
 	if !ok || rel == "" {
 		return nil, fmt.Errorf("the endpoint %.200q is not below the kubelet's directory, %s or %s", i.Endpoint, rootdir.Standard, m.cfg.Dir)
 	}
-	return plugin.Dial(string(m.cfg.Dir), rel)
+	return plugin.Dial(string(m.cfg.Dir), rel, m.timed(i.Name))
 }
 
 // Unregister gives up a driver whose socket has gone. If it was the last of its name and none comes, its slices are deleted.

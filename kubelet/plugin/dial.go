@@ -22,8 +22,8 @@ const maxMessage = 1 << 20
 
 // Dial makes a connection to the socket at rel within dir. It connects at the first call, and again by itself. The path is resolved
 // beneath dir at every attempt, however long it is, and whatever links lie on the way.
-func Dial(dir, rel string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///plugin",
+func Dial(dir, rel string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///plugin", append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return connect(ctx, dir, rel) }),
@@ -32,10 +32,10 @@ func Dial(dir, rel string) (*grpc.ClientConn, error) {
 			MinConnectTimeout: time.Second,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithMaxHeaderListSize(64<<10),
+		grpc.WithMaxHeaderListSize(64 << 10),
 		grpc.WithIdleTimeout(0),
 		grpc.WithDisableServiceConfig(),
-	)
+	}, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", rel, err)
 	}
