@@ -6,7 +6,7 @@
 // through package cri only.
 //
 // Rooms: pod (the worker of one pod and its decisions), status, probe, volume, image, translate (pod -> CRI), observed (CRI ->
-// pod), refs, node, staticpod, logs, server. This package wires them and keeps the table of workers.
+// pod), refs, node, staticpod, logs, server, deviceplugin and dra (devices), podresources. This package wires them and keeps the table of workers.
 package kubelet
 
 import (

@@ -28,12 +28,22 @@ func (k *Kubelet) newDrivers() {
 				w.NodeChanged()
 			}
 		},
+		HealthChanged: k.healthChanged,
 	})
-	k.devicePlugins = deviceplugin.New(deviceplugin.Config{Dir: rootdir.Dir(k.cfg.RootDir), Changed: k.node.Changed, Log: k.cfg.Log})
+	k.devicePlugins = deviceplugin.New(deviceplugin.Config{
+		Dir: rootdir.Dir(k.cfg.RootDir), Changed: k.node.Changed, HealthChanged: k.healthChanged, Log: k.cfg.Log,
+	})
 	k.podResources = podresources.New(podresources.Config{
 		Dir: rootdir.Dir(k.cfg.RootDir), Pods: knownPods{k}, Devices: k.devicePlugins, Claims: k.devices,
 	})
 	k.plugins = plugin.New(k.volumes.Plugins(), map[string]plugin.Handler{"CSIPlugin": k.volumes.CSI, "DRAPlugin": k.devices}, k.cfg.Log)
+}
+
+// healthChanged has a pod's status tell how its devices are now.
+func (k *Kubelet) healthChanged(uid string) {
+	if w := k.worker(uid); w != nil {
+		w.Wake()
+	}
 }
 
 // volumesInUse are the attached volumes that the node uses.

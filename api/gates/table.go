@@ -33,7 +33,7 @@ OpportunisticBatching PodCertificateRequest PodDeletionCost PodLevelResources Po
 PodObservedGenerationTracking PodReadyToStartContainersCondition PodSchedulingReadiness PodTopologyLabelsAdmission PortForwardWebsockets
 PreferSameTrafficDistribution ProcMountType RecoverVolumeExpansionFailure RecursiveReadOnlyMounts RelaxedEnvironmentVariableValidation
 RelaxedServiceNameValidation ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile RemoteRequestHeaderUID
-RestartAllContainersOnContainerExits RotateKubeletServerCertificate SELinuxChangePolicy SchedulerAsyncPreemption SchedulerPopFromBackoffQ
+ResourceHealthStatus ResourceHealthStatusMessage RestartAllContainersOnContainerExits RotateKubeletServerCertificate SELinuxChangePolicy SchedulerAsyncPreemption SchedulerPopFromBackoffQ
 ServiceAccountNodeAudienceRestriction ServiceAccountTokenJTI ServiceAccountTokenNodeBinding ServiceAccountTokenNodeBindingValidation
 ServiceAccountTokenPodNodeInfo ServiceCIDRStatusFieldWiping StorageCapacityScoring StorageVersionHash StorageVersionMigrator StrictIPCIDRValidation
 StructuredAuthenticationConfigurationJWKSMetrics SupplementalGroupsPolicy TokenRequestServiceAccountUIDValidation
@@ -89,9 +89,6 @@ PersistentVolumeClaimUnusedSinceTime
 `},
 	{on: true, absent: true, why: "images and containers have one file system", names: `
 KubeletSeparateDiskGC
-`},
-	{on: true, absent: true, why: "the kubelet does not tell the health of devices", names: `
-ResourceHealthStatus ResourceHealthStatusMessage
 `},
 	{on: true, absent: true, why: "there is no egress selector", names: `
 StructuredAuthenticationConfigurationEgressSelector

@@ -30,12 +30,14 @@ import (
 type Config struct {
 	// Dir is the kubelet's directory.
 	Dir rootdir.Dir
-	// Changed is told that Resources has changed.
-	Changed func()
-	Log     *slog.Logger
+	// Changed is told that Resources has changed, HealthChanged that Health has, of a pod's devices.
+	Changed       func()
+	HealthChanged func(uid string)
+	Log           *slog.Logger
 	// Grace is for how long the devices of a plugin that has gone are still counted as the node's, none of them healthy; 0: 5 minutes, as
-	// in Kubernetes. Wait is for how long a pod waits for devices that another has not given back yet; 0: 10 seconds.
-	Grace, Wait time.Duration
+	// in Kubernetes. Wait is for how long a pod waits for devices that another has not given back yet; 0: 10 seconds. Lapse is for how long
+	// what a plugin said of the health of its devices holds when it has gone; 0: 30 seconds.
+	Grace, Wait, Lapse time.Duration
 }
 
 // Manager is made by New. A nil Manager has no devices.
@@ -54,6 +56,8 @@ type Manager struct {
 type pool struct {
 	last    *endpoint // that registered last; nil: none did in this life
 	alive   bool      // last has told its devices, and is there
+	told    bool      // devices are what a plugin of this life told, or none came
+	gone    time.Time // since when no plugin is there that has told its devices
 	devices map[string]device
 	taken   map[string]string // the pod that has a device
 }
@@ -80,6 +84,9 @@ func New(c Config) *Manager {
 	}
 	if c.Wait == 0 {
 		c.Wait = 10 * time.Second
+	}
+	if c.Lapse == 0 {
+		c.Lapse = 30 * time.Second
 	}
 	return &Manager{cfg: c, metrics: newMetrics(), resources: map[string]*pool{}, pods: map[string]*record{}, change: make(chan struct{})}
 }

@@ -37,18 +37,19 @@ type node struct {
 	t       *testing.T
 	dir     string
 	changed chan struct{}
+	health  chan string // pods whose devices' health has changed
 	stop    func()
 }
 
 func newNode(t *testing.T, dir string, grace time.Duration) *node {
 	t.Helper()
-	n := &node{t: t, dir: dir, changed: make(chan struct{}, 1)}
-	n.Manager = New(Config{Dir: rootdir.Dir(dir), Log: slog.New(slog.DiscardHandler), Grace: grace, Wait: time.Millisecond, Changed: func() {
+	n := &node{t: t, dir: dir, changed: make(chan struct{}, 1), health: make(chan string, 100)}
+	n.Manager = New(Config{Dir: rootdir.Dir(dir), Log: slog.New(slog.DiscardHandler), Grace: grace, Wait: time.Millisecond, Lapse: time.Millisecond, Changed: func() {
 		select {
 		case n.changed <- struct{}{}:
 		default:
 		}
-	}})
+	}, HealthChanged: func(uid string) { n.health <- uid }})
 	if err := n.Load(); err != nil {
 		t.Fatal(err)
 	}

@@ -38,8 +38,10 @@ const (
 	// NUMA nodes of one device, and of all devices of a list.
 	maxNodes    = 64
 	maxAllNodes = 4 * maxDevices
-	// between is the least time from one list of a plugin's devices to the next that is read.
-	between = 100 * time.Millisecond
+	// between is the least time from one list of a plugin's devices to the next that is read, and betweenNews that after one which changes the
+	// status of pods.
+	between     = 100 * time.Millisecond
+	betweenNews = time.Second
 )
 
 // Run takes plugins up until ctx is done.
@@ -164,6 +166,9 @@ func (m *Manager) take(e *endpoint) error {
 	if r.last != nil {
 		r.last.end()
 	}
+	if r.alive {
+		r.gone = time.Now()
+	}
 	r.last, r.alive = e, false
 	m.registrations.WithLabelValues(e.resource).Inc()
 	return nil
@@ -180,6 +185,9 @@ func (m *Manager) follow(ctx context.Context, e *endpoint) {
 		m.mu.Unlock()
 		return
 	}
+	if r.alive {
+		r.gone = time.Now()
+	}
 	r.alive = false
 	m.mu.Unlock()
 	if ctx.Err() != nil {
@@ -187,6 +195,9 @@ func (m *Manager) follow(ctx context.Context, e *endpoint) {
 	}
 	m.cfg.Log.Warn("device plugin has gone", "resource", e.resource, "err", err)
 	m.cfg.Changed()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { m.lapse(ctx, e) })
 	m.expire(ctx, e.resource, e)
 }
 
@@ -205,10 +216,13 @@ func (m *Manager) watch(ctx context.Context, e *endpoint) error {
 		if err != nil {
 			return err
 		}
-		m.heard(e, devices)
+		pause := between // a plugin that tells without end has one processor's share no longer
+		if m.heard(e, devices) {
+			pause = betweenNews
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(between): // a plugin that tells without end has one processor's share no longer
+		case <-time.After(pause):
 		}
 	}
 }
@@ -237,22 +251,25 @@ func devicesOf(list *pluginapi.ListAndWatchResponse) (map[string]device, error) 
 	return devices, nil
 }
 
-// heard notes a plugin's devices.
-func (m *Manager) heard(e *endpoint, devices map[string]device) {
+// heard notes a plugin's devices, and tells whether pods have some of them.
+func (m *Manager) heard(e *endpoint, devices map[string]device) (news bool) {
 	m.mu.Lock()
 	r := m.resources[e.resource]
 	if r == nil || r.last != e || r.alive && maps.EqualFunc(r.devices, devices, device.equal) {
 		m.mu.Unlock()
-		return
+		return false
 	}
 	more := len(r.devices) != len(devices)
-	r.devices, r.alive = devices, true
+	r.devices, r.alive, r.told = devices, true, true
+	users := r.users()
 	m.changedLocked()
 	m.mu.Unlock()
 	if more {
 		m.keepResources()
 	}
 	m.cfg.Changed()
+	m.tellUsers(users)
+	return len(users) > 0
 }
 
 // expire forgets the devices of a plugin that has gone, unless one comes in time. Which device a pod has stays known.
@@ -268,10 +285,12 @@ func (m *Manager) expire(ctx context.Context, name string, last *endpoint) {
 		m.mu.Unlock()
 		return
 	}
-	r.devices = map[string]device{}
+	r.devices, r.told = map[string]device{}, true
+	users := r.users()
 	m.mu.Unlock()
 	m.keepResources()
 	m.cfg.Changed()
+	m.tellUsers(users)
 }
 
 func (m *Manager) keepResources() {

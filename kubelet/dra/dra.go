@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"keelson/kubelet/rootdir"
@@ -38,10 +39,17 @@ type Config struct {
 	API      kubernetes.Interface
 	// Wake has the pod of that UID tried again: a driver has come that it waits for.
 	Wake func(uid string)
-	Log  *slog.Logger
+	// HealthChanged is told that Health has changed, of a pod's devices.
+	HealthChanged func(uid string)
+	Log           *slog.Logger
 	// Grace is for how long the slices of a driver that has gone are kept; 0: 30 seconds.
 	Grace time.Duration
+	// Lapse is for how long drivers that were there before may take to tell the health of their devices; 0: 30 seconds.
+	Lapse time.Duration
 }
+
+// defaultLapse is also for how long a report of health holds that does not say so, as in Kubernetes.
+const defaultLapse = 30 * time.Second
 
 // Manager is made by New. A nil Manager knows no devices.
 type Manager struct {
@@ -55,6 +63,7 @@ type Manager struct {
 	waiting map[string]map[string]bool // pods by the driver they wait for
 	gone    map[string]time.Time       // drivers that have gone, and when
 	news    chan struct{}              // capacity 1: gone has changed
+	health  healths
 }
 
 // claim is a claim that pods of the node use. Who has its turn may change it, under mu.
@@ -68,6 +77,7 @@ type driver struct {
 	name, socket string
 	conn         *grpc.ClientConn
 	api          draapi.DRAPluginClient
+	health       healthapi.DRAResourceHealthClient // nil: it does not tell the health of its devices
 }
 
 // New returns a manager without drivers. It starts nothing.
@@ -75,9 +85,12 @@ func New(c Config) *Manager {
 	if c.Grace == 0 {
 		c.Grace = 30 * time.Second
 	}
+	if c.Lapse == 0 {
+		c.Lapse = defaultLapse
+	}
 	return &Manager{
 		cfg: c, metrics: newMetrics(), claims: map[string]*claim{}, drivers: map[string][]*driver{}, waiting: map[string]map[string]bool{}, gone: map[string]time.Time{},
-		news: make(chan struct{}, 1),
+		news: make(chan struct{}, 1), health: healths{of: map[string]map[place]report{}, news: make(chan struct{}, 1)},
 	}
 }
 
@@ -114,8 +127,8 @@ func (m *Manager) Names(ctx context.Context, p *corev1.Pod, c *corev1.Container)
 	return names, nil
 }
 
-// request is what a container wants of a claim; without a name all that the claim has.
-type request struct{ claim, name string }
+// request is what a container wants of a claim; without a name all that the claim has. told is what the container's status calls it.
+type request struct{ claim, name, told string }
 
 func requestsOf(p *corev1.Pod, c *corev1.Container) ([]request, error) {
 	var out []request
@@ -129,17 +142,24 @@ func requestsOf(p *corev1.Pod, c *corev1.Container) ([]request, error) {
 			return nil, err
 		}
 		if name != nil {
-			out = append(out, request{*name, r.Request})
+			out = append(out, request{*name, r.Request, joined(r.Name, r.Request)})
 		}
 	}
 	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
 		for _, of := range s.RequestMappings {
 			if of.ContainerName == c.Name {
-				out = append(out, request{s.ResourceClaimName, of.RequestName})
+				out = append(out, request{s.ResourceClaimName, of.RequestName, joined(s.ResourceClaimName, of.RequestName)})
 			}
 		}
 	}
 	return out, nil
+}
+
+func joined(claim, request string) string {
+	if request == "" {
+		return claim
+	}
+	return claim + "/" + request
 }
 
 func (m *Manager) names(p *corev1.Pod, wanted []request) (names []string, ok bool) {

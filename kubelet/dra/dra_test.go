@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,12 +40,13 @@ type node struct {
 	driver *dratest.Driver
 	*Manager
 	woken   chan string
-	stopped func() // the driver
+	changed chan string // pods whose devices' health has
+	stopped func()      // the driver
 }
 
 func newNode(t *testing.T, objs ...runtime.Object) *node {
 	t.Helper()
-	n := &node{t: t, dir: t.TempDir(), api: clienttest.New(objs...), woken: make(chan string, 100)}
+	n := &node{t: t, dir: t.TempDir(), api: clienttest.New(objs...), woken: make(chan string, 100), changed: make(chan string, 100)}
 	for _, d := range []string{"plugins", "plugins_registry", "cdi"} {
 		if err := os.Mkdir(filepath.Join(n.dir, d), 0o750); err != nil {
 			t.Fatal(err)
@@ -65,7 +67,7 @@ func (n *node) restart() {
 	n.t.Helper()
 	n.Manager = New(Config{
 		Dir: rootdir.Dir(n.dir), Plugins: filepath.Join(n.dir, "plugins_registry"), NodeName: "n", API: n.api, Log: slog.New(slog.DiscardHandler),
-		Wake: func(uid string) { n.woken <- uid },
+		Wake: func(uid string) { n.woken <- uid }, HealthChanged: func(uid string) { n.changed <- uid },
 	})
 	if err := n.Load(); err != nil {
 		n.t.Fatal(err)
@@ -92,13 +94,13 @@ func (n *node) serve() {
 	case err := <-done:
 		n.t.Fatal(err)
 	}
-	n.stopped = func() {
+	n.stopped = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			n.t.Error(err)
 		}
-	}
-	n.t.Cleanup(func() { n.stopped() })
+	})
+	n.t.Cleanup(n.stopped)
 	if err := n.Register(n.t.Context(), n.info()); err != nil {
 		n.t.Fatal(err)
 	}

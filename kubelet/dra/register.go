@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,7 +37,10 @@ func (m *Manager) Register(_ context.Context, i plugin.Info) error {
 		return err
 	}
 	m.mu.Lock()
-	m.drivers[i.Name] = append(m.drivers[i.Name], &driver{name: i.Name, socket: i.Socket, conn: conn, api: clientOf(conn, i.Versions)})
+	m.drivers[i.Name] = append(m.drivers[i.Name], &driver{
+		name: i.Name, socket: i.Socket, conn: conn, api: clientOf(conn, i.Versions), health: healthOf(conn, i.Versions),
+	})
+	m.healthNewsLocked()
 	delete(m.gone, i.Name)
 	waiting := slices.Collect(maps.Keys(m.waiting[i.Name]))
 	delete(m.waiting, i.Name)
@@ -78,6 +82,7 @@ func (m *Manager) Unregister(_ context.Context, i plugin.Info) {
 		return
 	}
 	_ = m.drivers[i.Name][at].conn.Close() // calls under way end with an error
+	m.healthNewsLocked()
 	if m.drivers[i.Name] = slices.Delete(m.drivers[i.Name], at, at+1); len(m.drivers[i.Name]) > 0 {
 		return
 	}
@@ -103,8 +108,16 @@ func (m *Manager) driver(name, uid string) (*driver, error) {
 	return nil, fmt.Errorf("DRA driver %s is not registered", name)
 }
 
-// Run deletes the ResourceSlices of drivers that have gone, until ctx is done. Those that were there before this life have as long to come.
+// Run hears the health of devices, and deletes the ResourceSlices of drivers that have gone, until ctx is done.
 func (m *Manager) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { m.followHealth(ctx) })
+	m.followSlices(ctx)
+}
+
+// followSlices deletes the ResourceSlices of drivers that have gone. Those that were there before this life have as long to come.
+func (m *Manager) followSlices(ctx context.Context) {
 	timer := time.NewTimer(m.cfg.Grace)
 	defer timer.Stop()
 	first := true

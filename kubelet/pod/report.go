@@ -5,6 +5,7 @@ package pod
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,6 +70,7 @@ func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
 		Pod: p, Seen: in.Seen, Result: in.Result, Started: in.Started, Terminal: plan.Terminal, HostIPs: w.env.HostIPs, PodIPs: w.s.ips,
 		RuntimeName: w.env.RuntimeName, Now: in.Now, Waiting: map[string]status.Reason{},
 		Message: func(_ *corev1.Container, c *observed.Container) string { return w.s.messages[c.ID] },
+		Health:  func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(p, c) },
 	}
 	if in.Refused != nil {
 		si.ResizePending = &status.Reason{Reason: in.Refused.Reason, Message: in.Refused.Message}
@@ -83,6 +85,18 @@ func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
 		si.Rejected = in.End.Rejected
 	}
 	return si
+}
+
+// deviceHealth is how the devices of a container are. That of devices which were given back since is the last one that was known: a pod that
+// ended says what its devices were like.
+func (w *Worker) deviceHealth(p *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus {
+	now := slices.Concat(w.env.Plugins.Health(w.uid, c.Name), w.env.Devices.Health(p, c))
+	if len(now) == 0 {
+		return w.s.health[c.Name]
+	}
+	now = podinfo.WithHealth(w.s.health[c.Name], now...)
+	w.s.health[c.Name] = now
+	return now
 }
 
 // hold returns until when a status may wait for further changes; zero: it must be written now.

@@ -139,8 +139,9 @@ type state struct {
 	deleted    bool
 	forgotten  bool // the pod's last traces are removed: the worker ends
 	heldSince  time.Time
-	ips        []string // of the last sandbox that was ready
-	labels     string   // what the downward API last showed
+	ips        []string                           // of the last sandbox that was ready
+	health     map[string][]corev1.ResourceStatus // of devices, by container, as last known
+	labels     string                             // what the downward API last showed
 	readErr    int
 
 	resizeDenied     *Refusal
@@ -156,6 +157,7 @@ func New(env *Env, p *corev1.Pod, seen time.Time) *Worker {
 			flights: map[string]Flight{}, cancels: map[string]context.CancelFunc{}, failed: map[string]Failed{}, tries: map[string]int{},
 			crashes: map[string]Crash{}, resized: map[string]string{}, hooked: map[string]bool{}, announced: map[string]bool{},
 			waitReason: map[string]string{}, messages: map[string]string{}, exits: map[string]bool{}, first: seen,
+			health: map[string][]corev1.ResourceStatus{},
 		},
 	}
 }

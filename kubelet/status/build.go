@@ -30,6 +30,8 @@ type Input struct {
 	Waiting map[string]Reason // by container
 	Result  func(probe.Key) probe.Result
 	Started func(*corev1.Container, *observed.Container) bool
+	// Health is how the devices of a container are; nil: nobody can know. What it does not tell of stays as the status last said.
+	Health func(*corev1.Container) []corev1.ResourceStatus
 	// Message is a dead container's termination message.
 	Message func(*corev1.Container, *observed.Container) string
 	// ResizePending is why running containers keep the resources they have though the pod asks for others; nil: they do not.
@@ -69,6 +71,7 @@ func Build(in Input) corev1.PodStatus {
 		case podinfo.Init, podinfo.SideCar:
 			s.InitContainerStatuses = append(s.InitContainerStatuses, cs)
 		case podinfo.Main:
+			cs.AllocatedResourcesStatus = in.health(c)
 			s.ContainerStatuses = append(s.ContainerStatuses, cs)
 		case podinfo.Ephemeral:
 			s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, cs)
@@ -139,6 +142,18 @@ func (in Input) prior(name string, k podinfo.Kind) *corev1.ContainerStatus {
 		return nil
 	}
 	return &list[i]
+}
+
+// health tells how the devices of a container are, or were when it had them last.
+func (in Input) health(c *corev1.Container) []corev1.ResourceStatus {
+	var before, now []corev1.ResourceStatus
+	if prior := in.prior(c.Name, podinfo.Main); prior != nil {
+		before = prior.AllocatedResourcesStatus
+	}
+	if in.Health != nil {
+		now = in.Health(c)
+	}
+	return podinfo.WithHealth(before, now...)
 }
 
 // container builds one container's status.

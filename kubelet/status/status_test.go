@@ -302,6 +302,29 @@ func TestReadinessSurvivesARestartOfTheKubelet(t *testing.T) {
 	}
 }
 
+// TestHealthOfDevices: the health of a main container's devices is told, and stays when they are given back.
+func TestHealthOfDevices(t *testing.T) {
+	p := pod(corev1.RestartPolicyNever, "init:i", "c", "plain")
+	in := input(p, exited("i", 0), running("c"), running("plain"))
+	health := []corev1.ResourceStatus{{Name: "example.com/card", Resources: []corev1.ResourceHealth{{ResourceID: "card-0", Health: corev1.ResourceHealthStatusUnhealthy}}}}
+	in.Health = func(c *corev1.Container) []corev1.ResourceStatus {
+		if c.Name == "plain" {
+			return nil
+		}
+		return health
+	}
+	s := Build(in)
+	if diff := cmp.Diff(health, s.ContainerStatuses[0].AllocatedResourcesStatus); diff != "" || s.ContainerStatuses[1].AllocatedResourcesStatus != nil || s.InitContainerStatuses[0].AllocatedResourcesStatus != nil {
+		t.Errorf("(-want +got):\n%s\n%v", diff, s)
+	}
+	p.Status = s
+	in = input(p, exited("i", 0), exited("c", 1), exited("plain", 0))
+	in.Terminal = true
+	if diff := cmp.Diff(health, Build(in).ContainerStatuses[0].AllocatedResourcesStatus); diff != "" {
+		t.Errorf("when it has ended (-want +got):\n%s", diff)
+	}
+}
+
 func TestPatchLeavesOthersAlone(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "c")
 	p.Status.Conditions = []corev1.PodCondition{{Type: "x/y", Status: corev1.ConditionTrue}}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Plugintest is a device plugin for tests, run in a pod: it offers two devices of the resource it is told, and gives each container that gets
-// one an environment variable and a mount. It has no hardware.
+// one an environment variable and a mount. It has no hardware. Called as "sick ID..." in its container it makes those devices unhealthy, and all
+// others healthy.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -20,8 +22,15 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "sick" {
+		if err := makeSick(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: plugintest RESOURCE")
+		fmt.Fprintln(os.Stderr, "usage: plugintest RESOURCE, or plugintest sick ID...")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -30,6 +39,16 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1) //nolint:gocritic // the process ends
 	}
+}
+
+// sickFile names the devices that are unhealthy, for the plugin, which is process 1 of its container.
+const sickFile = "/sick"
+
+func makeSick(ids []string) error {
+	if err := os.WriteFile(sickFile, []byte(strings.Join(ids, " ")), 0o600); err != nil {
+		return err
+	}
+	return syscall.Kill(1, syscall.SIGHUP)
 }
 
 // run serves until ctx ends.
@@ -42,7 +61,10 @@ func run(ctx context.Context, resource string) error {
 		return err
 	}
 	s := grpc.NewServer()
-	pluginapi.RegisterDevicePluginServer(s, plugin{})
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	pluginapi.RegisterDevicePluginServer(s, plugin{sick: hangup})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }() // until Stop
 	defer s.Stop()
@@ -65,20 +87,34 @@ func run(ctx context.Context, resource string) error {
 
 type plugin struct {
 	pluginapi.UnimplementedDevicePluginServer
+	sick <-chan os.Signal // other devices are unhealthy
 }
 
 func (plugin) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
 	return &pluginapi.DevicePluginOptions{}, nil
 }
 
-func (plugin) ListAndWatch(_ *pluginapi.Empty, s grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
+func (p plugin) ListAndWatch(_ *pluginapi.Empty, s grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
 	near := &pluginapi.TopologyInfo{Nodes: []*pluginapi.NUMANode{{ID: 0}}}
-	list := []*pluginapi.Device{{ID: "card-0", Health: pluginapi.Healthy, Topology: near}, {ID: "card-1", Health: pluginapi.Healthy, Topology: near}}
-	if err := s.Send(&pluginapi.ListAndWatchResponse{Devices: list}); err != nil {
-		return err
+	for {
+		sick, _ := os.ReadFile(sickFile) // without it all are healthy
+		var list []*pluginapi.Device
+		for _, id := range []string{"card-0", "card-1"} {
+			d := &pluginapi.Device{ID: id, Health: pluginapi.Healthy, Topology: near}
+			if slices.Contains(strings.Fields(string(sick)), id) {
+				d.Health = pluginapi.Unhealthy
+			}
+			list = append(list, d)
+		}
+		if err := s.Send(&pluginapi.ListAndWatchResponse{Devices: list}); err != nil {
+			return err
+		}
+		select {
+		case <-p.sick:
+		case <-s.Context().Done():
+			return nil
+		}
 	}
-	<-s.Context().Done()
-	return nil
 }
 
 // Allocate mounts the node's /etc: it is there.

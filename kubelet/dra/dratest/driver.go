@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 	resourcev1 "k8s.io/api/resource/v1"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	drav1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -39,10 +40,14 @@ type Driver struct {
 	Fail func(call, name string) error
 	// Old: it serves v1beta1 of the API only.
 	Old bool
+	// Health is how it tells the health of its devices.
+	Health Health
 
 	mu       sync.Mutex
 	calls    []string
 	prepared map[string][]string // environments by claim's UID
+	reports  []*healthapi.DeviceHealth
+	watchers map[any]chan struct{}
 }
 
 // Serve makes the driver's socket and the registrar's, and answers until ctx is done. Both sockets are gone then.
@@ -57,6 +62,7 @@ func (d *Driver) Serve(ctx context.Context) error {
 	} else {
 		draapi.RegisterDRAPluginServer(s, d)
 	}
+	d.registerHealth(s)
 	registration.RegisterRegistrationServer(r, d)
 	one, err := listen(at, "dra.sock")
 	if err != nil {
@@ -111,7 +117,7 @@ func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 	}
 	return &registration.PluginInfo{
 		Type: registration.DRAPlugin, Name: d.Name, Endpoint: filepath.Join(d.Named, "plugins", d.Name, "dra.sock"),
-		SupportedVersions: []string{version},
+		SupportedVersions: append(d.healthServices(), version),
 	}, nil
 }
 

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// told waits until the health of the devices of container main of pod p is want, as "ID health, ...".
+func (n *node) told(want string) {
+	n.t.Helper()
+	for {
+		var got []string
+		for _, s := range n.Health("p", "main") {
+			for _, r := range s.Resources {
+				got = append(got, string(r.ResourceID)+" "+string(r.Health))
+			}
+		}
+		if strings.Join(got, ", ") == want {
+			return
+		}
+		select {
+		case uid := <-n.health:
+			if uid != "p" {
+				n.t.Errorf("pod %s was told", uid)
+			}
+		case <-time.After(time.Minute):
+			n.t.Fatalf("after a minute: %q, want %q", got, want)
+		}
+	}
+}
+
+// TestHealth: pods hear how their devices are, that nobody knows when the plugin has gone, and nothing before it has come back after a restart.
+func TestHealth(t *testing.T) {
+	dir := t.TempDir()
+	n := newNode(t, dir, time.Hour)
+	f := n.serve(&fake{}, "gpu.sock")
+	f.lists <- devices("a", "b", "free")
+	n.until("3 3")
+	if err := n.Allocate(t.Context(), pod("p", container("main", 2))); err != nil {
+		t.Fatal(err)
+	}
+	n.told("a Healthy, b Healthy")
+	f.lists <- devices("a", "!b", "free")
+	n.told("a Healthy, b Unhealthy")
+	f.lists <- devices("b", "free")
+	n.told("a Unknown, b Healthy")
+	f.stop()
+	n.told("a Unknown, b Unknown")
+	n.stop()
+
+	n = newNode(t, dir, time.Hour)
+	if got := n.Health("p", "main"); got != nil {
+		t.Errorf("before the plugin has come: %v", got)
+	}
+	n.serve(&fake{}, "new.sock").lists <- devices("a", "b")
+	n.told("a Healthy, b Healthy")
+	if err := n.Release("p"); err != nil {
+		t.Fatal(err)
+	}
+	n.told("")
+	n.stop()
+}
+
+// TestHealthOfOneThatStaysAway: a plugin that does not come back after a restart leaves devices of which nobody knows.
+func TestHealthOfOneThatStaysAway(t *testing.T) {
+	dir := t.TempDir()
+	n := newNode(t, dir, time.Hour)
+	n.serve(&fake{}, "gpu.sock").lists <- devices("a")
+	n.until("1 1")
+	if err := n.Allocate(t.Context(), pod("p", container("main", 1))); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	n = newNode(t, dir, time.Millisecond)
+	n.told("a Unknown")
+	if got := n.Pods(); !slices.Equal(got, []string{"p"}) {
+		t.Errorf("pods %v", got)
+	}
+}

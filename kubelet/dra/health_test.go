@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
+
+	"keelson/kubelet/dra/dratest"
+)
+
+// run has the manager hear health until the test ends.
+func (n *node) run() {
+	n.t.Helper()
+	ctx, cancel := context.WithCancel(n.t.Context())
+	m, done := n.Manager, make(chan struct{})
+	go func() { m.followHealth(ctx); close(done) }() // ends with ctx
+	n.t.Cleanup(func() { cancel(); <-done })
+}
+
+// told waits until the status of a pod's container says want of its devices, as "resource: id health message, ...; ...".
+func (n *node) told(p *corev1.Pod, want string) {
+	n.t.Helper()
+	for {
+		var got []string
+		for _, s := range n.Health(p, &p.Spec.Containers[0]) {
+			var devices []string
+			for _, r := range s.Resources {
+				d := string(r.ResourceID) + " " + string(r.Health)
+				if r.Message != nil {
+					d += " " + *r.Message
+				}
+				devices = append(devices, d)
+			}
+			got = append(got, string(s.Name)+": "+strings.Join(devices, ", "))
+		}
+		if strings.Join(got, "; ") == want {
+			return
+		}
+		select {
+		case uid := <-n.changed:
+			if uid != string(p.UID) {
+				n.t.Errorf("pod %s was told", uid)
+			}
+		case <-time.After(time.Minute):
+			n.t.Fatalf("after a minute: %q, want %q", got, want)
+		}
+	}
+}
+
+func healthOfDevice(name string, h healthapi.HealthStatus, seconds int64, message string) *healthapi.DeviceHealth {
+	return &healthapi.DeviceHealth{Device: &healthapi.DeviceIdentifier{PoolName: "n", DeviceName: name}, Health: h, HealthCheckTimeoutSeconds: seconds, Message: message}
+}
+
+// TestHealth: what a driver says of devices, by either version of the service, is told of the pods that have them, by claim and request; what it
+// does not repeat in time is not known any more.
+func TestHealth(t *testing.T) {
+	for _, version := range []dratest.Health{dratest.HealthV1, dratest.HealthV1Alpha1} {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			p := pod("p", "c/x", "c")
+			n := newNode(t, claimed("c", "x y", "p"), claimed("d", "z", "other"))
+			n.driver.Health, n.cfg.Lapse = version, time.Hour
+			n.serve()
+			if err := n.Prepare(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Prepare(t.Context(), pod("other", "d")); err != nil {
+				t.Fatal(err)
+			}
+			if got := n.Health(p, &p.Spec.Containers[0]); got != nil {
+				t.Errorf("before the driver was heard: %v", got)
+			}
+			n.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_HEALTHY, 1000, ""), healthOfDevice("gpu-y", healthapi.HealthStatus_HEALTHY, 1000, ""))
+			n.run()
+			x, y := gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1"
+			for { // the first report concerns all pods of the driver
+				if uid := <-n.changed; uid == "pod-p" {
+					break
+				}
+			}
+			n.told(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Healthy")
+			n.driver.Report(healthOfDevice("gpu-y", healthapi.HealthStatus_UNHEALTHY, 1, "it is hot"))
+			n.told(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Unhealthy it is hot")
+			n.told(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Unknown")
+			if err := n.Unprepare(t.Context(), "pod-p"); err != nil {
+				t.Fatal(err)
+			}
+			n.told(p, "")
+		})
+	}
+}
+
+// TestHealthNobodyTells: the health of devices whose driver has no such service is not known, nor that of devices whose driver does not come.
+func TestHealthNobodyTells(t *testing.T) {
+	unknown := "claim:c: " + gpus + "/claim=uid-c-0 Unknown"
+	for _, version := range []dratest.Health{dratest.HealthRefused, dratest.NoHealth} {
+		p := pod("p", "c")
+		n := newNode(t, claimed("c", "x", "p"))
+		n.driver.Health = version
+		n.serve()
+		if err := n.Prepare(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		n.run()
+		n.told(p, unknown)
+
+		n.stopped()
+		n.restart()
+		n.cfg.Lapse = time.Millisecond
+		if got := n.Health(p, &p.Spec.Containers[0]); got != nil {
+			t.Errorf("before drivers had time to come: %v", got)
+		}
+		n.run()
+		n.told(p, unknown)
+	}
+}
+
+// TestHealthOfTheLatest: of two plugins of a driver the one that came last is heard, and what the first said holds meanwhile.
+func TestHealthOfTheLatest(t *testing.T) {
+	p := pod("p", "c")
+	n := newNode(t, claimed("c", "x", "p"))
+	n.serve()
+	if err := n.Prepare(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	n.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_UNHEALTHY, 1000, ""))
+	n.run()
+	n.told(p, "claim:c: "+gpus+"/claim=uid-c-0 Unhealthy")
+	next := n.info()
+	next.Socket = "next-reg.sock"
+	if err := n.Register(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	n.told(p, "claim:c: "+gpus+"/claim=uid-c-0 Unhealthy")
+	n.Unregister(t.Context(), n.info())
+	n.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_HEALTHY, 1000, ""))
+	n.told(p, "claim:c: "+gpus+"/claim=uid-c-0 Healthy")
+	next.Versions = next.Versions[1:] // without the service of health
+	next.Socket = "plain-reg.sock"
+	if err := n.Register(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	n.told(p, "claim:c: "+gpus+"/claim=uid-c-0 Unknown")
+}
+
+// TestHealthIsBounded: a driver cannot tell of devices without end, nor for ever.
+func TestHealthIsBounded(t *testing.T) {
+	n := newNode(t)
+	var many []*healthapi.DeviceHealth
+	for i := range maxHealths {
+		many = append(many, healthOfDevice(fmt.Sprint(i), healthapi.HealthStatus_HEALTHY, 1<<62, ""))
+	}
+	if _, err := n.note(gpus, many); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.note(gpus, []*healthapi.DeviceHealth{healthOfDevice("0", healthapi.HealthStatus_UNHEALTHY, 0, "")}); err != nil {
+		t.Errorf("one that is known: %v", err)
+	}
+	for _, name := range []string{"one more", strings.Repeat("x", maxID)} {
+		if _, err := n.note(gpus, []*healthapi.DeviceHealth{healthOfDevice(name, healthapi.HealthStatus_HEALTHY, 0, "")}); err == nil || len(n.health.of[gpus]) > maxHealths {
+			t.Errorf("%.20s: %v, %d are known", name, err, len(n.health.of[gpus]))
+		}
+	}
+	if until := n.health.of[gpus][place{"n", "1"}].until; until.After(time.Now().Add(maxTimeout)) {
+		t.Errorf("it holds until %v", until)
+	}
+}
