@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	apiv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+	apiv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+
+	"keelson/kubelet/plugin"
+)
+
+// TestPodResources: a monitor hears of the pods that run, with their sidecars; v1alpha1 tells of those that have ended too. After a restart of the
+// kubelet it is so again, at the same socket.
+func TestPodResources(t *testing.T) {
+	h := newHarness(t)
+	stop := h.run()
+	h.create(testPod("runs", func(p *corev1.Pod) {
+		side := hello("side")
+		side.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		p.Spec.InitContainers = []corev1.Container{hello("first", "exit", "0"), side}
+	}))
+	h.create(testPod("ends", func(p *corev1.Pod) {
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
+		p.Spec.Containers[0].Command = []string{"/hello", "exit", "3"}
+	}))
+	h.until("runs", "running", phaseIs(corev1.PodRunning))
+	h.until("ends", "Failed", phaseIs(corev1.PodFailed))
+	told := func() {
+		conn, err := plugin.Dial(h.root, "pod-resources/kubelet.sock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		eventually(t, "the pods that run are told", func() bool {
+			got, err := apiv1.NewPodResourcesListerClient(conn).List(t.Context(), &apiv1.ListPodResourcesRequest{}, grpc.WaitForReady(true))
+			all, oldErr := apiv1alpha1.NewPodResourcesListerClient(conn).List(t.Context(), &apiv1alpha1.ListPodResourcesRequest{})
+			if err := errors.Join(err, oldErr); err != nil {
+				if strings.Contains(err.Error(), "rejected by rate limit") {
+					return false
+				}
+				t.Fatal(err)
+			}
+			var names []string
+			for _, p := range got.GetPodResources() {
+				for _, c := range p.GetContainers() {
+					names = append(names, p.GetName()+"/"+c.GetName())
+				}
+			}
+			return slices.Equal(names, []string{"runs/side", "runs/c"}) && len(all.GetPodResources()) == 2
+		})
+	}
+	told()
+	stop()
+	h.run()
+	told()
+}
