@@ -17,8 +17,8 @@ import (
 
 // Options are flags of kube-controller-manager. The zero value is the default.
 type Options struct {
-	// Controllers says which run: "*" are those that are on by default, NAME or an alias switches one on, -NAME off. What comes first
-	// goes before what comes later, and "*" after all. nil is "*".
+	// Controllers selects the controllers: "*" are those that are on by default, NAME or an alias enables one, -NAME disables it. Earlier
+	// items have precedence over later ones, and names over "*". nil is "*".
 	Controllers []string
 	// Workers is the number of concurrent syncs, by Info.Syncs. Others have their default.
 	Workers map[string]int

@@ -53,26 +53,25 @@ import (
 
 // row is one controller.
 type row struct {
-	// name is what --controllers knows it by: that of kube-controller-manager.
+	// name is the name for --controllers: kube-controller-manager's.
 	name string
-	// alias is an older name that --controllers takes too; may be empty.
+	// alias is an older name that --controllers accepts; may be empty.
 	alias string
 	// account is its service account, and its name in logs, metrics and events. Empty: the name.
 	account string
 	// source is its name in events. Empty: the account.
 	source string
-	// queue is its name in the workqueue_* metrics and in messages about its passes: that of kube-controller-manager's queue, where it has
-	// one.
+	// queue is its name in the workqueue_* metrics and in messages: that of kube-controller-manager's queue, if it has one.
 	queue string
-	// boss controllers act as system:kube-controller-manager, which has rights that Kubernetes gives to no service account.
+	// boss controllers work as system:kube-controller-manager, whose rights Kubernetes gives to no service account.
 	boss bool
 	// off controllers run only when --controllers names them.
 	off bool
-	// gate tells whether what it works on is served; nil: always.
+	// gate reports whether the controller's resource is served; nil: always.
 	gate func(gates.On) bool
-	// workers is how many objects it works on at once, framework.Env.Workers.
+	// workers is the number of concurrent syncs, framework.Env.Workers.
 	workers int
-	// syncs X lets --concurrent-X-syncs change that. Two rows of one X share the flag and must have the same workers.
+	// syncs X: the flag --concurrent-X-syncs sets workers. Two rows with the same X share the flag and must have the same workers.
 	syncs string
 	build func(env *framework.Env, cfg Config) (framework.Controller, error)
 }
@@ -177,7 +176,7 @@ var table = []row{
 	{name: "validatingadmissionpolicy-status-controller", queue: "validatingadmissionpolicy-status", workers: 5, syncs: "validating-admission-policy-status", build: plain(policystatus.New)},
 }
 
-// plain adapts a constructor that needs no configuration.
+// plain adapts a constructor without configuration.
 func plain(f func(*framework.Env) (framework.Controller, error)) func(*framework.Env, Config) (framework.Controller, error) {
 	return func(env *framework.Env, _ Config) (framework.Controller, error) { return f(env) }
 }

@@ -57,7 +57,7 @@ type Controller struct {
 	classes storagelisters.StorageClassLister
 
 	mu sync.Mutex
-	// made says that the class was made, or was there: who deletes it then does not want it.
+	// made: the class was created or existed in this process, so that a later deletion is respected.
 	made bool
 }
 

@@ -38,7 +38,7 @@ const (
 // Config configures the allocation.
 type Config struct {
 	Allocate Allocation
-	// Cluster are the cluster's ranges, at most one of each IP family. None: the controller does nothing.
+	// Cluster are the cluster CIDRs, at most one per IP family. None: the controller does nothing.
 	Cluster []netip.Prefix
 	// Reserved are ranges for no node: the service CIDRs.
 	Reserved []netip.Prefix

@@ -14,7 +14,7 @@ import (
 type wish struct {
 	n    int32
 	name string // its name in events
-	// err says that it is not known, cause why, and reason is that of the condition.
+	// err is set if the number is unknown, with its cause; reason is the condition's reason.
 	err, cause error
 	reason     string
 }

@@ -14,8 +14,8 @@ import (
 	"keelson/controllers/framework"
 )
 
-// syncClaim takes back what pods no longer need: their reservations, with the last of them the devices, and the claim itself if it was made
-// for a pod that will not run.
+// syncClaim releases what is no longer needed: reservations of finished pods, the allocation after the last reservation, and a generated
+// claim of a pod that will not run.
 func (c *Controller) syncClaim(ctx context.Context, k framework.Key) error {
 	claim, err := c.claims.ResourceClaims(k.Namespace).Get(k.Name)
 	if apierrors.IsNotFound(err) {
@@ -51,7 +51,7 @@ func (c *Controller) syncClaim(ctx context.Context, k framework.Key) error {
 	return nil
 }
 
-// gone makes nothing of the error that an object is not there.
+// gone ignores the error that an object does not exist.
 func gone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -59,14 +59,14 @@ func gone(err error) error {
 	return err
 }
 
-// steps are what is to be done about a claim.
+// steps are the writes for a claim.
 type steps struct {
-	status *resourcev1.ResourceClaim // to be written; nil: nothing
-	finish bool                      // then the finalizer goes
+	status *resourcev1.ResourceClaim // to be written; nil: no change
+	finish bool                      // then remove the finalizer
 }
 
-// plan says what is to be done about a claim that these still use. A claim that was allocated and never used keeps its devices: who
-// allocated it may be about to reserve it.
+// plan decides about a claim with these remaining users. An allocation that was never reserved is kept: the scheduler may be about to
+// reserve it.
 func plan(claim *resourcev1.ResourceClaim, users []resourcev1.ResourceClaimConsumerReference) steps {
 	ours := slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	fewer := len(users) < len(claim.Status.ReservedFor)
@@ -83,7 +83,7 @@ func plan(claim *resourcev1.ResourceClaim, users []resourcev1.ResourceClaimConsu
 	return s
 }
 
-// users are those that a claim is reserved for and that may still use it. Who is not a pod is not ours to judge.
+// users are the entries of reservedFor that may still use the claim. Entries other than pods are kept.
 func (c *Controller) users(ctx context.Context, claim *resourcev1.ResourceClaim) ([]resourcev1.ResourceClaimConsumerReference, error) {
 	var out []resourcev1.ResourceClaimConsumerReference
 	for _, user := range claim.Status.ReservedFor {
@@ -104,7 +104,7 @@ func (c *Controller) users(ctx context.Context, claim *resourcev1.ResourceClaim)
 func (c *Controller) uses(ctx context.Context, namespace string, user *resourcev1.ResourceClaimConsumerReference) (bool, error) {
 	p, err := c.pods.Pods(namespace).Get(user.Name)
 	if apierrors.IsNotFound(err) || err == nil && p.UID != user.UID {
-		// The cache may be behind: the scheduler may be about to bind it.
+		// The cache may be stale: the scheduler may be about to bind the pod.
 		if p, err = c.env.Client.CoreV1().Pods(namespace).Get(ctx, user.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			return false, nil
 		}
@@ -115,7 +115,7 @@ func (c *Controller) uses(ctx context.Context, namespace string, user *resourcev
 	return p.UID == user.UID && !done(p), nil
 }
 
-// unneeded tells whether a claim was made for a pod that will not run. If the pod is not there the garbage collector sees to it.
+// unneeded reports whether a claim was generated for a pod that will not run. The garbage collector handles a deleted pod.
 func (c *Controller) unneeded(claim *resourcev1.ResourceClaim) bool {
 	owner := metav1.GetControllerOfNoCopy(claim)
 	if owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod" {

@@ -22,11 +22,11 @@ import (
 	"keelson/lib/mark"
 )
 
-// fieldManager owns the names of claims in pods' status.
+// fieldManager owns the claim names in pods' status.
 const fieldManager = "ResourceClaimController"
 
-// syncPod makes the claims that a pod lacks, and tells their names in its status. One that has a node already, without the scheduler, gets
-// its reservations here.
+// syncPod creates the missing claims of a pod and writes their names to its status. A pod with a node that the scheduler did not choose
+// also gets its reservations here.
 func (c *Controller) syncPod(ctx context.Context, k key) error {
 	p, err := c.pods.Pods(k.Namespace).Get(k.Name)
 	if apierrors.IsNotFound(err) || err == nil && (p.DeletionTimestamp != nil || done(p)) {
@@ -42,7 +42,7 @@ func (c *Controller) syncPod(ctx context.Context, k key) error {
 		name, err := c.ensure(ctx, k, p, of)
 		if err != nil {
 			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v", of.Name, err)
-			if !errors.Is(err, errNoTemplate) { // else its creation is heard of
+			if !errors.Is(err, errNoTemplate) { // else the template's creation triggers a retry
 				failed = errors.Join(failed, fmt.Errorf("pod %s, PodResourceClaim %s: %w", k.Key, of.Name, err))
 			}
 		} else if name != "" {
@@ -60,10 +60,10 @@ func (c *Controller) syncPod(ctx context.Context, k key) error {
 	return c.reserve(ctx, p)
 }
 
-// errNoTemplate is that a template is not there.
+// errNoTemplate: the template does not exist.
 var errNoTemplate = errors.New("not found")
 
-// ensure returns the name of a claim that was made for a pod and is not told in its status yet; "": there is nothing to tell.
+// ensure returns the name of a claim generated for a pod and not yet in its status; "": none.
 func (c *Controller) ensure(ctx context.Context, k key, p *corev1.Pod, of *corev1.PodResourceClaim) (string, error) {
 	name, _, err := resourceclaim.Name(p, of)
 	lost := ""
@@ -99,7 +99,7 @@ func (c *Controller) ensure(ctx context.Context, k key, p *corev1.Pod, of *corev
 		c.mu.Lock()
 		c.made[claim.UID] = claim
 		c.mu.Unlock()
-		if _, known := c.claims.ResourceClaims(p.Namespace).Get(claim.Name); known == nil { // the cache was faster
+		if _, known := c.claims.ResourceClaims(p.Namespace).Get(claim.Name); known == nil { // the cache shows it already
 			c.forget(claim.UID)
 		}
 	}
@@ -108,7 +108,7 @@ func (c *Controller) ensure(ctx context.Context, k key, p *corev1.Pod, of *corev
 	return claim.Name, err
 }
 
-// exists tells whether a claim is there that a pod's status names; one that is another's by now is not.
+// exists reports whether the claim in a pod's status exists and belongs to the pod.
 func (c *Controller) exists(ctx context.Context, p *corev1.Pod, name string) (bool, error) {
 	claim, err := c.claims.ResourceClaims(p.Namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -123,15 +123,14 @@ func (c *Controller) exists(ctx context.Context, p *corev1.Pod, name string) (bo
 	return metav1.IsControlledBy(claim, p), nil
 }
 
-// find is the claim that was made for an entry of a pod's spec, or nil. The claim of the name lost is not there: the cache may never have
-// had it.
+// find is the claim generated for an entry of a pod's spec, or nil. The claim lost was deleted, even if the cache never had it.
 func (c *Controller) find(p *corev1.Pod, entry, lost string) *resourcev1.ResourceClaim {
 	mine := func(claim *resourcev1.ResourceClaim) bool {
 		return claim.Namespace == p.Namespace && claim.Name != lost && claim.DeletionTimestamp == nil && metav1.IsControlledBy(claim, p) &&
 			claim.Annotations[resourcev1.PodResourceClaimAnnotation] == entry
 	}
 	objs, err := c.owned.ByIndex(framework.ByController, string(p.UID))
-	if err == nil { // a cache with that index does not fail
+	if err == nil { // an indexed cache returns no error
 		for _, o := range objs {
 			if claim, ok := o.(*resourcev1.ResourceClaim); ok && mine(claim) {
 				return claim
@@ -151,7 +150,7 @@ func (c *Controller) find(p *corev1.Pod, entry, lost string) *resourcev1.Resourc
 	return nil
 }
 
-// claimFor is the claim of one entry of a pod's spec, as its template says.
+// claimFor is the claim of one entry of a pod's spec, from its template.
 func claimFor(p *corev1.Pod, entry string, t *resourcev1.ResourceClaimTemplate) *resourcev1.ResourceClaim {
 	m := t.Spec.ObjectMeta.DeepCopy()
 	if m.Annotations == nil {
@@ -167,20 +166,20 @@ func claimFor(p *corev1.Pod, entry string, t *resourcev1.ResourceClaimTemplate) 
 	}
 }
 
-// longest is how much of a name of 63 letters is left for a base, with a hyphen and five random letters after it.
+// longest is the maximum length of the base of a 63-character name, without a hyphen and five random letters.
 const longest = 57
 
-// base is what the name of a pod's claim begins with. Of two long names each keeps its share.
+// base is the prefix of the claim's name. Two long names are shortened in proportion.
 func base(pod, entry string) string {
 	whole := pod + "-" + entry + "-"
 	if n := len(whole); n > longest {
-		return strings.TrimRight(pod[:len(pod)*longest/n], ".") + "-" + // no part of a name begins with a hyphen
+		return strings.TrimRight(pod[:len(pod)*longest/n], ".") + "-" + // a name part must not end with a dot
 			entry[:len(entry)*longest/n]
 	}
 	return whole
 }
 
-// writeClaimNames writes the names of a pod's claims into its status, by the entries of its spec.
+// writeClaimNames writes the names of a pod's claims to its status, by entry of its spec.
 func (c *Controller) writeClaimNames(ctx context.Context, p *corev1.Pod, made map[string]string) error {
 	names := map[string]string{}
 	for _, s := range p.Status.ResourceClaimStatuses {
@@ -195,7 +194,7 @@ func (c *Controller) writeClaimNames(ctx context.Context, p *corev1.Pod, made ma
 	}
 	apply := corev1apply.Pod(p.Name, p.Namespace).WithUID(p.UID).WithStatus(status)
 	_, err := c.env.Client.CoreV1().Pods(p.Namespace).ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone; its claims go with it
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it was deleted; its claims are deleted with it
 		return nil
 	}
 	if err != nil {
@@ -204,7 +203,7 @@ func (c *Controller) writeClaimNames(ctx context.Context, p *corev1.Pod, made ma
 	return nil
 }
 
-// reserve reserves allocated claims for a pod that has a node.
+// reserve reserves allocated claims for a pod with a node.
 func (c *Controller) reserve(ctx context.Context, p *corev1.Pod) error {
 	for name, generated := range resourceclaim.PodClaims(p) {
 		claim, err := c.claims.ResourceClaims(p.Namespace).Get(name)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceclaim makes the ResourceClaims of pods whose spec names ResourceClaimTemplates, tells their names in the pods' status,
-// and takes claims back: the reservation of a pod that has ended, then the devices of a claim that nobody uses, then the claim that was
-// made for a pod which will not run any more. Allocating is the scheduler's. The table of controllers starts it.
+// Package resourceclaim creates the ResourceClaims of pods with ResourceClaimTemplates and writes their names to the pods' status. It
+// releases reservations of finished pods, then the devices of unused claims, and deletes claims generated for pods that will not run. The
+// table of controllers starts it. It never allocates devices; the scheduler does.
 package resourceclaim
 
 import (
@@ -25,19 +25,19 @@ import (
 	"keelson/controllers/framework"
 )
 
-// Indices of pods, by "namespace/name" of what they name.
+// Indexes of pods, by "namespace/name" of the claims and templates that they use.
 const (
 	byClaim    = "keelson.resourceclaim"
 	byTemplate = "keelson.resourceclaimtemplate"
 )
 
-// key is a pod or a claim to look at.
+// key is a pod or a claim to sync.
 type key struct {
 	framework.Key
 	claim bool
 }
 
-// String is for messages.
+// String formats the key for messages.
 func (k key) String() string {
 	if k.claim {
 		return "claim " + k.Key.String()
@@ -45,7 +45,7 @@ func (k key) String() string {
 	return "pod " + k.Key.String()
 }
 
-// Controller makes claims and takes them back.
+// Controller creates and releases claims.
 type Controller struct {
 	env       *framework.Env
 	loop      *framework.Loop[key]
@@ -56,7 +56,7 @@ type Controller struct {
 	templates resourcelisters.ResourceClaimTemplateLister
 
 	mu   sync.Mutex
-	made map[types.UID]*resourcev1.ResourceClaim // claims that the cache does not have yet
+	made map[types.UID]*resourcev1.ResourceClaim // claims that the cache does not show yet
 }
 
 // New builds the controller.
@@ -88,7 +88,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) look(p *corev1.Pod) {
@@ -100,7 +100,7 @@ func (c *Controller) look(p *corev1.Pod) {
 	}
 }
 
-// done tells that no container of a pod runs or will run.
+// done reports whether no container of a pod runs or will run.
 func done(p *corev1.Pod) bool {
 	return podkind.Terminal(p) || p.DeletionTimestamp != nil && p.Spec.NodeName == ""
 }
@@ -114,7 +114,7 @@ func (c *Controller) lookAtClaims(p *corev1.Pod) {
 func (c *Controller) lookAtPods(index, value string) {
 	objs, err := c.podIndex.ByIndex(index, value)
 	if err != nil {
-		return // a cache with that index does not fail
+		return // an indexed cache returns no error
 	}
 	for _, o := range objs {
 		if p, ok := o.(*corev1.Pod); ok {

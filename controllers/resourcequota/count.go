@@ -25,7 +25,7 @@ import (
 
 func number(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
-// tally adds to used what objs use of those of q's limits that their meter tracks.
+// tally adds to used the usage of objs for q's limits that their meter measures.
 func tally[T object](l *ledger, used corev1.ResourceList, q *corev1.ResourceQuota, gr schema.GroupResource, objs []T) error {
 	m := quota.MeterFor(gr)
 	tracked := m.Tracked(q.Spec.Hard)
@@ -59,7 +59,7 @@ func tally[T object](l *ledger, used corev1.ResourceList, q *corev1.ResourceQuot
 	return nil
 }
 
-// counters count the objects of resources that no typed informer follows. A resource is followed from the first question on.
+// counters count objects of resources without a typed informer. A resource is watched from its first count on.
 type counters struct {
 	client  *client.Client
 	changed func(namespace string, after time.Duration)
@@ -76,13 +76,13 @@ func newCounters(c *client.Client, changed func(string, time.Duration), gone fun
 
 func (c *counters) wait() { c.wg.Wait() }
 
-// errUnknown says that the server serves no such resource; it may yet.
+// errUnknown: the server does not serve the resource; it may later.
 var errUnknown = errors.New("no such resource")
 
-// firstList bounds the wait for the first list of a resource: one that cannot be listed holds up no other quota.
+// firstList limits the wait for the first list of a resource, so that one that cannot be listed does not delay other quotas.
 const firstList = time.Second
 
-// count is how many objects of gr the namespace holds. It waits for the first list, for a moment.
+// count is the number of objects of gr in the namespace. It waits at most firstList for the first list.
 func (c *counters) count(ctx context.Context, gr schema.GroupResource, namespace string) (int, error) {
 	n, err := c.counter(ctx, gr)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *counters) count(ctx context.Context, gr schema.GroupResource, namespace
 	}
 }
 
-// counter returns the counter of gr, which follows from now on.
+// counter returns the counter of gr and starts it if needed.
 func (c *counters) counter(ctx context.Context, gr schema.GroupResource) (*counter, error) {
 	c.mu.Lock()
 	n := c.all[gr]
@@ -123,14 +123,14 @@ func (c *counters) counter(ctx context.Context, gr schema.GroupResource) (*count
 	return n, nil
 }
 
-// drop ends the counting of a resource that is no longer served; another count looks for it again.
+// drop stops the counter of a resource that is no longer served; the next count looks for it again.
 func (c *counters) drop(gr schema.GroupResource, n *counter) {
 	c.mu.Lock()
 	if c.all[gr] == n {
 		delete(c.all, gr)
 	}
 	c.mu.Unlock()
-	_ = n.Replace(nil, "") // it knows no error
+	_ = n.Replace(nil, "") // it returns no error
 }
 
 func (c *counters) find(ctx context.Context, gr schema.GroupResource) (schema.GroupVersionResource, error) {
@@ -152,7 +152,7 @@ func (c *counters) follow(ctx context.Context, gvr schema.GroupVersionResource, 
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			l, err := objs.ListWithContext(ctx, o)
-			if apierrors.IsNotFound(err) { // its definition was deleted
+			if apierrors.IsNotFound(err) { // the definition was deleted
 				c.drop(gvr.GroupResource(), n)
 				cancel()
 			}
@@ -169,7 +169,7 @@ func (c *counters) follow(ctx context.Context, gvr schema.GroupVersionResource, 
 	})
 }
 
-// counter is the store of a reflector: it keeps the names of a resource's objects and nothing else.
+// counter is the store of a reflector: it keeps only the names of a resource's objects.
 type counter struct {
 	synced  chan struct{}
 	first   sync.Once
@@ -186,7 +186,7 @@ func (n *counter) in(namespace string) int {
 	return len(n.names[namespace])
 }
 
-// Add notes an object.
+// Add adds an object.
 func (n *counter) Add(obj any) error {
 	o, ok := obj.(metav1.Object)
 	if !ok {
@@ -207,10 +207,10 @@ func (n *counter) Add(obj any) error {
 	return nil
 }
 
-// Update changes no number.
+// Update does not change the number.
 func (n *counter) Update(obj any) error { return n.Add(obj) }
 
-// Delete forgets an object.
+// Delete removes an object.
 func (n *counter) Delete(obj any) error {
 	o, ok := client.Delivered[metav1.Object](obj)
 	if !ok {
@@ -228,7 +228,7 @@ func (n *counter) Delete(obj any) error {
 	return nil
 }
 
-// Replace makes the counter hold exactly these objects.
+// Replace sets the objects.
 func (n *counter) Replace(objs []any, _ string) error {
 	names := map[string]map[string]struct{}{}
 	for _, obj := range objs {
@@ -260,5 +260,5 @@ func (n *counter) Replace(objs []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing: a number needs no repetition.
+// Resync does nothing.
 func (n *counter) Resync() error { return nil }

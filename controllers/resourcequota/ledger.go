@@ -15,16 +15,16 @@ import (
 	"keelson/controllers/framework"
 )
 
-// ledger holds, for each quota, the usage of objects that went and that is not yet taken from status.used.
+// ledger has, for each quota, the usage of deleted objects that is not yet subtracted from status.used.
 //
-// Admission charges an object before it is stored, so a recount cannot tell a charge whose object is on its way from one whose object
-// is gone. Only what was seen to go is taken back, and each of it once (decisions/0138).
+// Admission charges an object before it is stored. So a recalculation cannot distinguish a charge whose object is about to be stored from
+// one whose object was deleted. Only the usage of observed deletions is subtracted, each once (decisions/0138).
 type ledger struct {
 	mu      sync.Mutex
 	credits map[framework.Key]corev1.ResourceList
-	// raised is when each quota's usage rose last, as far as was heard.
+	// raised is when each quota's usage last increased, as observed.
 	raised map[framework.Key]time.Time
-	// ending are the pods that stop being charged at a time though they may still be there; of those in expired this is done.
+	// ending are terminating pods that will stop being charged while they still exist; expired are those that have stopped.
 	ending  map[types.NamespacedName]*corev1.Pod
 	expired map[types.UID]bool
 }
@@ -36,7 +36,7 @@ func newLedger() *ledger {
 	}
 }
 
-// at is the time as of which an object is measured: a pod's grace period has ended when that has been credited.
+// at is the time for measuring an object: a pod's grace period counts as over only after that was credited.
 func (l *ledger) at(o metav1.Object) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *ledger) atLocked(o metav1.Object) time.Time {
 	return time.Time{}
 }
 
-// less credits each of quotas with what it holds less of old after it became cur, which is nil when it is gone.
+// less credits each of quotas with the decrease of usage from old to cur, which is nil after a deletion.
 func (l *ledger) less(quotas []*corev1.ResourceQuota, m *quota.Meter, old, cur object) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *ledger) lessLocked(quotas []*corev1.ResourceQuota, of func(*corev1.Reso
 	return some
 }
 
-// usageIn is what obj takes of q as of a time.
+// usageIn is the usage of obj for q at a time.
 func usageIn(q *corev1.ResourceQuota, m *quota.Meter, obj runtime.Object, at time.Time) corev1.ResourceList {
 	if in, err := m.In(quota.Scopes(q), obj); err != nil || !in {
 		return corev1.ResourceList{}
@@ -84,7 +84,7 @@ func usageIn(q *corev1.ResourceQuota, m *quota.Meter, obj runtime.Object, at tim
 	return m.Usage(obj, at)
 }
 
-// take returns a quota's credit and forgets it: the caller spends it, or puts it back.
+// take removes and returns a quota's credit: the caller uses it or puts it back.
 func (l *ledger) take(key framework.Key) corev1.ResourceList {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +101,7 @@ func (l *ledger) putBack(key framework.Key, c corev1.ResourceList) {
 	}
 }
 
-// quotaIs notes a quota's state; old is nil for one not heard of before.
+// quotaIs records a quota's state; old is nil for a new one.
 func (l *ledger) quotaIs(old, q *corev1.ResourceQuota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,14 +125,14 @@ func (l *ledger) quotaGone(key framework.Key) {
 	delete(l.raised, key)
 }
 
-// quiet is how long ago a quota's usage rose last.
+// quiet is the time since a quota's usage last increased.
 func (l *ledger) quiet(key framework.Key) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Since(l.raised[key])
 }
 
-// podIs notes when a pod that is being deleted stops being charged. One found past that time was credited by whoever ran before us.
+// podIs records when a terminating pod stops being charged. If it was found after that time, an earlier controller has credited it.
 func (l *ledger) podIs(p *corev1.Pod, found bool) (in time.Duration, ends bool) {
 	end := quota.Expires(p)
 	if end.IsZero() {
@@ -158,7 +158,7 @@ func (l *ledger) podGone(p *corev1.Pod) {
 	delete(l.expired, p.UID)
 }
 
-// expire credits the namespace's quotas with what pods took whose grace period has ended. next is when the next one's does, 0 for none.
+// expire credits the namespace's quotas with the usage of pods whose grace period is over. next is the time until the next one, 0: none.
 func (l *ledger) expire(namespace string, quotas []*corev1.ResourceQuota, m *quota.Meter) (some bool, next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourcequota keeps the status of every ResourceQuota true: its limits
-// as the spec has them, and its usage as the namespace's objects add up to it.
-// The table of controllers starts it. Admission charges what is created; this
-// loop takes back what objects held that went or finished, and mends what got out
-// of step. It never takes back what it did not see go while a write may be on its
-// way (decisions/0138), follows a resource only once a quota counts it, and never scans.
+// Package resourcequota maintains the status of every ResourceQuota: its limits from the spec, and the usage of the namespace's objects.
+// The table of controllers starts it. Admission charges what is created; this controller subtracts the usage of deleted and finished
+// objects, and corrects differences. It never subtracts usage of a deletion that it did not observe while a write may be in progress
+// (decisions/0138). It watches a resource only when a quota counts it, and never polls.
 package resourcequota
 
 import (
@@ -38,17 +36,17 @@ import (
 )
 
 const (
-	// inFlight is how long a charge may be older than its object: the server ends a request after a minute. A usage that nobody raised
-	// for so long, and that no object accounts for, belongs to nobody.
+	// inFlight is the maximum time between a charge and the storage of its object: the server's request time-out is a minute. Usage without
+	// an object that did not increase for this long is invalid.
 	inFlight = 75 * time.Second
-	// gather is how long changes that free something are gathered; additions, which admission has charged, are only checked.
+	// gather is how long changes that free usage are collected; additions, already charged by admission, are only verified.
 	gather      = 20 * time.Millisecond
 	gatherAdded = time.Second
-	// lookAgain is when a resource that is not served is looked for again, as long as a quota counts it.
+	// lookAgain is how often an unserved resource is looked for while a quota counts it.
 	lookAgain = 30 * time.Second
 )
 
-// Controller recounts.
+// Controller recalculates usage.
 type Controller struct {
 	env      *framework.Env
 	loop     *framework.Loop[framework.Key]
@@ -93,13 +91,13 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// object is one whose usage is measured.
+// object is an object whose usage is measured.
 type object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// measured hears of objects whose usage may change while they live.
+// measured are the handlers for objects whose usage may change.
 func measured[T object](c *Controller, gr schema.GroupResource) framework.Handlers[T] {
 	m := quota.MeterFor(gr)
 	return framework.Handlers[T]{
@@ -113,7 +111,7 @@ func measured[T object](c *Controller, gr schema.GroupResource) framework.Handle
 	}
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer c.others.wait()
@@ -125,7 +123,7 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 func (c *Controller) quotaChanged(old, q *corev1.ResourceQuota) {
 	c.ledger.quotaIs(old, q)
 	if old == nil || !apiequality.Semantic.DeepEqual(q.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) ||
-		len(old.Status.Used) > 0 && len(q.Status.Used) < len(old.Status.Used) { // somebody erased what was counted
+		len(old.Status.Used) > 0 && len(q.Status.Used) < len(old.Status.Used) { // a client has removed counted usage
 		c.loop.Add(framework.KeyOf(q))
 	}
 }
@@ -136,12 +134,12 @@ func (c *Controller) quotaGone(q *corev1.ResourceQuota) { c.ledger.quotaGone(fra
 func (c *Controller) quotasOf(namespace string) []*corev1.ResourceQuota {
 	all, err := c.quotas.ResourceQuotas(namespace).List(labels.Everything())
 	if err != nil {
-		return nil // a lister over a cache knows no error
+		return nil // a lister over a cache returns no error
 	}
 	return all
 }
 
-// changed calls for a recount of a namespace's quotas.
+// changed queues a namespace's quotas for recalculation.
 func (c *Controller) changed(namespace string, after time.Duration) {
 	for _, q := range c.quotasOf(namespace) {
 		c.loop.AddAfter(framework.KeyOf(q), after)
@@ -150,13 +148,13 @@ func (c *Controller) changed(namespace string, after time.Duration) {
 
 func (c *Controller) added(o metav1.Object) { c.changed(o.GetNamespace(), gatherAdded) }
 
-// less credits the quotas with what old held more than cur does, which is nil when the object is gone.
+// less credits the quotas with the decrease of usage from old to cur, which is nil after a deletion.
 func (c *Controller) less(m *quota.Meter, old, cur object) {
 	c.ledger.less(c.quotasOf(old.GetNamespace()), m, old, cur)
 	c.changed(old.GetNamespace(), gather)
 }
 
-// gone credits the quotas with an object that is only counted.
+// gone credits the quotas with a deleted object of a resource that is only counted.
 func (c *Controller) gone(gr schema.GroupResource, namespace, name string) {
 	c.less(quota.MeterFor(gr), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, nil)
 }
@@ -170,7 +168,7 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 	}
 }
 
-// podEnds has a pod recounted that is being deleted, when it stops being charged.
+// podEnds schedules a recalculation for when a terminating pod stops being charged.
 func (c *Controller) podEnds(p *corev1.Pod, found bool) {
 	if in, ends := c.ledger.podIs(p, found); ends {
 		c.changed(p.Namespace, in)
@@ -182,17 +180,17 @@ func (c *Controller) podGone(p *corev1.Pod) {
 	c.ledger.podGone(p)
 }
 
-// lateInformer follows claims, of volumes or of devices, from the first question on: few quotas limit them.
+// lateInformer watches claims (of volumes or devices) from their first count on, because few quotas limit them.
 type lateInformer[T object] struct {
 	c  *Controller
 	gr schema.GroupResource
-	// informer is the shared one.
+	// informer returns the shared informer.
 	informer func() cache.SharedIndexInformer
 	mu       sync.Mutex
 	synced   cache.DoneChecker
 }
 
-// add adds what the namespace's claims use of q, if it limits any; it waits for the first list.
+// add adds the usage of the namespace's claims for q, if it limits any; it waits for the first list.
 func (l *lateInformer[T]) add(ctx context.Context, used corev1.ResourceList, q *corev1.ResourceQuota) error {
 	if len(quota.MeterFor(l.gr).Tracked(q.Spec.Hard)) == 0 {
 		return nil
@@ -246,7 +244,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if next > 0 {
 		c.loop.AddAfter(key, next)
 	}
-	credit := c.ledger.take(key) // before the count, which then has nothing that went
+	credit := c.ledger.take(key) // taken before the count, so that the count does not include deleted objects
 	counted, failure := c.count(ctx, q)
 	if counted == nil {
 		c.ledger.putBack(key, credit)
@@ -255,7 +253,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	wrote := false
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now := q
-		if len(credit) > 0 { // what the cache has may be older than the charges of what went
+		if len(credit) > 0 { // the cached quota may be older than the charges of the deleted objects
 			live, err := c.live(ctx, q)
 			if err != nil || live == nil {
 				return err
@@ -278,7 +276,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return errors.Join(failure, err)
 }
 
-// live reads q from the server, nil when it is gone. It lists, for the controller's role has no right to get.
+// live reads q from the server, nil if it was deleted. It lists, because the controller's role does not include get.
 func (c *Controller) live(ctx context.Context, q *corev1.ResourceQuota) (*corev1.ResourceQuota, error) {
 	l, err := c.env.Client.CoreV1().ResourceQuotas(q.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, q.Name).String(),
@@ -294,14 +292,14 @@ func (c *Controller) live(ctx context.Context, q *corev1.ResourceQuota) (*corev1
 	return nil, nil
 }
 
-// certainlyNot tells whether a write that failed so changed nothing. After other errors its credit is spent all the same, for it must
-// not be spent twice; the usage is right again when inFlight has passed.
+// certainlyNot reports whether the error means that nothing was written. After other errors the credit counts as used, because it must not
+// be used twice; the usage is correct again after inFlight.
 func certainlyNot(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
 }
 
-// write gives q its limits and its usage: what it was without the credit, and no less than what was counted.
+// write updates q's limits and usage: the previous usage minus the credit, but not less than counted.
 func (c *Controller) write(ctx context.Context, q *corev1.ResourceQuota, counted, credit corev1.ResourceList) (bool, error) {
 	key := framework.KeyOf(q)
 	used, surplus := settle(q.Status.Used, counted, credit)
@@ -325,7 +323,7 @@ func (c *Controller) write(ctx context.Context, q *corev1.ResourceQuota, counted
 	return true, err
 }
 
-// settle takes the credit from the usage that was, down to what was counted. surplus tells that more is used than was counted.
+// settle subtracts the credit from the previous usage, down to the counted one. surplus reports that the result exceeds the counted usage.
 func settle(was, counted, credit corev1.ResourceList) (used corev1.ResourceList, surplus bool) {
 	used = make(corev1.ResourceList, len(counted))
 	left := quota.Minus(was, credit)
@@ -343,7 +341,7 @@ func settle(was, counted, credit corev1.ResourceList) (used corev1.ResourceList,
 
 var deviceClaims = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
 
-// countDevices adds what claims of devices use, where the server has such claims.
+// countDevices adds the usage of device claims if the server serves them.
 func (c *Controller) countDevices(ctx context.Context, used corev1.ResourceList, q *corev1.ResourceQuota) error {
 	if len(quota.MeterFor(deviceClaims).Tracked(q.Spec.Hard)) == 0 {
 		return nil
@@ -359,8 +357,8 @@ func (c *Controller) countDevices(ctx context.Context, used corev1.ResourceList,
 	return c.devices.add(ctx, used, q)
 }
 
-// count adds up what the namespace's objects use of q. A name that nothing measures stays out. What could not be counted keeps
-// the usage it had, and the error tells why; the others are right nevertheless.
+// count sums up the usage of the namespace's objects for q. Unmeasured names are left out. What could not be counted keeps its usage, and
+// is part of the error; the others are correct.
 func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	used := corev1.ResourceList{}
 	list, err := c.pods.Pods(q.Namespace).List(labels.Everything())
@@ -391,11 +389,11 @@ func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1
 			continue
 		}
 		if scoped {
-			used[name] = number(0) // scopes hold pods and claims only
+			used[name] = number(0) // scopes apply to pods and claims only
 			continue
 		}
 		n, err := c.others.count(ctx, gr, q.Namespace)
-		if errors.Is(err, errUnknown) { // a custom resource to come, perhaps
+		if errors.Is(err, errUnknown) { // perhaps a future custom resource
 			c.loop.AddAfter(framework.KeyOf(q), lookAgain)
 			continue
 		}

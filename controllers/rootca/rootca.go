@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rootca publishes the certificate that pods trust the API server by as
-// the config map kube-root-ca.crt of every namespace; service-account volumes
-// project it. The table of controllers starts it. It owns that config map: what
-// others change or delete is put back.
+// Package rootca publishes the CA bundle by which pods verify the API server as the ConfigMap kube-root-ca.crt in every namespace;
+// service-account volumes project it. The table of controllers starts it. It owns that ConfigMap: changes by others are reverted. It writes
+// no other object.
 package rootca
 
 import (
@@ -25,7 +24,7 @@ import (
 const (
 	name = "kube-root-ca.crt"
 	file = "ca.crt"
-	// about is the annotation that tells readers what the bundle is good for.
+	// about is the annotation that describes the bundle.
 	about     = "kubernetes.io/description"
 	aboutText = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
 )
@@ -36,7 +35,7 @@ type Controller struct {
 	loop       *framework.Loop[framework.Key]
 	namespaces corelisters.NamespaceLister
 	maps       corelisters.ConfigMapLister
-	// own watches the config maps of our name alone: nobody else needs all config maps in memory.
+	// own watches only ConfigMaps with our name, to save memory.
 	own *client.Informers
 	pem string
 }
@@ -62,7 +61,7 @@ func New(env *framework.Env, pem []byte) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	c.own.StartWithContext(ctx)
 	defer c.own.Shutdown()
@@ -95,7 +94,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		}
 		_, err = client.Update(ctx, want, metav1.UpdateOptions{})
 		if apierrors.IsNotFound(err) {
-			return nil // its event brings us back
+			return nil // its event requeues the namespace
 		}
 	}
 	if err != nil {
@@ -104,7 +103,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// wanted is the config map as it shall be, keeping of was what others may own.
+// wanted is the wanted ConfigMap, with the metadata of was that belongs to others.
 func (c *Controller) wanted(was *corev1.ConfigMap, namespace string) *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if was != nil {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serviceaccount keeps the service account "default" in every namespace,
-// because pods that name none run as it. The table of controllers starts it. It
-// never changes an account that exists.
+// Package serviceaccount creates the service account "default" in every namespace; pods without a service account use it. The table of
+// controllers starts it. It never changes an existing account.
 package serviceaccount
 
 import (
@@ -21,7 +20,7 @@ import (
 
 const name = "default"
 
-// Controller keeps the accounts.
+// Controller creates the accounts.
 type Controller struct {
 	env        *framework.Env
 	loop       *framework.Loop[framework.Key]
@@ -29,7 +28,7 @@ type Controller struct {
 	accounts   corelisters.ServiceAccountLister
 }
 
-// New builds the controller; it registers with env's informers.
+// New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{env: env, namespaces: core.Namespaces().Lister(), accounts: core.ServiceAccounts().Lister()}
@@ -48,7 +47,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
@@ -65,7 +64,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: name}}
 	_, err = c.env.Client.CoreV1().ServiceAccounts(ns.Name).Create(ctx, sa, metav1.CreateOptions{})
 	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return nil // where the namespace is going or gone, nobody needs the account
+		return nil // a terminating or deleted namespace needs no account
 	}
 	return fmt.Errorf("create service account: %w", err)
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicecidr keeps the ranges that services get their addresses from
-// (KEP-1880). The table of controllers starts it. It says that a range is ready,
-// guards it with a finalizer, and lets it go when no address of a service would
-// be left outside all ranges.
+// Package servicecidr manages ServiceCIDRs (KEP-1880). The table of controllers starts it. It sets the condition Ready, adds a finalizer,
+// and removes that when no Service's IP address would be left without a range. It never allocates addresses.
 package servicecidr
 
 import (
@@ -27,14 +25,14 @@ import (
 
 const (
 	finalizer = "networking.k8s.io/service-cidr-finalizer"
-	// manager marks the addresses that servers made for services.
+	// manager is the label value of IPAddresses that API servers created for Services.
 	manager = "ipallocator.k8s.io"
-	// deleteGrace is how long a range without addresses is kept: every server must have heard that it is going before the last
-	// address is counted.
+	// deleteGrace is how long a deleted range without addresses is kept: every API server must have observed the deletion before the last
+	// addresses are counted.
 	deleteGrace = 10 * time.Second
 )
 
-// Controller keeps ranges.
+// Controller handles ServiceCIDRs.
 type Controller struct {
 	env       *framework.Env
 	loop      *framework.Loop[framework.Key]
@@ -48,7 +46,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, ranges: ranges.Lister(), addresses: addresses.Lister()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
-		// A range may be what another one waits for.
+		// Another range may wait for this one.
 		framework.On(c.loop, ranges.Informer(), framework.Each(func(r *networkingv1.ServiceCIDR) {
 			c.loop.Add(framework.KeyOf(r))
 			c.wakeGoing()
@@ -61,14 +59,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// wakeGoing looks again at the ranges that wait to be deleted.
+// wakeGoing requeues the ranges in deletion.
 func (c *Controller) wakeGoing() {
 	all, err := c.ranges.List(labels.Everything())
 	if err != nil {
-		return // the lister is a map: it knows no error
+		return // a lister over a cache returns no error
 	}
 	for _, r := range all {
 		if r.DeletionTimestamp != nil {
@@ -98,7 +96,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return c.say(ctx, r, metav1.Condition{Status: metav1.ConditionTrue, Message: "Kubernetes Service CIDR is ready"})
 }
 
-// letGo takes the finalizer from a range that is being deleted once nothing needs it.
+// letGo removes the finalizer of a deleted range that is no longer needed.
 func (c *Controller) letGo(ctx context.Context, key framework.Key, r *networkingv1.ServiceCIDR) error {
 	if !slices.Contains(r.Finalizers, finalizer) {
 		return nil
@@ -123,7 +121,7 @@ func (c *Controller) letGo(ctx context.Context, key framework.Key, r *networking
 	return gone(err, "let go")
 }
 
-// needed tells whether a service's address is in r and in no other range. A range inside another one is never needed.
+// needed reports whether a Service's address is in r and in no other range. A range inside another one is never needed.
 func (c *Controller) needed(r *networkingv1.ServiceCIDR) (bool, error) {
 	all, err := c.ranges.List(labels.Everything())
 	if err != nil {
@@ -163,7 +161,7 @@ func prefixes(r *networkingv1.ServiceCIDR) []netip.Prefix {
 	return out
 }
 
-// say sets the condition Ready where it says something else.
+// say sets the condition Ready if it differs.
 func (c *Controller) say(ctx context.Context, r *networkingv1.ServiceCIDR, cond metav1.Condition) error {
 	cond.Type = networkingv1.ServiceCIDRConditionReady
 	if now := meta.FindStatusCondition(r.Status.Conditions, cond.Type); now != nil &&
@@ -176,7 +174,7 @@ func (c *Controller) say(ctx context.Context, r *networkingv1.ServiceCIDR, cond 
 	return gone(err, "set the condition of")
 }
 
-// gone: what is no longer there needs nothing.
+// gone ignores the error that the range does not exist.
 func gone(err error, did string) error {
 	if err == nil || apierrors.IsNotFound(err) {
 		return nil

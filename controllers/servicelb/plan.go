@@ -18,26 +18,26 @@ type port struct {
 	number int32
 }
 
-// node is one that may serve load balancers.
+// node is a node that may serve load balancers.
 type node struct {
 	name  string
 	addrs []netip.Addr
-	taken map[port]string // host ports and whose they are
+	taken map[port]string // host ports with their users
 }
 
-// outcome is what becomes of one Service.
+// outcome is the result for one Service.
 type outcome struct {
 	ingress []corev1.LoadBalancerIngress
-	why     string // why there is no address; empty: there is one, or it is not ours
+	why     string // why there is no address; empty: there is one, or the Service is not ours
 }
 
-// wanted says whether the Service is ours: a load balancer of no other class.
+// wanted reports whether the Service is ours: type LoadBalancer without a class.
 func wanted(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil && svc.DeletionTimestamp == nil
 }
 
-// plan gives each Service the addresses of the nodes where its ports are free; of two that ask for one port the older has it. hosts are,
-// for a Service with the traffic policy Local, the nodes that have endpoints of it.
+// plan assigns each Service the addresses of nodes where its ports are free; if two Services need the same port, the older one gets it.
+// hosts returns, for a Service with external traffic policy Local, the nodes with its endpoints.
 func plan(svcs []*corev1.Service, nodes []node, hosts func(*corev1.Service) map[string]bool) map[*corev1.Service]outcome {
 	order := slices.Clone(svcs)
 	slices.SortFunc(order, func(a, b *corev1.Service) int {
@@ -78,7 +78,7 @@ func conflict(svc *corev1.Service, held map[port]*corev1.Service) (port, *corev1
 	return port{}, nil
 }
 
-// place chooses nodes.
+// place chooses the nodes for a Service.
 func place(svc *corev1.Service, nodes []node, hosts func(*corev1.Service) map[string]bool) outcome {
 	var on map[string]bool
 	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
@@ -125,7 +125,7 @@ func familyOf(a netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// serving reads a node: nil addresses where it serves no load balancers.
+// serving returns a node's addresses for load balancers; nil: it serves none.
 func serving(n *corev1.Node) []netip.Addr {
 	if _, out := n.Labels[corev1.LabelNodeExcludeBalancers]; out || n.DeletionTimestamp != nil || !ready(n) {
 		return nil
@@ -151,7 +151,7 @@ func ready(n *corev1.Node) bool {
 	return false
 }
 
-// hostPorts are the ports that a pod has of its node.
+// hostPorts are a pod's host ports.
 func hostPorts(p *corev1.Pod) []port {
 	var out []port
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicelb serves Services of type LoadBalancer with the cluster's own nodes: their status shows the addresses of the nodes where
-// their ports are free, and the service proxy sends what arrives there to the endpoints. The table of controllers starts it, by the name
-// that kube-controller-manager has for the controller of a cloud's load balancers. Services with a loadBalancerClass belong to others. It
-// talks to no cloud and writes nothing but the status and the finalizer of Services.
+// Package servicelb serves Services of type LoadBalancer with the cluster's own nodes: the status shows the addresses of nodes where the
+// ports are free, and the service proxy forwards connections there to the endpoints. The table of controllers starts it under the name of
+// kube-controller-manager's cloud load balancer controller. Services with a loadBalancerClass belong to others. It never calls a cloud, and
+// writes only status and finalizer of Services.
 package servicelb
 
 import (
@@ -26,13 +26,13 @@ import (
 	"keelson/controllers/framework"
 )
 
-// finalizer keeps a Service until its load balancer is gone.
+// finalizer blocks the deletion of a Service until its load balancer is removed.
 const finalizer = "service.kubernetes.io/load-balancer-cleanup"
 
-// all is the only key: what one Service gets depends on the others.
+// all is the only key, because the result for one Service depends on the others.
 var all = framework.Key{Name: "all"}
 
-// Controller serves load balancers.
+// Controller handles load balancers.
 type Controller struct {
 	env      *framework.Env
 	loop     *framework.Loop[framework.Key]
@@ -40,7 +40,7 @@ type Controller struct {
 	nodes    corelisters.NodeLister
 	pods     corelisters.PodLister
 	slices   discoverylisters.EndpointSliceLister
-	told     map[string]string // by UID, what was said last; the loop's alone
+	told     map[string]string // the last event by UID; used only by the loop
 }
 
 // New builds the controller.
@@ -50,7 +50,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		env: env, services: core.Services().Lister(), nodes: core.Nodes().Lister(), pods: core.Pods().Lister(),
 		slices: disc.EndpointSlices().Lister(), told: map[string]string{},
 	}
-	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync) // more workers would meet at the same ports
+	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync) // one worker, because all Services share the ports
 	wake := func() { c.loop.Add(all) }
 	err := errors.Join(
 		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {
@@ -82,7 +82,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func finished(p *corev1.Pod) bool {
@@ -95,7 +95,7 @@ func (c *Controller) podChanged(p *corev1.Pod) {
 	}
 }
 
-// sliceChanged matters for the traffic policy Local alone.
+// sliceChanged matters only for the traffic policy Local.
 func (c *Controller) sliceChanged(s *discoveryv1.EndpointSlice) {
 	svc, err := c.services.Services(s.Namespace).Get(s.Labels[discoveryv1.LabelServiceName])
 	if err == nil && wanted(svc) && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
@@ -139,7 +139,7 @@ func (c *Controller) sync(ctx context.Context, _ framework.Key) error {
 
 func (c *Controller) say(svc *corev1.Service, o outcome) {
 	if why, before := c.told[string(svc.UID)]; before && why == o.why || !before && o.why == "" && slices.Contains(svc.Finalizers, finalizer) {
-		return // said, or done before this process started
+		return // reported already, or before this process started
 	}
 	if o.why != "" {
 		c.env.Events.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "No address for the load balancer: "+o.why)
@@ -151,7 +151,7 @@ func (c *Controller) say(svc *corev1.Service, o outcome) {
 func (c *Controller) hosts(svc *corev1.Service) map[string]bool {
 	in, err := c.slices.EndpointSlices(svc.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}))
 	if err != nil {
-		return nil // the lister is a map: it knows no error
+		return nil // a lister over a cache returns no error
 	}
 	return hostsOf(in)
 }
@@ -186,7 +186,7 @@ func (c *Controller) servingNodes() ([]node, error) {
 	return out, nil
 }
 
-// write makes status and finalizer what they should be. Both go in one write of the status, as clouds' controllers do it.
+// write writes status and finalizer in one status update, as cloud controllers do.
 func (c *Controller) write(ctx context.Context, svc *corev1.Service, ingress []corev1.LoadBalancerIngress, guard bool) error {
 	if slices.Contains(svc.Finalizers, finalizer) == guard && equality.Semantic.DeepEqual(svc.Status.LoadBalancer.Ingress, ingress) {
 		return nil
@@ -199,7 +199,7 @@ func (c *Controller) write(ctx context.Context, svc *corev1.Service, ingress []c
 	}
 	_, err := c.env.Client.CoreV1().Services(svc.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone, or its change is on its way here
+		return nil // it was deleted, or its change event is coming
 	}
 	if err != nil {
 		return fmt.Errorf("write the load balancer of %s/%s: %w", svc.Namespace, svc.Name, err)

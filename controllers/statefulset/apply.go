@@ -22,7 +22,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// act carries out the plan's stages; the first that fails is the last.
+// act executes the plan's stages up to the first failure.
 func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p plan, h *history.State) error {
 	if len(p.stages) == 0 {
 		return nil
@@ -49,7 +49,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 		}
 	}
 	c.expect.Expect(s.set.UID, len(detail.Creates), uids...)
-	err := a.run(ctx, p.stages, func(x action) { // not done: it will not be heard of
+	err := a.run(ctx, p.stages, func(x action) { // not done: it will not be observed
 		switch x.verb {
 		case create:
 			c.expect.Created(s.set.UID, 1)
@@ -66,14 +66,14 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 	return err
 }
 
-// acting carries out one pass.
+// acting executes one pass.
 type acting struct {
 	*Controller
 	s         snapshot
-	templates map[string]*corev1.PodTemplateSpec // by revision
+	templates map[string]*corev1.PodTemplateSpec // by revision name
 }
 
-// run does the stages in order, up to the first that fails. It calls undone for every action that it did not do, or in vain.
+// run executes the stages in order up to the first failure. It calls undone for every action that was not done or failed.
 func (a *acting) run(ctx context.Context, stages [][]action, undone func(action)) (err error) {
 	for _, stage := range stages {
 		done := make([]bool, len(stage))
@@ -94,7 +94,7 @@ func (a *acting) run(ctx context.Context, stages [][]action, undone func(action)
 	return err
 }
 
-// do reports whether the informer will tell of what it did.
+// do executes an action and reports whether the informer will observe it.
 func (a *acting) do(ctx context.Context, x action) (bool, error) {
 	switch x.verb {
 	case create:
@@ -123,15 +123,15 @@ func (a *acting) create(ctx context.Context, x action) (bool, error) {
 	_, err := a.env.Client.CoreV1().Pods(a.s.set.Namespace).Create(ctx, newPod(a.s.set, a.templates[x.revision], x.revision, x.n), metav1.CreateOptions{})
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return false, nil // nothing can be created there any more, and nothing needs to be
+		return false, nil // the namespace is terminating
 	case apierrors.IsAlreadyExists(err) && !a.foreign(name):
-		return false, err // the cache is late
+		return false, err // the cache is stale
 	}
 	a.podEvent("create", name, err)
 	return err == nil, err
 }
 
-// foreign reports whether the cache has a pod of this name that is none of the set's.
+// foreign reports whether the cache has a pod with this name that does not belong to the set.
 func (a *acting) foreign(name string) bool {
 	obj, ok, err := a.pods.GetByKey(a.s.set.Namespace + "/" + name)
 	p, isPod := obj.(*corev1.Pod)
@@ -142,7 +142,7 @@ func (a *acting) remove(ctx context.Context, p *corev1.Pod) (bool, error) {
 	uid := p.UID
 	err := a.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return false, nil // gone, or replaced by another of its name: its event comes
+		return false, nil // deleted or recreated: its event will come
 	}
 	a.podEvent("delete", p.Name, err)
 	return err == nil, err
@@ -162,8 +162,8 @@ func (a *acting) identify(ctx context.Context, x action) error {
 	return err
 }
 
-// claimsFree asks the server whether the claims that pod n is to use again are still its own to use. The cache may not know yet that this
-// controller gave one to the pod before, and the garbage collector is about to take it. Where claims are always kept nobody is asked.
+// claimsFree checks on the server that the claims that pod n will reuse are still available. The cache may not show yet that a claim was
+// owned by the previous pod, so that the garbage collector will delete it. If claims are always retained, no check is needed.
 func (a *acting) claimsFree(ctx context.Context, n int) error {
 	onDeleted, onScaled := retention(a.s.set)
 	for i := range a.s.set.Spec.VolumeClaimTemplates {
@@ -174,7 +174,7 @@ func (a *acting) claimsFree(ctx context.Context, n int) error {
 		live, err := a.env.Client.CoreV1().PersistentVolumeClaims(has.Namespace).Get(ctx, has.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return leaving(has.Name) // the cache will say so
+			return leaving(has.Name) // the cache will show it
 		case err != nil:
 			return fmt.Errorf("read claim %s/%s: %w", has.Namespace, has.Name, err)
 		case live.DeletionTimestamp != nil, blocked(live, a.s.set, n):
@@ -184,7 +184,7 @@ func (a *acting) claimsFree(ctx context.Context, n int) error {
 	return nil
 }
 
-// ensureClaims creates the claims of pod n that do not exist.
+// ensureClaims creates the missing claims of pod n.
 func (a *acting) ensureClaims(ctx context.Context, n int) error {
 	var errs []error
 	var waits error
@@ -211,16 +211,16 @@ func (a *acting) ensureClaims(ctx context.Context, n int) error {
 	return errors.Join(errs...)
 }
 
-// leaving names a claim that is being deleted. Another of its name comes after it: that is no failure.
+// leaving is a claim in deletion. It will be recreated afterwards, so that is no failure.
 type leaving string
 
 // Error says what the pod waits for.
 func (l leaving) Error() string { return "pvc " + string(l) + " is being deleted" }
 
-// Is makes the pass one that is only too early.
+// Is makes the error an ErrStale: the pass is retried.
 func (leaving) Is(target error) bool { return target == framework.ErrStale }
 
-// ownClaims gives the claims of a pod the owners that the retention policy asks for.
+// ownClaims sets the owners of a pod's claims according to the retention policy.
 func (a *acting) ownClaims(ctx context.Context, x action) error {
 	for i := range a.s.set.Spec.VolumeClaimTemplates {
 		has := a.s.claim(claimName(a.s.set, &a.s.set.Spec.VolumeClaimTemplates[i], x.n))
@@ -244,7 +244,7 @@ func (a *acting) ownClaims(ctx context.Context, x action) error {
 	return nil
 }
 
-// reason is an event's: SuccessfulCreate, FailedCreate and so on.
+// reason is an event's reason: SuccessfulCreate, FailedCreate and so on.
 func reason(verb string, err error) (kind, reason string) {
 	verb = strings.ToUpper(verb[:1]) + verb[1:]
 	if err != nil {
@@ -253,7 +253,7 @@ func reason(verb string, err error) (kind, reason string) {
 	return corev1.EventTypeNormal, "Successful" + verb
 }
 
-// podEvent records the event of what was done to a pod.
+// podEvent records an event about an action on a pod.
 func (a *acting) podEvent(verb, pod string, err error) {
 	kind, reason := reason(verb, err)
 	if err != nil {
@@ -277,12 +277,12 @@ func (a *acting) foreignOwnerEvent(claim string) {
 		"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim", claim)
 }
 
-// writeStatus stores st unless it is what the set has. A conflict makes the pass come again, with the newer set.
+// writeStatus writes st if it differs from the set's status. A conflict causes a retry with the newer set.
 func (c *Controller) writeStatus(ctx context.Context, set *appsv1.StatefulSet, st appsv1.StatefulSetStatus) error {
 	if equality.Semantic.DeepEqual(set.Status, st) {
 		return nil
 	}
-	next := *set // the rest is only encoded
+	next := *set // a shallow copy: the rest is only encoded
 	next.Status = st
 	_, err := c.env.Client.AppsV1().StatefulSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
 	if err == nil || apierrors.IsNotFound(err) {

@@ -15,7 +15,7 @@ import (
 
 var podGVK = corev1.SchemeGroupVersion.WithKind("Pod")
 
-// newClaims are the claims of pod n, owned as the retention policy says of a pod that the set wants.
+// newClaims are the claims of pod n, with the owners that the retention policy requires.
 func newClaims(set *appsv1.StatefulSet, n int) []*corev1.PersistentVolumeClaim {
 	all := make([]*corev1.PersistentVolumeClaim, 0, len(set.Spec.VolumeClaimTemplates))
 	for i := range set.Spec.VolumeClaimTemplates {
@@ -35,7 +35,7 @@ func newClaims(set *appsv1.StatefulSet, n int) []*corev1.PersistentVolumeClaim {
 	return all
 }
 
-// retention says whether claims are deleted with the set, and with pods that it does not want any more.
+// retention returns whether claims are deleted with the set, and with pods removed by scaling down.
 func retention(set *appsv1.StatefulSet) (onDeleted, onScaled bool) {
 	p := set.Spec.PersistentVolumeClaimRetentionPolicy
 	if p == nil {
@@ -44,14 +44,14 @@ func retention(set *appsv1.StatefulSet) (onDeleted, onScaled bool) {
 	return p.WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType, p.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 }
 
-// identity is an object that may own a claim; the UID is empty while it does not exist.
+// identity is a possible owner of a claim; the UID is empty if it does not exist.
 type identity struct {
 	gvk  schema.GroupVersionKind
 	name string
 	uid  types.UID
 }
 
-// names reports whether ref is to an object of this kind and name, whatever its UID.
+// names reports whether ref has this kind and name, with any UID.
 func (o identity) names(ref *metav1.OwnerReference) bool {
 	return ref.APIVersion == o.gvk.GroupVersion().String() && ref.Kind == o.gvk.Kind && ref.Name == o.name
 }
@@ -60,19 +60,19 @@ func (o identity) ref() metav1.OwnerReference {
 	return *metav1.NewControllerRef(&metav1.ObjectMeta{Name: o.name, UID: o.uid}, o.gvk)
 }
 
-// stale reports whether a reference to an earlier object of this name is among refs.
+// stale reports whether refs has a reference to an earlier object of this name.
 func (o identity) stale(refs []metav1.OwnerReference) bool {
 	return slices.ContainsFunc(refs, func(r metav1.OwnerReference) bool { return o.names(&r) && r.UID != o.uid })
 }
 
-// ownership is what is to be done about a claim's owner references.
+// ownership is the change of a claim's owner references.
 type ownership struct {
 	refs    []metav1.OwnerReference
-	change  bool // refs differ from what the claim has
-	foreign bool // another controller has the claim: the retention policy does not apply
+	change  bool // whether refs differ from the claim's
+	foreign bool // another controller owns the claim: the retention policy does not apply
 }
 
-// claimOwners decides who owns a claim of pod n, whose UID is empty while the pod does not exist:
+// claimOwners decides the owners of a claim of pod n, whose UID is empty if the pod does not exist:
 //
 //	whenDeleted  whenScaled   a pod that is wanted  one that is not
 //	Retain       Retain       nobody                nobody
@@ -80,7 +80,7 @@ type ownership struct {
 //	Retain       Delete       nobody                the pod
 //	Delete       Delete       the set               the pod
 //
-// A claim left from an earlier set or pod of the same name is not touched: it is about to be deleted.
+// A claim of an earlier set or pod with the same name is not changed: the garbage collector will delete it.
 func claimOwners(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, n int, pod types.UID) ownership {
 	theSet, thePod := identity{gvk, set.Name, set.UID}, identity{podGVK, podName(set, n), pod}
 	has := claim.OwnerReferences
@@ -110,7 +110,7 @@ func claimOwners(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, n
 	return ownership{refs: want, change: !sameOwners(has, want), foreign: foreign}
 }
 
-// sameOwners compares by UID and by who is the controller.
+// sameOwners compares UIDs and the controller.
 func sameOwners(a, b []metav1.OwnerReference) bool {
 	if len(a) != len(b) {
 		return false
@@ -125,9 +125,8 @@ func sameOwners(a, b []metav1.OwnerReference) bool {
 	return true
 }
 
-// blocked reports whether a claim of pod n, which does not exist, is to be deleted with an earlier set or pod of that name. Whatever the
-// set's own policy: the garbage collector takes the claim, or the reference, and a pod that uses the claim by then would keep it half
-// deleted.
+// blocked reports whether a claim of the missing pod n will be deleted with an earlier set or pod of that name, whatever the current
+// policy: the garbage collector will delete the claim or the reference, and a pod that uses the claim would block its deletion.
 func blocked(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, n int) bool {
 	return identity{gvk, set.Name, set.UID}.stale(claim.OwnerReferences) || identity{podGVK, podName(set, n), ""}.stale(claim.OwnerReferences)
 }

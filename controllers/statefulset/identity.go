@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ordinal splits the name of a set's pod: "web-3" is 3 of "web". The ordinal is -1 for any other name.
+// ordinal splits the name of a set's pod: "web-3" is 3 of "web". The ordinal is -1 for other names.
 func ordinal(pod string) (set string, n int) {
 	at := strings.LastIndexByte(pod, '-')
 	if at <= 0 {
@@ -22,7 +22,7 @@ func ordinal(pod string) (set string, n int) {
 	}
 	digits := pod[at+1:]
 	v, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || v < 0 || digits != strconv.FormatInt(v, 10) { // "web-03" and "web-+3" are nobody's
+	if err != nil || v < 0 || digits != strconv.FormatInt(v, 10) { // "web-03" and "web-+3" are not valid
 		return "", -1
 	}
 	return pod[:at], int(v)
@@ -30,7 +30,7 @@ func ordinal(pod string) (set string, n int) {
 
 func podName(set *appsv1.StatefulSet, n int) string { return set.Name + "-" + strconv.Itoa(n) }
 
-// claimName is the name of the claim that template is for, of pod n.
+// claimName is the name of pod n's claim from template.
 func claimName(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, n int) string {
 	return fmt.Sprintf("%s-%s-%d", template.Name, set.Name, n)
 }
@@ -42,7 +42,7 @@ func start(set *appsv1.StatefulSet) int {
 	return int(set.Spec.Ordinals.Start)
 }
 
-// replicas is spec.replicas; the API server has defaulted it.
+// replicas is spec.replicas, which the API server has defaulted.
 func replicas(set *appsv1.StatefulSet) int {
 	if set.Spec.Replicas == nil {
 		return 1
@@ -50,15 +50,15 @@ func replicas(set *appsv1.StatefulSet) int {
 	return int(*set.Spec.Replicas)
 }
 
-// inRange reports whether the set wants a pod of this ordinal.
+// inRange reports whether the set should have a pod with this ordinal.
 func inRange(set *appsv1.StatefulSet, n int) bool {
 	return n >= start(set) && n < start(set)+replicas(set)
 }
 
-// revisionOf is the revision that a pod was made from.
+// revisionOf is the revision from which a pod was created.
 func revisionOf(p *corev1.Pod) string { return p.Labels[appsv1.StatefulSetRevisionLabel] }
 
-// newPod is pod n of the set as template describes it, which is that of the revision of this name.
+// newPod is pod n of the set from template, which belongs to the revision with this name.
 func newPod(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, revision string, n int) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: podName(set, n), Namespace: set.Namespace,
@@ -72,7 +72,7 @@ func newPod(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, revision 
 	return p
 }
 
-// identified returns a copy of labels with those that say who pod n is.
+// identified returns a copy of labels with the labels of pod n.
 func identified(set *appsv1.StatefulSet, n int, labels map[string]string) map[string]string {
 	l := maps.Clone(labels)
 	if l == nil {
@@ -83,7 +83,7 @@ func identified(set *appsv1.StatefulSet, n int, labels map[string]string) map[st
 	return l
 }
 
-// volumes are the claims of pod n, then those of has that no claim replaces.
+// volumes are the claims of pod n, then the volumes of has that no claim replaces.
 func volumes(set *appsv1.StatefulSet, n int, has []corev1.Volume) []corev1.Volume {
 	templates := set.Spec.VolumeClaimTemplates
 	if len(templates) == 0 {
@@ -103,7 +103,7 @@ func volumes(set *appsv1.StatefulSet, n int, has []corev1.Volume) []corev1.Volum
 	return all
 }
 
-// hasIdentity reports whether p bears the labels of pod n and mounts its claims.
+// hasIdentity reports whether p has the labels of pod n and mounts its claims.
 func hasIdentity(set *appsv1.StatefulSet, p *corev1.Pod, n int) bool {
 	if p.Labels[appsv1.StatefulSetPodNameLabel] != p.Name {
 		return false

@@ -10,10 +10,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// gauges are the metrics of this controller, by Kubernetes' names.
+// gauges are Kubernetes' metrics of this controller.
 type gauges struct{ most, missing *prometheus.GaugeVec }
 
-// metrics is one for the process, as Kubernetes' is.
+// metrics is one set for the process, as in Kubernetes.
 var metrics = sync.OnceValue(func() *gauges {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Subsystem: "statefulset_controller", Name: name, Help: help},
@@ -25,12 +25,12 @@ var metrics = sync.OnceValue(func() *gauges {
 	}
 })
 
-// Collectors are the metrics of all StatefulSets of this process.
+// Collectors are the metrics of all StatefulSets in this process.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{metrics().most, metrics().missing}
 }
 
-// show tells of a set as it is in s.
+// show updates the metrics of the set in s.
 func (g *gauges) show(s snapshot) {
 	policy := string(cmp.Or(s.set.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement))
 	_, most := limits(s.set)
@@ -44,7 +44,7 @@ func (g *gauges) show(s snapshot) {
 	g.missing.WithLabelValues(s.set.Namespace, s.set.Name, policy).Set(float64(down))
 }
 
-// forget drops a set that is gone.
+// forget removes a deleted set.
 func (g *gauges) forget(namespace, name string) {
 	labels := prometheus.Labels{"statefulset_namespace": namespace, "statefulset_name": name}
 	g.most.DeletePartialMatch(labels)

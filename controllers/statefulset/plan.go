@@ -14,20 +14,20 @@ import (
 	"keelson/api/core/pod"
 )
 
-// burst is the most pods that one pass creates.
+// burst is the maximum number of pods created in one pass.
 const burst = 500
 
-// snapshot is all that a pass decides from. Nothing in it is modified.
+// snapshot is the input of a decision. Nothing in it is modified.
 type snapshot struct {
 	set *appsv1.StatefulSet
-	// pods are those that the set controls, with names of its form, in any state.
+	// pods are the pods that the set controls with valid names, in any state.
 	pods []*corev1.Pod
-	// claim finds a claim of the set's namespace, nil when there is none.
+	// claim returns a claim in the set's namespace, nil if it does not exist.
 	claim func(name string) *corev1.PersistentVolumeClaim
-	// current and update name the revisions that a rollout leads from and to.
+	// current and update are the revisions before and after a rollout.
 	current, update string
 	collisions      int32
-	// settled is false while creations or deletions are still expected: only the status is computed then.
+	// settled is false while creations or deletions are expected: then only the status is computed.
 	settled bool
 	now     time.Time
 }
@@ -35,14 +35,14 @@ type snapshot struct {
 type verb int
 
 const (
-	create      verb = iota // the pod's claims, and the pod
-	remove                  // the pod
-	identify                // give the pod back its labels and volumes
-	claimsAgain             // create the claims that a waiting pod lacks
+	create      verb = iota // create the pod's claims and the pod
+	remove                  // delete the pod
+	identify                // restore the pod's labels and volumes
+	claimsAgain             // create the missing claims of a pending pod
 	own                     // set the owners of the claims
 )
 
-// action is one thing to do about pod n. revision is what to create it from.
+// action is one action on pod n. revision is the one from which it is created.
 type action struct {
 	verb     verb
 	n        int
@@ -50,21 +50,21 @@ type action struct {
 	revision string
 }
 
-// plan is what a pass will do: the stages in order, each only if the one before went well.
+// plan is the result of a pass: stages in order, each only if the one before succeeded.
 type plan struct {
 	stages [][]action
-	// next is when time alone will change something: a ready pod becomes available. 0: it will not.
+	// next is when a ready pod becomes available; 0: none will.
 	next time.Duration
 }
 
-// member is one of the pods that the set wants: it exists or is to be created.
+// member is one of the wanted pods: it exists or will be created.
 type member struct {
 	n   int
 	pod *corev1.Pod
 }
 
-// decide compares the set with its pods. With OrderedReady the pods are looked at one by one, and the first that is not as it
-// should be holds up those after it; with Parallel none waits for another. Replicas come first, then scaling down, then updates.
+// decide compares the set with its pods. With OrderedReady the pods are handled one by one, and the first that is not as wanted blocks
+// those after it; with Parallel none waits for another. First come missing pods, then scaling down, then updates.
 func decide(s snapshot) plan {
 	members, condemned := divide(s)
 	p := plan{next: nextAvailable(s)}
@@ -98,8 +98,8 @@ func (p *plan) add(stage []action) {
 	}
 }
 
-// divide returns the pods that the set wants, in order, and those that it does not, last first. Of the wanted ones that do not
-// exist only the first are among them: spec.replicas may be any number.
+// divide returns the wanted pods in order, and the others, last first. Of missing wanted pods only the first ones are included, because
+// spec.replicas may be any number.
 func divide(s snapshot) (members, condemned []member) {
 	var have []member
 	for _, p := range s.pods {
@@ -124,7 +124,7 @@ func divide(s snapshot) (members, condemned []member) {
 	return append(members, have...), condemned
 }
 
-// keep brings the wanted pods to be. It reports false when what comes after must wait.
+// keep creates and repairs the wanted pods. ok is false when the later steps must wait.
 func keep(s snapshot, members []member, ordered bool) (stage []action, ok bool) {
 	ok = true
 	for _, m := range members {
@@ -146,7 +146,7 @@ func keepOne(s snapshot, m member, ordered bool) (acts []action, done bool) {
 		return []action{{verb: create, n: m.n, revision: revisionFor(s, m.n)}}, false
 	}
 	if pod.Terminal(p) {
-		// It ends, and its successor is created when it is gone: two pods of one identity never exist.
+		// It is terminating; its successor is created when it is deleted: two pods with one identity never exist.
 		if p.DeletionTimestamp == nil {
 			return []action{{verb: remove, n: m.n, pod: p}}, false
 		}
@@ -167,7 +167,7 @@ func keepOne(s snapshot, m member, ordered bool) (acts []action, done bool) {
 	return acts, true
 }
 
-// claimBlocked reports whether pod n must wait until a claim of its predecessor is gone.
+// claimBlocked reports whether pod n must wait for the deletion of a claim of its predecessor.
 func (s snapshot) claimBlocked(n int) bool {
 	for i := range s.set.Spec.VolumeClaimTemplates {
 		if c := s.claim(claimName(s.set, &s.set.Spec.VolumeClaimTemplates[i], n)); c != nil && blocked(c, s.set, n) {
@@ -186,7 +186,7 @@ func (s snapshot) claimMissing(n int) bool {
 	return false
 }
 
-// disowned reports whether a claim of m has other owners than the retention policy says.
+// disowned reports whether a claim of m has other owners than the retention policy requires.
 func disowned(s snapshot, m member) bool {
 	for i := range s.set.Spec.VolumeClaimTemplates {
 		c := s.claim(claimName(s.set, &s.set.Spec.VolumeClaimTemplates[i], m.n))
@@ -197,7 +197,7 @@ func disowned(s snapshot, m member) bool {
 	return false
 }
 
-// scaleDown deletes the pods that are not wanted: all at once, or in order, each when it is the last and all others are available.
+// scaleDown deletes unwanted pods: all at once or, if ordered, the last one when all others are available.
 func scaleDown(s snapshot, members, condemned []member, ordered bool) (stage []action, ok bool) {
 	if !ordered {
 		for _, c := range condemned {
@@ -214,14 +214,14 @@ func scaleDown(s snapshot, members, condemned []member, ordered bool) (stage []a
 	if last.pod.DeletionTimestamp != nil {
 		return nil, false
 	}
-	// A pod that has ended will never be available: waiting for it, or for another such, would have no end.
+	// A finished pod never becomes available, so do not wait for it.
 	if !available(s, last.pod) && !pod.Terminal(last.pod) && last.pod != firstUnavailable(s, members, condemned) {
 		return nil, false
 	}
 	return []action{{verb: remove, n: last.n, pod: last.pod}}, false
 }
 
-// firstUnavailable is the pod of the lowest ordinal that is not available, nil when all are or the first is yet to be created.
+// firstUnavailable is the unavailable pod with the lowest ordinal, nil if all are available or the first one does not exist yet.
 func firstUnavailable(s snapshot, members, condemned []member) *corev1.Pod {
 	for _, m := range members {
 		if m.pod == nil || unavailable(s, m.pod) {
@@ -236,22 +236,22 @@ func firstUnavailable(s snapshot, members, condemned []member) *corev1.Pod {
 	return nil
 }
 
-// rollOut deletes pods of other revisions, the last first, so that at most maxUnavailable are unavailable.
+// rollOut deletes pods of other revisions, the last first, with at most maxUnavailable unavailable pods.
 func rollOut(s snapshot, members []member, ordered bool) []action {
 	partition, most := limits(s.set)
 	budget := most
-	var ready, broken []action // pods to replace, and those among them that serve nobody
+	var ready, broken []action // pods to replace, and the unavailable ones among them
 	for _, m := range slices.Backward(members) {
 		down := m.pod == nil || unavailable(s, m.pod)
 		if down {
 			budget--
 		}
 		if m.n-start(s.set) < partition || m.pod == nil || m.pod.DeletionTimestamp != nil || pod.Terminal(m.pod) || revisionOf(m.pod) == s.update {
-			continue // a pod that has ended is deleted already, whatever its revision
+			continue // a finished pod is deleted elsewhere, whatever its revision
 		}
 		a := action{verb: remove, n: m.n, pod: m.pod}
 		if down && !ordered {
-			broken = append(broken, a) // replacing it costs nothing
+			broken = append(broken, a) // deleting it makes nothing worse
 		} else {
 			ready = append(ready, a)
 		}
@@ -275,7 +275,7 @@ func limits(set *appsv1.StatefulSet) (partition, maxUnavailable int) {
 	return partition, max(1, maxUnavailable)
 }
 
-// revisionFor is the revision that pod n is created from: below the partition the current one.
+// revisionFor is the revision for pod n: below the partition the current one.
 func revisionFor(s snapshot, n int) string {
 	st := &s.set.Spec.UpdateStrategy
 	below := start(s.set)
@@ -296,7 +296,7 @@ func minReady(set *appsv1.StatefulSet) time.Duration {
 	return time.Duration(set.Spec.MinReadySeconds) * time.Second
 }
 
-// available: running, and ready for long enough.
+// available reports whether a pod runs and has been ready long enough.
 func available(s snapshot, p *corev1.Pod) bool {
 	ok, _ := pod.Available(p, minReady(s.set), s.now)
 	return ok && p.Status.Phase == corev1.PodRunning
@@ -315,7 +315,7 @@ func nextAvailable(s snapshot) (next time.Duration) {
 	return next
 }
 
-// status is the set's as its pods show it.
+// status is the set's status from its pods.
 func status(s snapshot) appsv1.StatefulSetStatus {
 	collisions := s.collisions
 	st := appsv1.StatefulSetStatus{

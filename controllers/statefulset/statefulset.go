@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statefulset keeps the pods of StatefulSets: each with a name, a host
-// name and claims of its own, created and deleted in order unless the set says
-// Parallel, and replaced last to first when the template changes. The table of
-// controllers starts it. Deciding is pure (plan.go, claims.go); apply.go acts.
+// Package statefulset maintains the pods of StatefulSets: each has its own name, host name and claims; they are created and deleted in
+// order unless the policy is Parallel, and replaced last to first when the template changes. The table of controllers starts it. Decisions
+// are pure functions (plan.go, claims.go); apply.go acts. It never deletes claims.
 //
 // Invariants:
-//  1. A pod is created only when the API server has none of its name: the name is the lock, and a pod on a lost node keeps it
-//     until somebody deletes the pod for good.
-//  2. Deletions name the pod's UID: a stale cache never costs a successor its life.
+//  1. A pod is created only when the API server has none with its name: the name is the lock, and a pod on a lost node keeps it
+//     until the pod is force-deleted.
+//  2. Deletes have the pod's UID as a precondition: a stale cache never causes the deletion of its successor.
 //  3. Claims are created and given owners; they are never deleted here.
 package statefulset
 
@@ -36,10 +35,10 @@ import (
 
 var gvk = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 
-// hashLabel is on the set's revisions.
+// hashLabel is a label of the set's revisions.
 const hashLabel = "controller.kubernetes.io/hash"
 
-// Controller keeps all StatefulSets.
+// Controller handles all StatefulSets.
 type Controller struct {
 	env     *framework.Env
 	loop    *framework.Loop[framework.Key]
@@ -52,7 +51,7 @@ type Controller struct {
 	own     framework.Ownership[*corev1.Pod]
 }
 
-// New builds the controller; it registers with env's informers.
+// New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	sets, pods := appsinformers.New(env.Shared.Scoped()).StatefulSets(), coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	claims := coreinformers.New(env.Shared.Scoped()).PersistentVolumeClaims()
@@ -84,7 +83,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) cached(namespace, name string) (*appsv1.StatefulSet, bool) {
@@ -95,17 +94,17 @@ func (c *Controller) cached(namespace, name string) (*appsv1.StatefulSet, bool) 
 func (c *Controller) all(namespace string) []*appsv1.StatefulSet {
 	sets, err := c.sets.StatefulSets(namespace).List(labels.Everything())
 	if err != nil {
-		c.env.Log.Warn("list of stateful sets", "controller", c.env.Name, "err", err)
+		c.env.Log.Warn("list stateful sets", "controller", c.env.Name, "err", err)
 	}
 	return sets
 }
 
-// later spreads the passes over a set of thousands, which count its pods: they come a few times a second.
+// later spreads the passes over a set with thousands of pods to a few per second.
 func later(set *appsv1.StatefulSet) time.Duration {
 	return time.Duration(min(replicas(set)/50, 100)) * time.Millisecond
 }
 
-// nameFree hears of the end of a pod that is no set's. It may have had the name that a pod of a set waits for.
+// nameFree handles the deletion of a pod without a set: a pod of a set may wait for its name.
 func (c *Controller) nameFree(p *corev1.Pod) {
 	if name, n := ordinal(p.Name); n >= 0 {
 		if set, ok := c.cached(p.Namespace, name); ok {
@@ -114,7 +113,7 @@ func (c *Controller) nameFree(p *corev1.Pod) {
 	}
 }
 
-// claimGone wakes the set whose pod may wait for the claim to be gone, to create its own.
+// claimGone requeues the set whose pod may wait for the deletion of the claim.
 func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
 	rest, n := ordinal(claim.Name)
 	if n < 0 {
@@ -127,7 +126,7 @@ func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// claimLetGo wakes the set whose pod may wait for an earlier owner to let go of the claim.
+// claimLetGo requeues the set whose pod may wait until an earlier owner is removed from the claim.
 func (c *Controller) claimLetGo(old, cur *corev1.PersistentVolumeClaim) {
 	if len(cur.OwnerReferences) < len(old.OwnerReferences) {
 		c.claimGone(cur)
@@ -171,7 +170,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return errors.Join(failure, c.truncate(ctx, s, revisions))
 }
 
-// claim returns the set's pods after adopting and releasing. Pods without a name of the set's form are not its business.
+// claim returns the set's pods after adoption and release. Pods with other names are ignored.
 func (c *Controller) claim(ctx context.Context, set *appsv1.StatefulSet, sel labels.Selector) ([]*corev1.Pod, error) {
 	mine, err := framework.PodsOf(c.pods, set.UID)
 	if err != nil {
@@ -200,8 +199,8 @@ func (c *Controller) cachedClaim(namespace, name string) *corev1.PersistentVolum
 	return claim
 }
 
-// revisions brings the set's history up to date and tells s of it. That of a set that is being deleted stays as it is: to store
-// its template again would hold up its end.
+// revisions updates the set's history and sets it in s. The history of a set in deletion is not changed, because a new revision would delay
+// the deletion.
 func (c *Controller) revisions(ctx context.Context, s *snapshot, sel labels.Selector) (*history.State, error) {
 	st := &s.set.Status
 	if s.set.DeletionTimestamp != nil {
@@ -224,7 +223,7 @@ func (c *Controller) revisions(ctx context.Context, s *snapshot, sel labels.Sele
 	return h, nil
 }
 
-// truncate deletes revisions beyond the limit that no pod was made from.
+// truncate deletes unused revisions beyond the limit.
 func (c *Controller) truncate(ctx context.Context, s snapshot, h *history.State) error {
 	if h == nil || s.set.Spec.RevisionHistoryLimit == nil {
 		return nil

@@ -22,14 +22,14 @@ var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Ver
 // migrating is the condition of a definition whose objects are being migrated.
 const migrating = "StorageMigrating"
 
-// definition is what the resource of the order is defined by; nil for resources that are built in.
+// definition is the CustomResourceDefinition of the migrated resource; nil for built-in resources.
 func (c *Controller) definition(ctx context.Context, m *migrationv1.StorageVersionMigration) (*unstructured.Unstructured, error) {
 	if m.Spec.Resource.Group == "" {
-		return nil, nil //nolint:nilnil // built in
+		return nil, nil //nolint:nilnil // a built-in resource
 	}
 	d, err := c.env.Client.Dynamic.Resource(definitions).Get(ctx, m.Spec.Resource.Resource+"."+m.Spec.Resource.Group, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // built in
+		return nil, nil //nolint:nilnil // a built-in resource
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the definition of %s: %w", m.Spec.Resource.Resource, err)
@@ -47,7 +47,7 @@ func (c *Controller) definitionBegins(ctx context.Context, m *migrationv1.Storag
 	})
 }
 
-// definitionEnds leaves the version that is stored as the only one, if the definition is still the one whose objects were written.
+// definitionEnds sets storedVersions to the storage version, if that has not changed during the migration.
 func (c *Controller) definitionEnds(ctx context.Context, m *migrationv1.StorageVersionMigration, succeeded bool) error {
 	d, err := c.definition(ctx, m)
 	if d == nil || err != nil {
@@ -66,7 +66,7 @@ func (c *Controller) definitionEnds(ctx context.Context, m *migrationv1.StorageV
 	return c.updateDefinition(ctx, d, stored, now)
 }
 
-// updateDefinition writes the condition and, unless nil, the stored versions, provided that d is as it was read.
+// updateDefinition writes the condition and, unless nil, the stored versions, if d has not changed since it was read.
 func (c *Controller) updateDefinition(ctx context.Context, d *unstructured.Unstructured, stored []string, now metav1.Condition) error {
 	all, _, _ := unstructured.NestedSlice(d.Object, "status", "conditions")
 	all = slices.DeleteFunc(slices.Clone(all), func(x any) bool {
@@ -102,7 +102,7 @@ func conditionOf(d *unstructured.Unstructured, t string) map[string]any {
 	return nil
 }
 
-// storageVersion is the version that objects are stored in.
+// storageVersion is the definition's storage version.
 func storageVersion(d *unstructured.Unstructured) string {
 	all, _, _ := unstructured.NestedSlice(d.Object, "spec", "versions")
 	for _, x := range all {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storageversionmigrator carries out StorageVersionMigrations: every object
-// of a resource is written again, in the version and under the encryption key that
-// new objects are stored with, and a CustomResourceDefinition then forgets the older
-// versions. The table of controllers starts it. It changes nothing of any object.
+// Package storageversionmigrator executes StorageVersionMigrations: it rewrites every object of a resource, so that it has the current
+// storage version and encryption key, and then removes older versions from the status of a CustomResourceDefinition. The table of
+// controllers starts it. It never changes the content of an object.
 package storageversionmigrator
 
 import (
@@ -31,21 +30,21 @@ import (
 )
 
 const (
-	// served is how long a resource may be unknown after the order to migrate it: its definition may be that new.
+	// served is how long a resource may be unknown after the creation of its migration: the definition may be new, too.
 	served   = time.Minute
 	askAgain = 10 * time.Second
 	page     = 500
 	atOnce   = 8
 )
 
-// Controller migrates.
+// Controller executes migrations.
 type Controller struct {
 	env    *framework.Env
 	loop   *framework.Loop[framework.Key]
 	orders migrationlisters.StorageVersionMigrationLister
 
 	mu sync.Mutex
-	// ended are those whose end is written and not yet in the cache.
+	// ended are migrations whose final condition is written but not yet in the cache.
 	ended map[types.UID]struct{}
 }
 
@@ -55,7 +54,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, orders: orders.Lister(), ended: map[types.UID]struct{}{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := framework.On(c.loop, orders.Informer(), framework.Each(func(m *migrationv1.StorageVersionMigration) {
-		// One order of a resource is carried out at a time: the end of one is the turn of another.
+		// One migration of a resource runs at a time: the end of one starts the next.
 		for _, o := range c.of(m.Spec.Resource) {
 			c.loop.Add(framework.KeyOf(o))
 		}
@@ -67,14 +66,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// of are the orders for a resource that are not carried out yet, the oldest first.
+// of are the unfinished migrations of a resource, oldest first.
 func (c *Controller) of(r metav1.GroupResource) []*migrationv1.StorageVersionMigration {
 	all, err := c.orders.List(labels.Everything())
 	if err != nil {
-		return nil // a lister over a cache has no errors
+		return nil // a lister over a cache returns no error
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(m *migrationv1.StorageVersionMigration) bool { return m.Spec.Resource != r || c.done(m) })
 	slices.SortFunc(all, func(a, b *migrationv1.StorageVersionMigration) int {
@@ -83,7 +82,7 @@ func (c *Controller) of(r metav1.GroupResource) []*migrationv1.StorageVersionMig
 	return all
 }
 
-// done reports whether the order has ended, though the cache may not say so yet.
+// done reports whether the migration is finished, even if the cache does not show it yet.
 func (c *Controller) done(m *migrationv1.StorageVersionMigration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,16 +125,16 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	err = c.rewrite(ctx, r)
 	if _, ok := errors.AsType[*refusedError](err); ok {
-		c.env.Log.Warn("an object could not be written again", "migration", m.Name, "resource", r.GVR, "err", err)
+		c.env.Log.Warn("rewrite object", "migration", m.Name, "resource", r.GVR, "err", err)
 		return c.end(ctx, m, migrationv1.MigrationFailed, "migration encountered unhandled error")
 	}
 	if err != nil {
-		return err // it goes on from the start, which does no harm
+		return err // it starts again from the beginning, which is harmless
 	}
 	return c.end(ctx, m, migrationv1.MigrationSucceeded, "")
 }
 
-// resource is what the API serves by that name; nil: nothing.
+// resource is the served resource with that name; nil: none.
 func (c *Controller) resource(ctx context.Context, want metav1.GroupResource) (*catalog.Resource, error) {
 	all, err := catalog.Load(ctx, c.env.Client.Discovery())
 	var partial *catalog.Partial
@@ -147,10 +146,10 @@ func (c *Controller) resource(ctx context.Context, want metav1.GroupResource) (*
 			return r, nil
 		}
 	}
-	return nil, nil //nolint:nilnil // that nothing is served is an answer
+	return nil, nil //nolint:nilnil // nil: it is not served
 }
 
-// begin says that the migration runs, and of which state of the resource on.
+// begin sets the condition Running and the resourceVersion of the start.
 func (c *Controller) begin(ctx context.Context, m *migrationv1.StorageVersionMigration, r *catalog.Resource) (*migrationv1.StorageVersionMigration, error) {
 	if is(m, migrationv1.MigrationRunning) && m.Status.ResourceVersion != "" {
 		return m, nil
@@ -174,7 +173,7 @@ func (c *Controller) begin(ctx context.Context, m *migrationv1.StorageVersionMig
 	return next, nil
 }
 
-// end says what has become of the migration.
+// end sets the final condition of the migration.
 func (c *Controller) end(ctx context.Context, m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType, message string) error {
 	if err := c.definitionEnds(ctx, m, t == migrationv1.MigrationSucceeded); err != nil {
 		return err
@@ -203,16 +202,16 @@ func set(m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditio
 	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: string(t), Status: metav1.ConditionTrue, Reason: reason, Message: message})
 }
 
-// refusedError: an object is not taken as it is, which no repetition changes.
+// refusedError: the server rejects an object, and retrying does not help.
 type refusedError struct{ err error }
 
-// Error is the server's.
+// Error implements error.
 func (e *refusedError) Error() string { return e.err.Error() }
 
-// Unwrap is the server's.
+// Unwrap returns the server's error.
 func (e *refusedError) Unwrap() error { return e.err }
 
-// rewrite patches every object with what it has. Who changed one meanwhile has written it in its new form.
+// rewrite sends an empty patch for every object. A conflict means that the object was just written in its new form.
 func (c *Controller) rewrite(ctx context.Context, r *catalog.Resource) error {
 	next := ""
 	for {
@@ -231,7 +230,7 @@ func (c *Controller) rewrite(ctx context.Context, r *catalog.Resource) error {
 }
 
 func (c *Controller) touch(ctx context.Context, r *catalog.Resource, o *metav1.PartialObjectMetadata) error {
-	// By the UID a successor of the name is left alone, and nothing is made where the object has gone.
+	// With the UID a recreated object is not touched, and a deleted one is not created.
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}})
 	if err != nil {
 		return err

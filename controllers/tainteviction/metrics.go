@@ -8,13 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are the metrics of this controller, by Kubernetes' names.
+// counts are Kubernetes' metrics of this controller.
 type counts struct {
 	deletions prometheus.Counter
 	latency   prometheus.Histogram
 }
 
-// metrics is one for the process, as Kubernetes' is.
+// metrics is one set for the process, as in Kubernetes.
 var metrics = sync.OnceValue(func() *counts {
 	return &counts{
 		deletions: prometheus.NewCounter(prometheus.CounterOpts{
@@ -29,7 +29,7 @@ var metrics = sync.OnceValue(func() *counts {
 	}
 })
 
-// Collectors are the metrics of all controllers of taints in this process.
+// Collectors are the metrics of all taint eviction controllers in this process.
 func Collectors() []prometheus.Collector {
 	m := metrics()
 	return []prometheus.Collector{m.deletions, m.latency}

@@ -15,17 +15,17 @@ import (
 	"keelson/controllers/framework"
 )
 
-// departure is when a pod of a tainted node goes, and because of which taint.
+// departure is when a pod of a tainted node will be evicted, and because of which taint.
 type departure struct {
 	pod     framework.Key
 	at      time.Time
 	because string
 }
 
-// namedAtMost bounds the pods that a notice names.
+// namedAtMost limits the pods named in an event.
 const namedAtMost = 8
 
-// announce tells, as an event of the node that `kubectl describe node` prints, which of its pods go later, and when.
+// announce records an event of the node with the pods that will be evicted later, and when.
 func (c *Controller) announce(node string) error {
 	n, err := c.nodes.Get(node)
 	if apierrors.IsNotFound(err) {
@@ -53,7 +53,7 @@ func (c *Controller) announce(node string) error {
 		if since.IsZero() {
 			since = began(p, because, now)
 		}
-		if at := since.Add(stays); at.After(now) { // the others are deleted by now, and told of as they are
+		if at := since.Add(stays); at.After(now) { // the others are deleted by now, with their own events
 			leaving = append(leaving, departure{framework.KeyOf(p), at, because.ToString()})
 		}
 	}
@@ -65,7 +65,7 @@ func (c *Controller) announce(node string) error {
 	return nil
 }
 
-// since is when the stay of a pod began that is to be deleted; zero: it is not, yet.
+// since is when the toleration time of a pod started; zero: it is not to be evicted.
 func (c *Controller) since(p *corev1.Pod) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *Controller) since(p *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// notice says in one line when pods go: those that go first are named first.
+// notice describes in one line when pods will be evicted, the first ones first.
 func notice(leaving []departure, stay int, now time.Time) string {
 	slices.SortFunc(leaving, func(a, b departure) int {
 		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.because, b.because), strings.Compare(a.pod.String(), b.pod.String()))

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tainteviction deletes pods from nodes with NoExecute taints that they do
-// not tolerate, or no longer after their tolerationSeconds. The table of
-// controllers starts it. When to delete is decided purely (when.go) each time a
-// taint or a toleration changes; a taint that goes cancels the deletion. What is
-// to come is told beforehand: as an event of the node (notice.go), and as a mark
-// for `keelson why`.
+// Package tainteviction deletes pods from nodes with NoExecute taints that they do not tolerate, or no longer after their
+// tolerationSeconds. The table of controllers starts it. A pure function (when.go) decides at each change of taints or tolerations;
+// removing a taint cancels the deletion. Future evictions are shown as an event of the node (notice.go), and as a mark for `keelson why`.
+// It never taints a node.
 package tainteviction
 
 import (
@@ -40,14 +38,14 @@ type Controller struct {
 	pending map[framework.Key]pending
 }
 
-// pending is a deletion to come.
+// pending is a scheduled deletion.
 type pending struct {
-	uid       types.UID // of the pod
+	uid       types.UID // the pod's UID
 	since, at time.Time
 	because   string // the taint
 }
 
-// New builds the controller; it registers with env's informers.
+// New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
@@ -73,7 +71,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) nodeChanged(old, n *corev1.Node) {
@@ -104,13 +102,13 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 		return
 	}
 	n, err := c.nodes.Get(p.Spec.NodeName)
-	// Where the node is not known yet, its own event will come.
+	// If the node is not in the cache yet, its event will come.
 	if err == nil && (len(evicting(n.Spec.Taints)) > 0 || old != nil && old.Spec.NodeName != "") {
 		c.loop.Add(framework.KeyOf(p))
 	}
 }
 
-// take removes and returns what is pending for key.
+// take removes and returns the scheduled deletion of key.
 func (c *Controller) take(key framework.Key) (pending, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +117,7 @@ func (c *Controller) take(key framework.Key) (pending, bool) {
 	return p, ok
 }
 
-// sync decides about one pod, or, where the key has no namespace, tells of a node's pods.
+// sync handles one pod or, if the key has no namespace, the event of a node.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if key.Namespace == "" {
 		return c.announce(key.Name)
@@ -167,7 +165,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	if err := framework.DeletePod(ctx, c.env, p, nil); err != nil {
-		return err // still pending: the next try does not start to wait anew
+		return err // still scheduled: a retry does not restart the wait
 	}
 	c.take(key)
 	metrics().deletions.Inc()
@@ -175,7 +173,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// mark notes for the pod's story what is to come.
+// mark sends a mark about the scheduled eviction.
 func (c *Controller) mark(p *corev1.Pod, d *mark.Eviction) {
 	if c.env.Marks == nil {
 		return
@@ -192,7 +190,7 @@ func (c *Controller) keep(key framework.Key, p pending) {
 	c.pending[key] = p
 }
 
-// evicting are the taints with effect NoExecute.
+// evicting are the NoExecute taints.
 func evicting(taints []corev1.Taint) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectNoExecute })
 }

@@ -10,9 +10,9 @@ import (
 	podkind "keelson/api/core/pod"
 )
 
-// toleration says whether a pod with these tolerations must leave a node with these NoExecute taints, because of which of them, and
-// how long it may still stay. A taint that nothing tolerates: not at all. Otherwise, of the first toleration that matches each taint
-// the shortest tolerationSeconds counts; where none has a limit, the pod need not leave: because is nil.
+// toleration returns whether a pod with these tolerations must leave a node with these NoExecute taints, because of which taint, and how
+// long it may stay. With an untolerated taint it must leave at once. Otherwise the shortest tolerationSeconds of the first matching
+// toleration of each taint counts; without a limit the pod stays: because is nil.
 func toleration(taints []corev1.Taint, tolerations []corev1.Toleration) (stays time.Duration, because *corev1.Taint) {
 	for i := range taints {
 		tolerated := false
@@ -37,14 +37,14 @@ func toleration(taints []corev1.Taint, tolerations []corev1.Toleration) (stays t
 	return stays, because
 }
 
-// maxSeconds is a tolerationSeconds that never ends; more would not be a time.Duration.
+// maxSeconds means forever; larger values would overflow a time.Duration.
 const maxSeconds = int64(100 * 365 * 24 * time.Hour / time.Second)
 
-// fresh is how old a taint may be and still count as added when it was first seen: its own time is in whole seconds, rounded down.
+// fresh is the maximum age of a taint that counts as added when it was first seen: its own time is rounded down to seconds.
 const fresh = 2 * time.Second
 
-// began is when a pod's stay in spite of a taint began, as far as the objects tell: so that a controller that starts anew does not
-// begin to count anew. The taint says when it was added, if it was this cluster's; a pod that came later began to stay then.
+// began is when a pod's toleration time started, as recorded in the objects, so that a restarted controller does not start again: the
+// taint's timeAdded, or the pod's start if it is later.
 func began(p *corev1.Pod, taint *corev1.Taint, now time.Time) time.Time {
 	if taint.TimeAdded == nil {
 		return now
@@ -63,7 +63,7 @@ func began(p *corev1.Pod, taint *corev1.Taint, now time.Time) time.Time {
 	return at
 }
 
-// matches reports whether t tolerates the taint: an empty effect or key matches all of them, Exists any value.
+// matches reports whether t tolerates the taint: an empty effect or key matches all, Exists any value.
 func matches(t *corev1.Toleration, taint *corev1.Taint) bool {
 	if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
 		return false

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokens fills secrets of type kubernetes.io/service-account-token with a
-// token of their service account, its namespace and the cluster's certificate, and
-// deletes those whose service account is gone. The table of controllers starts it.
-// Such tokens do not end; they are for who asks for them by making the secret.
+// Package tokens fills secrets of type kubernetes.io/service-account-token with a token of their service account, the namespace and the CA
+// bundle, and deletes those of deleted service accounts. The table of controllers starts it. Such tokens do not expire; it never creates
+// the secrets, users do.
 package tokens
 
 import (
@@ -25,18 +24,18 @@ import (
 	"keelson/pki"
 )
 
-// Controller keeps the secrets.
+// Controller handles the secrets.
 type Controller struct {
 	env      *framework.Env
 	loop     *framework.Loop[framework.Key]
 	secrets  corelisters.SecretLister
 	accounts corelisters.ServiceAccountLister
-	own      *client.Informers // of secrets of the type alone
+	own      *client.Informers // only secrets of that type
 	key      crypto.Signer
 	ca       []byte
 }
 
-// New builds the controller; key signs the tokens, ca is the PEM that pods trust the API server by.
+// New builds the controller; key signs the tokens, ca is the CA bundle by which pods verify the API server.
 func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller, error) {
 	own := env.Lister().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken) }})
 	secrets, accounts := coreinformers.New(own.Scoped()).Secrets(), coreinformers.New(env.Shared.Scoped()).ServiceAccounts()
@@ -52,18 +51,18 @@ func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	c.own.StartWithContext(ctx)
 	defer c.own.Shutdown()
 	return c.loop.Run(ctx, ready)
 }
 
-// of makes the secrets of an account pending.
+// of queues the secrets of an account.
 func (c *Controller) of(sa *corev1.ServiceAccount) {
 	secrets, err := c.secrets.Secrets(sa.Namespace).List(labels.Everything())
 	if err != nil {
-		return // a lister over a cache has no errors
+		return // a lister over a cache returns no error
 	}
 	for _, s := range secrets {
 		if s.Annotations[corev1.ServiceAccountNameKey] == sa.Name {
@@ -84,7 +83,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if name == "" || c.key == nil {
 		return nil
 	}
-	// As of now: a secret must not go because a cache is late.
+	// Not from the cache: a secret must not be deleted because a cache is stale.
 	sa, err := c.env.Client.CoreV1().ServiceAccounts(key.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -116,13 +115,13 @@ func (c *Controller) drop(ctx context.Context, s *corev1.Secret) error {
 	return nil
 }
 
-// filled is s with what it lacks, nil when it lacks nothing.
+// filled returns s with the missing data, nil if nothing is missing.
 func (c *Controller) filled(s *corev1.Secret, sa *corev1.ServiceAccount) (*corev1.Secret, error) {
 	hasToken, hasCA := len(s.Data[corev1.ServiceAccountTokenKey]) > 0, bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.ca)
 	hasNamespace := string(s.Data[corev1.ServiceAccountNamespaceKey]) == s.Namespace
 	hasUID := s.Annotations[corev1.ServiceAccountUIDKey] == string(sa.UID)
 	if hasToken && hasCA && hasNamespace && hasUID {
-		return nil, nil //nolint:nilnil // nothing to do is no error
+		return nil, nil //nolint:nilnil // nothing is missing
 	}
 	next := s.DeepCopy()
 	if next.Data == nil {

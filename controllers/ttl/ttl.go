@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ttl notes on each node how long its kubelet may keep secrets and config
-// maps before it asks for them again: the more nodes, the longer. The table of
-// controllers starts it. It owns that annotation and nothing else of a node.
+// Package ttl annotates each node with how long its kubelet may cache secrets and config maps: the more nodes, the longer. The table of
+// controllers starts it. It writes only that annotation.
 package ttl
 
 import (
@@ -22,12 +21,12 @@ import (
 	"keelson/controllers/framework"
 )
 
-// steps are clusters' sizes and their seconds. They overlap, so that a node that comes and goes does not change all others.
+// steps are ranges of cluster sizes with their seconds. They overlap, so that one node more or less does not change all others.
 var steps = []struct{ least, most, seconds int }{
 	{0, 100, 0}, {90, 500, 15}, {450, 1000, 30}, {900, 2000, 60}, {1800, int(^uint(0) >> 1), 300},
 }
 
-// next is the step for a cluster of n nodes that was at step.
+// next is the step for n nodes after step.
 func next(step, n int) int {
 	for n > steps[step].most {
 		step++
@@ -59,7 +58,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 			c.counted(1)
 			c.loop.Add(framework.KeyOf(n))
 		},
-		// The others follow when something of them changes, which a kubelet sees to every few minutes.
+		// Other nodes are updated at their next change, which the kubelet makes every few minutes.
 		Update: func(_, cur *corev1.Node) {
 			if cur.Annotations[corev1.ObjectTTLAnnotationKey] != c.want() {
 				c.loop.Add(framework.KeyOf(cur))
@@ -73,7 +72,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) counted(d int) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ttlafterfinished deletes Jobs, with their pods, some time after they
-// have finished: spec.ttlSecondsAfterFinished. Jobs without it stay.
+// Package ttlafterfinished deletes finished Jobs, with their pods, after spec.ttlSecondsAfterFinished. The table of controllers starts it.
+// It never deletes Jobs without that field.
 package ttlafterfinished
 
 import (
@@ -21,7 +21,7 @@ import (
 	"keelson/controllers/framework"
 )
 
-// late is one for the process.
+// late is one metric for the process.
 var late = sync.OnceValue(func() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Subsystem: "ttl_after_finished_controller", Name: "job_deletion_duration_seconds",
@@ -29,7 +29,7 @@ var late = sync.OnceValue(func() prometheus.Histogram {
 	})
 })
 
-// Collectors are the metrics of all these controllers of the process.
+// Collectors are the metrics of these controllers in the process.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{late()} }
 
 type controller struct {
@@ -38,7 +38,7 @@ type controller struct {
 	jobs cache.Indexer
 }
 
-// New registers with the shared informers; Run works.
+// New registers handlers with the shared informers; Run does the work.
 func New(env *framework.Env) (framework.Controller, error) {
 	c := &controller{env: env}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
@@ -47,7 +47,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{Add: c.changed, Update: func(_, j *batchv1.Job) { c.changed(j) }})
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *controller) changed(j *batchv1.Job) {
@@ -56,7 +56,7 @@ func (c *controller) changed(j *batchv1.Job) {
 	}
 }
 
-// expiry is when j is to be deleted; zero: not as it is now.
+// expiry is when j is to be deleted; zero: never.
 func expiry(j *batchv1.Job) time.Time {
 	if j.Spec.TTLSecondsAfterFinished == nil || j.DeletionTimestamp != nil {
 		return time.Time{}
@@ -86,7 +86,7 @@ func (c *controller) sync(ctx context.Context, key framework.Key) error {
 		c.loop.AddAfter(key, wait)
 		return nil
 	}
-	// Somebody may have given it more time at the last moment: the version guards against that.
+	// The TTL may have just been extended: the version protects against that.
 	foreground := metav1.DeletePropagationForeground
 	err = c.env.Client.BatchV1().Jobs(j.Namespace).Delete(ctx, j.Name, metav1.DeleteOptions{
 		PropagationPolicy: &foreground, Preconditions: &metav1.Preconditions{UID: &j.UID, ResourceVersion: &j.ResourceVersion},

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vacprotection lets a deleted VolumeAttributesClass go once no volume and
-// no claim names it: it takes away the finalizer kubernetes.io/vac-protection,
-// which admission adds. The table of controllers starts it.
+// Package vacprotection removes the finalizer kubernetes.io/vac-protection, which admission adds, from a deleted VolumeAttributesClass that
+// no volume or claim uses. The table of controllers starts it. It never deletes a class.
 package vacprotection
 
 import (
@@ -26,13 +25,13 @@ import (
 	"keelson/lib/mark"
 )
 
-// byClass finds volumes and claims by the classes that they name.
+// byClass indexes volumes and claims by their classes.
 const byClass = "keelson.volumeattributesclass"
 
-// Controller watches over classes.
+// Controller handles classes.
 type Controller struct {
 	env             *framework.Env
-	loop            *framework.Loop[string] // of classes
+	loop            *framework.Loop[string] // names of classes
 	classes         storagelisters.VolumeAttributesClassLister
 	volumes, claims cache.Indexer
 }
@@ -69,10 +68,10 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// Run is a run.Func.
+// Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// named are the classes that a volume or claim names: the one asked for, the one in force and the one on its way.
+// named are the classes of a volume or claim: the requested, the current and the target one.
 func named(obj any) []string {
 	var names []*string
 	switch o := obj.(type) {
@@ -95,7 +94,7 @@ func named(obj any) []string {
 
 func indexByClass(obj any) ([]string, error) { return named(obj), nil }
 
-// dropped calls for a look at the classes that were named and are no more.
+// dropped queues the classes that are no longer used.
 func (c *Controller) dropped(before, now []string) {
 	for _, name := range before {
 		if !slices.Contains(now, name) {
