@@ -14,6 +14,7 @@ import (
 	apiv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"keelson/kubelet/plugin"
+	"keelson/lib/waittest"
 )
 
 // TestPodResources: a monitor hears of the pods that run, with their sidecars; v1alpha1 tells of those that have ended too. After a restart of the
@@ -38,7 +39,7 @@ func TestPodResources(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		eventually(t, "the pods that run are told", func() bool {
+		waittest.Until(t, "the pods that run are told", func() bool {
 			got, err := apiv1.NewPodResourcesListerClient(conn).List(t.Context(), &apiv1.ListPodResourcesRequest{}, grpc.WaitForReady(true))
 			all, oldErr := apiv1alpha1.NewPodResourcesListerClient(conn).List(t.Context(), &apiv1alpha1.ListPodResourcesRequest{})
 			if err := errors.Join(err, oldErr); err != nil {
