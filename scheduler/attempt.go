@@ -352,7 +352,7 @@ func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin tim
 		d.Waits, m.Err = "its backoff is over", d.Message
 	case a.Chosen == nil:
 		by := a.RefusedBy()
-		d.Waits = waits(s.queue.Waits(a.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
+		d.Waits = waits(s.queue.WaitsFor(a.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
 	}
 	return s.cfg.Marks.Reach(m)
 }

@@ -29,7 +29,7 @@ func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framewor
 		s.searches = dynamicresources.NewLane(dynamicresources.LaneConfig{
 			Known: s.devices, Between: s.between, Waits: func(pod types.UID) bool { return s.queue.Has(pod) },
 			Wake: func(pod types.UID) {
-				s.queue.Happened(framework.Event{Kinds: framework.Objects, Resource: dynamicresources.Searches, NewObject: pod})
+				s.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: dynamicresources.Searches, NewObject: pod})
 			},
 		})
 	}

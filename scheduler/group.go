@@ -78,10 +78,10 @@ func (s *Scheduler) tryGroup(ctx context.Context, head *queue.Item) {
 func (a *groupAttempt) settled() bool {
 	switch {
 	case len(a.members) == 0:
-		a.s.queue.Settle(a.head, nil, nil, false)
+		a.s.queue.FinishGroup(a.head, nil, nil, false)
 		return true
 	case a.group.Object == nil: // it has gone: its pods wait for another of the name
-		a.s.queue.Settle(a.head, a.items(), []string{plugins.GangName}, false)
+		a.s.queue.FinishGroup(a.head, a.items(), []string{plugins.GangName}, false)
 		return true
 	}
 	return false
@@ -114,7 +114,7 @@ func (a *groupAttempt) try(ctx context.Context) bool {
 func (s *Scheduler) newGroupAttempt(head *queue.Item) *groupAttempt {
 	a := &groupAttempt{s: s, head: head, began: time.Now(), decidesIn: (*groupTrial).decide}
 	a.decides = a.decide
-	for _, it := range head.Group() {
+	for _, it := range head.Members() {
 		pod := it.Pod.Pod
 		if node, _ := s.cache.Where(pod.UID); node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil {
 			s.queue.Done(it)
@@ -325,7 +325,7 @@ func (a *groupAttempt) bind(ctx context.Context) {
 		s.send(ctx, t.round, held)
 	}
 	a.condition(ctx, metav1.ConditionTrue, "Scheduled", "")
-	s.queue.Settle(a.head, back, union(refused, []string{plugins.GangName}), false)
+	s.queue.FinishGroup(a.head, back, union(refused, []string{plugins.GangName}), false)
 }
 
 // refuse takes back what was placed and says why.
@@ -361,7 +361,7 @@ func (a *groupAttempt) refuse(ctx context.Context) {
 		a.report(ctx, t, reason, said)
 	}
 	a.condition(ctx, metav1.ConditionFalse, condition, message)
-	s.queue.Settle(a.head, a.items(), refused, a.err != nil)
+	s.queue.FinishGroup(a.head, a.items(), refused, a.err != nil)
 }
 
 // report tells users why a pod has no node.
@@ -386,7 +386,7 @@ func (a *groupAttempt) tell(t *member) error {
 	d.PodGroup = a.stands(t)
 	if t.round == nil {
 		d.Chosen, d.Scores, d.Tied = "", nil, 0
-		d.Waits = waits(a.s.queue.Waits(t.it.Pod.Pod, union(t.refused, []string{plugins.GangName})), false)
+		d.Waits = waits(a.s.queue.WaitsFor(t.it.Pod.Pod, union(t.refused, []string{plugins.GangName})), false)
 	}
 	return a.s.cfg.Marks.Reach(mark.Mark{
 		Step: mark.StepDecision, Component: "scheduler", At: t.began, Took: t.took, Subject: subject(t.it.Pod.Pod), Detail: d,

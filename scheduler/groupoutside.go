@@ -65,7 +65,7 @@ func (s *Scheduler) askedAbout(pod *corev1.Pod) bool {
 
 // ofExtenders tells whether extenders have a say about any pod of a group.
 func (s *Scheduler) ofExtenders(head *queue.Item) bool {
-	return slices.ContainsFunc(head.Group(), func(it *queue.Item) bool { return s.askedAbout(it.Pod.Pod) })
+	return slices.ContainsFunc(head.Members(), func(it *queue.Item) bool { return s.askedAbout(it.Pod.Pod) })
 }
 
 // loopGroupsOutside makes one attempt after another for groups of the extender lane.

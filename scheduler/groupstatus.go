@@ -153,13 +153,13 @@ func (s *Scheduler) setGroup(before, after any) {
 	if old, ok := client.Delivered[*schedulingv1beta1.PodGroup](before); ok && old.UID == g.UID {
 		e.OldObject = old
 	}
-	s.queue.Happened(e)
+	s.queue.OnEvent(e)
 }
 
 func (s *Scheduler) dropGroup(o any) {
 	if g, ok := client.Delivered[*schedulingv1beta1.PodGroup](o); ok {
 		s.groups.SetObject(keyOf(g), nil)
 		s.conditions.forget(keyOf(g))
-		s.queue.Happened(framework.Event{Kinds: framework.Objects, Resource: plugins.PodGroups, OldObject: g})
+		s.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: plugins.PodGroups, OldObject: g})
 	}
 }

@@ -46,21 +46,21 @@ func (l *lanes) each(f func(*queue.Queue)) {
 	}
 }
 
-func (l *lanes) Set(pod *corev1.Pod)        { l.of(pod).Set(pod) }
-func (l *lanes) Delete(uid types.UID)       { l.each(func(q *queue.Queue) { q.Delete(uid) }) }
-func (l *lanes) Happened(e framework.Event) { l.each(func(q *queue.Queue) { q.Happened(e) }) }
-func (l *lanes) Wake(uid types.UID)         { l.each(func(q *queue.Queue) { q.Wake(uid) }) }
-func (l *lanes) Close()                     { l.each((*queue.Queue).Close) }
+func (l *lanes) Set(pod *corev1.Pod)       { l.of(pod).Set(pod) }
+func (l *lanes) Delete(uid types.UID)      { l.each(func(q *queue.Queue) { q.Delete(uid) }) }
+func (l *lanes) OnEvent(e framework.Event) { l.each(func(q *queue.Queue) { q.OnEvent(e) }) }
+func (l *lanes) Activate(uid types.UID)    { l.each(func(q *queue.Queue) { q.Activate(uid) }) }
+func (l *lanes) Close()                    { l.each((*queue.Queue).Close) }
 func (l *lanes) Has(uid types.UID) bool {
 	return l.Queue.Has(uid) || l.outside != nil && l.outside.Has(uid)
 }
 
 // A pod goes back to the lane that it came from.
-func (l *lanes) Assumed(it *queue.Item) { it.Home().Assumed(it) }
-func (l *lanes) Done(it *queue.Item)    { it.Home().Done(it) }
-func (l *lanes) Retry(it *queue.Item)   { it.Home().Retry(it) }
+func (l *lanes) Assumed(it *queue.Item) { it.Queue().Assumed(it) }
+func (l *lanes) Done(it *queue.Item)    { it.Queue().Done(it) }
+func (l *lanes) Retry(it *queue.Item)   { it.Queue().Retry(it) }
 func (l *lanes) Unschedulable(it *queue.Item, refusedBy []string) {
-	it.Home().Unschedulable(it, refusedBy)
+	it.Queue().Unschedulable(it, refusedBy)
 }
 
 // Counts counts the pods of all lanes.

@@ -44,7 +44,7 @@ func (s *Scheduler) denominate(pod *corev1.Pod) {
 func (s *Scheduler) freed(pod *corev1.Pod, node string) {
 	s.evictions.Gone(pod.UID)
 	room := s.cache.Room(node)
-	s.queue.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: pod, Room: room})
+	s.queue.OnEvent(framework.Event{Kinds: framework.PodDelete, OldPod: pod, Room: room})
 	if room == nil {
 		return
 	}
@@ -60,14 +60,14 @@ func (s *Scheduler) freed(pod *corev1.Pod, node string) {
 func (s *Scheduler) victimGone(p *state.PodInfo, room *state.Room) {
 	left := func(o *state.PodInfo) bool { return o.Priority < p.Priority && o.Pod.DeletionTimestamp != nil }
 	if !s.evictions.Of(p.Pod.UID) && !slices.ContainsFunc(room.Node.Pods, left) {
-		s.queue.Wake(p.Pod.UID)
+		s.queue.Activate(p.Pod.UID)
 	}
 }
 
 // evicted is called when all victims of a pod have been deleted, or their deletion failed.
 func (s *Scheduler) evicted(pod *corev1.Pod, err error) {
 	if err != nil {
-		s.queue.Wake(pod.UID)
+		s.queue.Activate(pod.UID)
 		return
 	}
 	room := s.cache.Room(s.cache.Nominated(pod.UID))

@@ -42,7 +42,7 @@ func (s *Scheduler) policyChanged(old, now *policy.Policy) {
 	if now != nil {
 		e.NewObject = now
 	}
-	s.queue.Happened(e)
+	s.queue.OnEvent(e)
 }
 
 func (s *Scheduler) policyWrong(obj *unstructured.Unstructured, message string) {

@@ -126,7 +126,7 @@ func (s *Scheduler) tellStorage(old, now any) {
 		e.Kinds, e.Resource = framework.Objects, plugins.VolumeAttachments
 	}
 	s.storage.Changed(latest)
-	s.queue.Happened(e)
+	s.queue.OnEvent(e)
 }
 
 // watchWanted watches the resources that plugins named with framework.Objects. Custom ones may not be there yet: nothing waits for them.
@@ -178,7 +178,7 @@ func (s *Scheduler) informerOf(f informers.SharedInformerFactory, of schema.Grou
 // tellOf passes on what happens to objects of a resource.
 func (s *Scheduler) tellOf(of schema.GroupVersionResource) cache.ResourceEventHandler {
 	tell := func(old, now any) {
-		s.queue.Happened(framework.Event{Kinds: framework.Objects, Resource: of, OldObject: old, NewObject: now})
+		s.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: of, OldObject: old, NewObject: now})
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { tell(nil, o) }, UpdateFunc: tell, DeleteFunc: func(o any) {
@@ -193,7 +193,7 @@ func (s *Scheduler) tellOf(of schema.GroupVersionResource) cache.ResourceEventHa
 func (s *Scheduler) setNamespace(o any) {
 	if ns, ok := client.Delivered[*corev1.Namespace](o); ok {
 		s.cache.SetNamespace(ns.Name, ns.Labels)
-		s.queue.Happened(framework.Event{Kinds: framework.NamespaceLabels})
+		s.queue.OnEvent(framework.Event{Kinds: framework.NamespaceLabels})
 	}
 }
 
@@ -213,7 +213,7 @@ func (s *Scheduler) setNode(before, after any) {
 	if old, ok := client.Delivered[*corev1.Node](before); ok {
 		e.OldNode, e.Kinds = old, nodeChange(old, node)
 	}
-	s.queue.Happened(e)
+	s.queue.OnEvent(e)
 }
 
 // nodeChange says what of a node changed that scheduling looks at.
@@ -300,14 +300,14 @@ func (s *Scheduler) setBoundPod(old, pod *corev1.Pod) {
 	if old == nil || old.Spec.NodeName == "" {
 		s.queue.Delete(pod.UID)
 		s.denominate(pod)
-		s.queue.Happened(framework.Event{Kinds: framework.PodAdd, NewPod: pod})
+		s.queue.OnEvent(framework.Event{Kinds: framework.PodAdd, NewPod: pod})
 		return
 	}
 	e := framework.Event{Kinds: podChange(old, pod), OldPod: old, NewPod: pod}
 	if e.Kinds&framework.PodShrinks != 0 {
 		e.Room = s.cache.Room(pod.Spec.NodeName)
 	}
-	s.queue.Happened(e)
+	s.queue.OnEvent(e)
 }
 
 // podChange says what of a bound pod changed that other pods' scheduling looks at.

@@ -13,14 +13,14 @@ const (
 	Gated         Place = "gated"
 )
 
-// places of what waits in a heap.
+// places maps the heaps to their names in metrics.
 var places = map[where]Place{inActive: Active, inBackoff: Backoff, inErrors: Backoff, inUnschedulable: Unschedulable}
 
-// Counts are the pods that wait, by place, and those that a plugin keeps from a node, by plugin and profile.
+// Counts returns the number of waiting pods by place, and the number of pods that a plugin refused or gates, by plugin and scheduler name.
 func (q *Queue) Counts() (waiting map[Place]int, refusedBy map[[2]string]int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	waiting = map[Place]int{Active: q.countLocked(&q.active), Backoff: q.countLocked(&q.backoff) + q.countLocked(&q.errors), Unschedulable: q.countLocked(&q.refused), Gated: 0}
+	waiting = map[Place]int{Active: q.countLocked(&q.active), Backoff: q.countLocked(&q.backoff) + q.countLocked(&q.errorBackoff), Unschedulable: q.countLocked(&q.unschedulable), Gated: 0}
 	refusedBy = map[[2]string]int{}
 	count := func(it *Item, by []string) {
 		for _, name := range by {
@@ -33,7 +33,7 @@ func (q *Queue) Counts() (waiting map[Place]int, refusedBy map[[2]string]int) {
 			waiting[Gated]++
 			refusedBy[[2]string{it.gatedBy, it.Pod.Pod.Spec.SchedulerName}]++
 		case inGroup:
-			if by := it.of.head; by.where == inUnschedulable || by.where == inBackoff {
+			if by := it.group.head; by.where == inUnschedulable || by.where == inBackoff {
 				count(it, by.refusedBy)
 			}
 		case inUnschedulable, inBackoff:
@@ -43,15 +43,15 @@ func (q *Queue) Counts() (waiting map[Place]int, refusedBy map[[2]string]int) {
 	return waiting, refusedBy
 }
 
-// countLocked counts the pods of a heap: a group is as many as wait with it.
+// countLocked counts the pods in a heap. A group's head counts as its ready members.
 func (q *Queue) countLocked(h *heap) int {
 	n := len(h.items)
 	if len(q.groups) == 0 {
 		return n
 	}
 	for _, it := range h.items {
-		if it.leads != nil {
-			n += it.leads.ready - 1
+		if it.headOf != nil {
+			n += it.headOf.ready - 1
 		}
 	}
 	return n

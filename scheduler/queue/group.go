@@ -14,147 +14,149 @@ import (
 	"keelson/scheduler/state"
 )
 
-// A pod group waits as one. Its pods that are ready are inGroup and in no heap; its head, an item of no pod of its own, stands for them in
-// the heaps, is popped with them, and is given back by Settle:
+// The pods of a pod group wait together. A member that is not gated is inGroup and in no heap. One item, the group's head, stands for all
+// of them in the heaps. It is popped with them and given back by FinishGroup:
 //
 //	gated --gate opened--> inGroup --Pop of the head--> in flight --Assumed--> in binding
 //	                          ^                              |                      |
-//	                          +------------ Settle ----------+------ Retry ---------+
+//	                          +--------- FinishGroup --------+------ Retry ---------+
 //
-// What happens wakes the head if it may help any of its pods.
+// An event moves the head if it may help any member.
 
-// members are the pods of a group that the queue knows.
-type members struct {
+// podGroup holds the queued pods of one pod group.
+type podGroup struct {
 	head  *Item
 	pods  map[types.UID]*Item
-	ready int // that are inGroup
-	// joined tells that a pod has come while the head was in flight.
-	joined bool
+	ready int // members that are inGroup
+	// again: the group changed while its head was in flight, so that another attempt follows at once.
+	again bool
 }
 
-// Group is set on what stands for a pod group: its pods that were popped with it, the most important first.
-func (it *Item) Group() []*Item { return it.riders }
+// Members returns the members that were popped with a group's head, in Less order. It is empty for other items.
+func (it *Item) Members() []*Item { return it.popped }
 
-// IsGroup tells whether it stands for a pod group.
-func (it *Item) IsGroup() bool { return it.leads != nil }
+// IsGroup reports whether the item is the head of a pod group.
+func (it *Item) IsGroup() bool { return it.headOf != nil }
 
-// GroupOf tells whether a pod waits with others.
+// GroupOf reports whether a pod waits with its pod group.
 func (q *Queue) GroupOf(pod *corev1.Pod) bool {
 	_, ok := state.GroupOf(pod)
 	return ok && q.cfg.Groups
 }
 
-// groupLocked returns a pod's group, which it makes; nil: it has none.
-func (q *Queue) groupLocked(pod *corev1.Pod) *members {
+// groupLocked returns the group of a pod and creates it if it is new; nil: the pod has no group.
+func (q *Queue) groupLocked(pod *corev1.Pod) *podGroup {
 	key, ok := state.GroupOf(pod)
 	if !ok || !q.cfg.Groups {
 		return nil
 	}
 	m, ok := q.groups[key]
 	if !ok {
-		m = &members{pods: map[types.UID]*Item{}}
-		m.head = &Item{QueuedPod: framework.QueuedPod{First: time.Now()}, home: q, rules: q.rulesOf(pod), leads: m, key: key}
+		m = &podGroup{pods: map[types.UID]*Item{}}
+		m.head = &Item{QueuedPod: framework.QueuedPod{First: time.Now()}, queue: q, rules: q.rulesOf(pod), headOf: m, key: key}
 		q.groups[key] = m
 	}
 	return m
 }
 
-// addLocked takes in a new pod of a group.
-func (q *Queue) addLocked(m *members, it *Item) {
-	it.of, m.pods[it.Pod.Pod.UID] = m, it
+// addMemberLocked adds a new pod to its group.
+func (q *Queue) addMemberLocked(m *podGroup, it *Item) {
+	it.group, m.pods[it.Pod.Pod.UID] = m, it
 	if q.gatedLocked(it) {
-		q.news = append(q.news, entered{it.Pod, "PodAdd", Gated, it.First})
+		q.unreported = append(q.unreported, entered{it.Pod, "PodAdd", Gated, it.First})
 		return
 	}
 	if to, ok := places[m.head.where]; ok {
-		q.news = append(q.news, entered{it.Pod, "PodAdd", to, it.First})
+		q.unreported = append(q.unreported, entered{it.Pod, "PodAdd", to, it.First})
 	}
-	q.readyLocked(it)
-	q.letInLocked(m) // it may be the one that the others waited for
-	q.joinLocked(m, "PodAdd")
+	q.memberReadyLocked(it)
+	q.readyUngatedLocked(m) // the new pod may open the gate of the others (minCount)
+	q.requeueGroupLocked(m, "PodAdd")
 }
 
-func (q *Queue) readyLocked(it *Item) {
+// memberReadyLocked marks a pod that is not gated as ready to be popped with its group.
+func (q *Queue) memberReadyLocked(it *Item) {
 	it.where, it.Since = inGroup, time.Now()
-	if it.of.ready++; it.of.ready == 1 || it.of.head.Pod == nil {
-		it.of.head.Pod = it.Pod
+	if it.group.ready++; it.group.ready == 1 || it.group.head.Pod == nil {
+		it.group.head.Pod = it.Pod
 	}
 }
 
-// letInLocked makes ready whom no gate holds any more.
-func (q *Queue) letInLocked(m *members) {
+// readyUngatedLocked marks the members as ready that PreEnqueue no longer gates.
+func (q *Queue) readyUngatedLocked(m *podGroup) {
 	for _, it := range m.pods {
 		if it.where == nowhere && !q.gatedLocked(it) {
-			q.readyLocked(it)
+			q.memberReadyLocked(it)
 		}
 	}
 }
 
-// joinLocked has a group tried to which a pod has come.
-func (q *Queue) joinLocked(m *members, why string) {
+// requeueGroupLocked makes the queue try a group again that has a new ready member.
+func (q *Queue) requeueGroupLocked(m *podGroup, why string) {
 	switch m.head.where {
 	case nowhere:
 		q.activateLocked(m.head, why)
 	case inUnschedulable:
 		q.leaveLocked(m.head)
-		q.againLocked(m.head, why)
+		q.requeueLocked(m.head, why)
 	case inFlight:
-		m.joined = true
+		m.again = true
 	}
 }
 
-// changedLocked notes a new version of a pod that waits with its group.
-func (q *Queue) changedLocked(it *Item, old, pod *corev1.Pod, info *state.PodInfo) {
+// updateMemberLocked stores a new version of a pod that waits with its group.
+func (q *Queue) updateMemberLocked(it *Item, old, pod *corev1.Pod, info *state.PodInfo) {
 	it.Pod = info
-	head := it.of.head
-	if head.where != inUnschedulable || !matters(old, pod) {
+	head := it.group.head
+	if head.where != inUnschedulable || !podUpdated(old, pod) {
 		return
 	}
 	if e := (framework.Event{Kinds: framework.Self, OldPod: old, NewPod: pod}); q.helpsLocked(head, &e) {
 		q.leaveLocked(head)
-		q.againLocked(head, e.Label())
+		q.requeueLocked(head, e.Label())
 	}
 }
 
-// lostLocked takes a pod out of its group.
-func (q *Queue) lostLocked(it *Item) {
-	m := it.of
+// removeMemberLocked removes a pod from its group.
+func (q *Queue) removeMemberLocked(it *Item) {
+	m := it.group
 	delete(m.pods, it.Pod.Pod.UID)
 	if it.where == inGroup {
 		it.where = nowhere
 		m.ready--
-		q.restLocked(m)
+		q.dequeueIfEmptyLocked(m)
 	}
-	q.tidyLocked(m)
+	q.dropIfEmptyLocked(m)
 }
 
-// restLocked takes the head out of the heaps when nobody waits with it any more.
-func (q *Queue) restLocked(m *members) {
+// dequeueIfEmptyLocked removes the head from the heaps when no member is ready.
+func (q *Queue) dequeueIfEmptyLocked(m *podGroup) {
 	if m.ready == 0 && m.head.where != inFlight {
 		q.leaveLocked(m.head)
 	}
 }
 
-func (q *Queue) tidyLocked(m *members) {
+// dropIfEmptyLocked forgets a group without pods.
+func (q *Queue) dropIfEmptyLocked(m *podGroup) {
 	if len(m.pods) == 0 && m.head.where != inFlight && q.groups[m.head.key] == m {
 		delete(q.groups, m.head.key)
 	}
 }
 
-// boardLocked has a group's ready pods fly with it.
-func (q *Queue) boardLocked(head *Item) {
-	m := head.leads
-	m.joined, head.riders = false, head.riders[:0]
+// popMembersLocked takes the ready members in flight together with the head.
+func (q *Queue) popMembersLocked(head *Item) {
+	m := head.headOf
+	m.again, head.popped = false, head.popped[:0]
 	for _, it := range m.pods {
 		if it.where == inGroup {
-			it.where, it.removed, it.popped = inFlight, false, head.popped
+			it.where, it.deleted, it.firstEvent = inFlight, false, head.firstEvent
 			it.Attempts++
-			head.riders = append(head.riders, it)
+			head.popped = append(head.popped, it)
 		}
 	}
 	m.ready = 0
-	q.flying += len(head.riders)
-	slices.SortFunc(head.riders, func(a, b *Item) int {
+	q.inFlight += len(head.popped)
+	slices.SortFunc(head.popped, func(a, b *Item) int {
 		switch {
 		case q.cfg.Less(&a.QueuedPod, &b.QueuedPod):
 			return -1
@@ -165,68 +167,68 @@ func (q *Queue) boardLocked(head *Item) {
 	})
 }
 
-// Settle gives back a group that was popped, with those of its pods that got no node; the others were Assumed, or are Done. After an error they
-// are tried again once their backoff is over, else when something happens that may help one whom refusedBy refused.
-func (q *Queue) Settle(head *Item, back []*Item, refusedBy []string, failed bool) {
+// FinishGroup gives back a popped group and its members without a node (back). Assumed or Done was called for the other members. After an
+// error (failed) the group is tried again when its backoff is over, else when an event may help a pod that refusedBy refused.
+func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed bool) {
 	q.mu.Lock()
 	defer q.unlock()
-	m := head.leads
+	m := head.headOf
 	changed := false
 	for _, it := range back {
 		had := it.Pod.Pod
-		q.landLocked(it)
-		if it.removed {
+		q.endFlightLocked(it)
+		if it.deleted {
 			continue
 		}
-		changed = changed || matters(had, it.Pod.Pod)
+		changed = changed || podUpdated(had, it.Pod.Pod)
 		if !q.gatedLocked(it) {
-			q.readyLocked(it)
+			q.memberReadyLocked(it)
 		}
 	}
-	missed := q.landLocked(head)
+	missed := q.endFlightLocked(head)
 	head.refusedBy, head.interests = refusedBy, head.rules.interests(refusedBy)
 	head.due = time.Now().Add(q.backoffOf(head))
 	switch {
 	case m.ready == 0:
 		head.Attempts = 0
-		q.tidyLocked(m)
+		q.dropIfEmptyLocked(m)
 	case failed:
-		q.putLocked(head, inErrors, attemptFailed)
-		q.armLocked()
-	case m.joined || changed || head.recall || slices.ContainsFunc(missed, func(e framework.Event) bool { return q.helpsLocked(head, &e) }):
-		q.againLocked(head, attemptFailed)
+		q.pushLocked(head, inErrors, attemptFailed)
+		q.setTimerLocked()
+	case m.again || changed || head.forced || slices.ContainsFunc(missed, func(e framework.Event) bool { return q.helpsLocked(head, &e) }):
+		q.requeueLocked(head, attemptFailed)
 	default:
 		head.Since = time.Now()
-		q.putLocked(head, inUnschedulable, attemptFailed)
-		q.armLocked()
+		q.pushLocked(head, inUnschedulable, attemptFailed)
+		q.setTimerLocked()
 	}
 }
 
-// returnLocked brings back a pod that lost the node it had been given: its group is tried again after a backoff.
-func (q *Queue) returnLocked(it *Item) {
-	m := it.of
+// requeueMemberLocked takes back a member whose binding cycle failed. Its group is tried again after the backoff.
+func (q *Queue) requeueMemberLocked(it *Item) {
+	m := it.group
 	if q.gatedLocked(it) {
 		return
 	}
-	q.readyLocked(it)
+	q.memberReadyLocked(it)
 	due := time.Now().Add(q.backoffOf(it))
 	switch m.head.where {
 	case inFlight:
-		m.joined = true
+		m.again = true
 	case nowhere, inUnschedulable:
 		q.leaveLocked(m.head)
 		m.head.due = due
-		q.putLocked(m.head, inErrors, attemptFailed)
-		q.armLocked()
+		q.pushLocked(m.head, inErrors, attemptFailed)
+		q.setTimerLocked()
 	}
 }
 
-// helpsGroupLocked asks whether an event may help any pod that waits with the head.
+// helpsGroupLocked reports whether an event may help any ready member.
 func (q *Queue) helpsGroupLocked(head *Item, e *framework.Event) bool {
-	if e.Kinds == framework.PodDelete && e.OldPod != nil && head.leads.pods[e.OldPod.UID] != nil {
-		return false // room that its own pods had for an attempt is no news
+	if e.Kinds == framework.PodDelete && e.OldPod != nil && head.headOf.pods[e.OldPod.UID] != nil {
+		return false // the event is about resources that a member itself held
 	}
-	for _, it := range head.leads.pods {
+	for _, it := range head.headOf.pods {
 		if it.where == inGroup && q.helpsPodLocked(it, head, e) {
 			return true
 		}
@@ -234,8 +236,8 @@ func (q *Queue) helpsGroupLocked(head *Item, e *framework.Event) bool {
 	return false
 }
 
-// regateLocked takes out the pods that a gate holds again; it tells whether any is left.
-func (q *Queue) regateLocked(m *members) bool {
+// gateMembersLocked runs PreEnqueue for the ready members again. It reports whether any is still ready.
+func (q *Queue) gateMembersLocked(m *podGroup) bool {
 	for _, it := range m.pods {
 		if it.where == inGroup && q.gatedLocked(it) {
 			it.where = nowhere
@@ -245,11 +247,11 @@ func (q *Queue) regateLocked(m *members) bool {
 	return m.ready > 0
 }
 
-// tellLocked tells where a group's pods wait now.
-func (q *Queue) tellLocked(m *members, why string, to Place, at time.Time) {
+// reportMembersLocked reports the new place of all ready members.
+func (q *Queue) reportMembersLocked(m *podGroup, why string, to Place, at time.Time) {
 	for _, it := range m.pods {
 		if it.where == inGroup {
-			q.news = append(q.news, entered{it.Pod, why, to, at})
+			q.unreported = append(q.unreported, entered{it.Pod, why, to, at})
 		}
 	}
 }

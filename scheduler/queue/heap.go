@@ -4,7 +4,7 @@ package queue
 
 import stdheap "container/heap"
 
-// heap is a binary heap of items that know their position.
+// heap is a binary heap. Item.pos is the item's position in it.
 type heap struct {
 	items []*Item
 	less  func(a, b *Item) bool

@@ -15,24 +15,24 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// matters reports whether an update of a waiting pod may change the verdict: anything but bookkeeping, and of its status only the claims
-// that were made for it.
-func matters(old, pod *corev1.Pod) bool {
+// podUpdated reports whether an update of a waiting pod may make it schedulable. Of metadata only labels and generation count, of the
+// status only resourceClaimStatuses.
+func podUpdated(old, pod *corev1.Pod) bool {
 	return old.Generation != pod.Generation || !maps.Equal(old.Labels, pod.Labels) || !reflect.DeepEqual(&old.Spec, &pod.Spec) ||
 		!resourceclaim.PodStatusEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses)
 }
 
-// unlock releases the lock and then tells who has become ready.
+// unlock releases the lock and then calls Config.Entered.
 func (q *Queue) unlock() {
-	news := q.news
-	q.news = nil
+	unreported := q.unreported
+	q.unreported = nil
 	q.mu.Unlock()
-	for _, n := range news {
+	for _, n := range unreported {
 		q.cfg.Entered(n.pod, n.why, n.to, n.at)
 	}
 }
 
-// gatedLocked reports whether a gate keeps the pod out, and remembers which, and whether events may open it.
+// gatedLocked runs PreEnqueue and reports whether a plugin gates the pod. It adds the pod to q.gated if that plugin registered events.
 func (q *Queue) gatedLocked(it *Item) bool {
 	it.gatedBy = ""
 	delete(q.gated, it)
@@ -49,36 +49,37 @@ func (q *Queue) gatedLocked(it *Item) bool {
 	return false
 }
 
-// openLocked lets out the pods whose gate an event has opened. Besides the pod itself a gate can look at objects that its plugin asked for.
-func (q *Queue) openLocked(e *framework.Event) {
+// recheckGatesLocked runs PreEnqueue again for the gated pods that the event may help. Updates of the pod itself go through Set; the other
+// events that can open a gate are those about objects.
+func (q *Queue) recheckGatesLocked(e *framework.Event) {
 	if e.Kinds&framework.Objects == 0 {
 		return
 	}
 	for it := range q.gated {
 		about := func(h framework.ClusterEventWithHint) bool {
-			return h.About(e) && (it.of == nil || h.Worth == nil || h.Worth(it.Pod, e))
+			return h.About(e) && (it.group == nil || h.Worth == nil || h.Worth(it.Pod, e))
 		}
 		switch {
 		case !slices.ContainsFunc(it.rules.Hints[it.gatedBy], about) || q.gatedLocked(it):
-		case it.of != nil:
-			q.readyLocked(it)
-			q.joinLocked(it.of, e.Label())
+		case it.group != nil:
+			q.memberReadyLocked(it)
+			q.requeueGroupLocked(it.group, e.Label())
 		default:
 			q.activateLocked(it, e.Label())
 		}
 	}
 }
 
-// activateLocked makes a pod ready.
+// activateLocked moves an item to active.
 func (q *Queue) activateLocked(it *Item, why string) {
 	it.Since = time.Now()
-	q.putLocked(it, inActive, why)
+	q.pushLocked(it, inActive, why)
 	q.signalLocked()
 }
 
-// againLocked puts a refused pod on its way back: through backoff if that is not over.
-func (q *Queue) againLocked(it *Item, why string) {
-	if it.leads != nil && !q.regateLocked(it.leads) || it.leads == nil && q.gatedLocked(it) {
+// requeueLocked moves an unschedulable item to active, or to backoff while its backoff lasts. PreEnqueue may gate it instead.
+func (q *Queue) requeueLocked(it *Item, why string) {
+	if it.headOf != nil && !q.gateMembersLocked(it.headOf) || it.headOf == nil && q.gatedLocked(it) {
 		it.where = nowhere
 		return
 	}
@@ -86,41 +87,41 @@ func (q *Queue) againLocked(it *Item, why string) {
 		q.activateLocked(it, why)
 		return
 	}
-	q.putLocked(it, inBackoff, why)
+	q.pushLocked(it, inBackoff, why)
 	q.signalLocked()
 }
 
-// attemptFailed is why a pod waits after an attempt.
+// attemptFailed is the event label of pods that come back after a failed attempt.
 const attemptFailed = "ScheduleAttemptFailure"
 
-// putLocked puts an item into one of the heaps.
-func (q *Queue) putLocked(it *Item, w where, why string) {
+// pushLocked adds an item to one of the heaps.
+func (q *Queue) pushLocked(it *Item, w where, why string) {
 	it.where = w
 	if w == inUnschedulable {
-		if len(q.refused.items) == 0 {
-			q.waited = 0
+		if len(q.unschedulable.items) == 0 {
+			q.waitedKinds = 0
 		}
-		q.waited |= it.interests
-		q.joinAlikeLocked(it)
+		q.waitedKinds |= it.interests
+		q.joinClassLocked(it)
 	}
-	q.enterLocked(it, why, places[w], time.Now())
+	q.reportLocked(it, why, places[w], time.Now())
 	q.heapOf(w).push(it)
 }
 
-func (q *Queue) enterLocked(it *Item, why string, to Place, at time.Time) {
-	if it.leads != nil {
-		q.tellLocked(it.leads, why, to, at)
+func (q *Queue) reportLocked(it *Item, why string, to Place, at time.Time) {
+	if it.headOf != nil {
+		q.reportMembersLocked(it.headOf, why, to, at)
 		return
 	}
-	q.news = append(q.news, entered{it.Pod, why, to, at})
+	q.unreported = append(q.unreported, entered{it.Pod, why, to, at})
 }
 
-// leaveLocked takes an item out of where it waits.
+// leaveLocked removes an item from its heap and its hint class.
 func (q *Queue) leaveLocked(it *Item) {
 	if h := q.heapOf(it.where); h != nil {
 		h.remove(it)
 	}
-	q.leaveAlikeLocked(it)
+	q.leaveClassLocked(it)
 	it.where = nowhere
 }
 
@@ -131,9 +132,9 @@ func (q *Queue) heapOf(w where) *heap {
 	case inBackoff:
 		return &q.backoff
 	case inErrors:
-		return &q.errors
+		return &q.errorBackoff
 	case inUnschedulable:
-		return &q.refused
+		return &q.unschedulable
 	default:
 		return nil
 	}
@@ -149,30 +150,30 @@ func (q *Queue) backoffOf(it *Item) time.Duration {
 	return min(d, q.cfg.MaxBackoff)
 }
 
-// signalLocked wakes whoever waits in Pop.
+// signalLocked wakes the goroutines that wait in Pop.
 func (q *Queue) signalLocked() {
 	close(q.wake)
 	q.wake = make(chan struct{})
 }
 
-// expireLocked activates pods whose backoff is over, or who have been unschedulable for too long.
-func (q *Queue) expireLocked() {
+// flushLocked moves the items whose backoff is over, and those that have been unschedulable for Config.Flush.
+func (q *Queue) flushLocked() {
 	now := time.Now()
-	for _, h := range []*heap{&q.backoff, &q.errors} {
+	for _, h := range []*heap{&q.backoff, &q.errorBackoff} {
 		for it := h.first(); it != nil && !it.due.After(now); it = h.first() {
 			h.pop()
 			q.activateLocked(it, "BackoffComplete")
 		}
 	}
-	for it := q.refused.first(); it != nil && now.Sub(it.Since) >= q.cfg.Flush; it = q.refused.first() {
-		q.refused.pop()
-		q.leaveAlikeLocked(it)
-		q.againLocked(it, "UnschedulableTimeout")
+	for it := q.unschedulable.first(); it != nil && now.Sub(it.Since) >= q.cfg.Flush; it = q.unschedulable.first() {
+		q.unschedulable.pop()
+		q.leaveClassLocked(it)
+		q.requeueLocked(it, "UnschedulableTimeout")
 	}
 }
 
-// armLocked sets the timer to the next time something becomes ready by itself, if any.
-func (q *Queue) armLocked() {
+// setTimerLocked sets the timer to the next time flushLocked has an item to move. It sets none if no item waits for a time.
+func (q *Queue) setTimerLocked() {
 	var next time.Time
 	sooner := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {
@@ -182,10 +183,10 @@ func (q *Queue) armLocked() {
 	if it := q.backoff.first(); it != nil {
 		sooner(it.due)
 	}
-	if it := q.errors.first(); it != nil {
+	if it := q.errorBackoff.first(); it != nil {
 		sooner(it.due)
 	}
-	if it := q.refused.first(); it != nil {
+	if it := q.unschedulable.first(); it != nil {
 		sooner(it.Since.Add(q.cfg.Flush))
 	}
 	if q.timer != nil {
@@ -198,11 +199,11 @@ func (q *Queue) armLocked() {
 	q.timer = time.AfterFunc(time.Until(next), func() {
 		q.mu.Lock()
 		defer q.unlock()
-		q.expireLocked()
+		q.flushLocked()
 		if q.closed {
 			return
 		}
-		q.armLocked()
+		q.setTimerLocked()
 	})
 }
 
@@ -216,7 +217,7 @@ func (q *Queue) Close() {
 	}
 }
 
-// Len counts the pods by what they wait for.
+// Len counts the pods by place.
 func (q *Queue) Len() (active, backoff, unschedulable, gated int) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -225,10 +226,10 @@ func (q *Queue) Len() (active, backoff, unschedulable, gated int) {
 			gated++
 		}
 	}
-	return q.countLocked(&q.active), q.countLocked(&q.backoff) + q.countLocked(&q.errors), q.countLocked(&q.refused), gated
+	return q.countLocked(&q.active), q.countLocked(&q.backoff) + q.countLocked(&q.errorBackoff), q.countLocked(&q.unschedulable), gated
 }
 
-// Has reports whether the queue knows a pod.
+// Has reports whether the queue holds a pod, in flight included.
 func (q *Queue) Has(uid types.UID) bool {
 	q.mu.Lock()
 	defer q.unlock()

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package queue holds the pods that wait for a node. The scheduling loop pops the most
-// important one; event handlers add pods and report what happened in the cluster, which
-// moves pods back only when a plugin that refused them says that the event may help.
+// Package queue is the scheduling queue: it holds the pods that wait for a node. The
+// scheduling loop pops the pod that Less puts first. Event handlers add pods and report
+// cluster events. An event moves an unschedulable pod back only if a QueueingHint of a
+// plugin that refused the pod says that it may help.
+//
+// The names in kube-scheduler: active is activeQ, backoff is backoffQ, unschedulable and
+// gated are unschedulablePods.
 //
 //	       Set                    Pop           Assumed, Done: bound
 //	  +-----------> active ---------------> in flight ----------> (gone)
@@ -13,11 +17,11 @@
 //	                  |          | event     v
 //	                  +----------+---- unschedulable (5 minutes at most)
 //
-// A pod in flight is being tried: events that happen meanwhile are kept for it, since one of them may make it fit. Between Assumed and Done
-// it is in binding. The pods of a pod group wait and fly as one (group.go). The scheduler has a second queue for pods about which HTTP
-// extenders are asked.
+// A pod in flight is in its scheduling cycle. Events that arrive meanwhile are kept for it, since one of them may make it fit. Between
+// Assumed and Done it is in its binding cycle. The pods of a pod group wait and are popped together (group.go). The scheduler has a second
+// queue for pods about which HTTP extenders are asked.
 //
-// It never looks at nodes and never calls the server. With nothing to wait for it sets no timer.
+// The queue never looks at nodes and never calls the API server. When no pod waits for a time it sets no timer.
 package queue
 
 import (
@@ -40,58 +44,58 @@ type Config struct {
 	Flush          time.Duration // [5 min] an unschedulable pod is tried again after this even without an event
 	// Less orders the pods that are ready; it must be set.
 	Less func(a, b *framework.QueuedPod) bool
-	// Profiles are the rules for pods, by the scheduler that they name. Rules are for pods of any other scheduler name.
+	// Profiles are the rules by spec.schedulerName. Rules are for pods of any other scheduler name.
 	Rules    Rules
 	Profiles map[string]Rules
 	// Entered is called when a pod enters one of the queue's places, with the reason ("PodAdd", an event's label, ...). May be nil.
 	// It must be quick.
 	Entered func(pod *state.PodInfo, why string, to Place, at time.Time)
-	// Groups has the pods of a pod group wait, and be tried, together.
+	// Groups: the pods of a pod group wait together and are popped together.
 	Groups bool
 }
 
-// Rules are what a profile's plugins say of waiting pods.
+// Rules are the parts of a profile that the queue uses.
 type Rules struct {
-	// Gates keep pods out. Hints say, by plugin, which events may make a pod fit that the plugin refused. For a plugin that is not in Hints
-	// every event may.
+	// Gates are the PreEnqueue plugins. Hints are the QueueingHints by plugin: the events that may make a pod fit that the plugin refused.
+	// For a plugin that is not in Hints any event may.
 	Gates []framework.PreEnqueuer
 	Hints map[string][]framework.ClusterEventWithHint
 }
 
-// Item is a waiting pod. The loop that popped it may read it until it gives it back.
+// Item is a pod in the queue. The scheduling loop that popped it may read it until it calls Done, Unschedulable or Retry.
 type Item struct {
 	framework.QueuedPod
 
-	home      *Queue
+	queue     *Queue
 	rules     *Rules
-	refusedBy []string
-	interests framework.Kinds // union of what the refusing plugins wait for
+	refusedBy []string        // plugins that refused the pod in its last attempt
+	interests framework.Kinds // the event kinds that these plugins registered
 	where     where
-	pos       int    // in its heap
-	alike     *alike // while it is unschedulable
-	place     int    // in alike
+	pos       int        // in its heap
+	hintClass *hintClass // while it is unschedulable
+	classPos  int        // in hintClass.items
 	due       time.Time
 	gatedBy   string
-	// While the pod is in flight: the number of the first event since Pop, the pod's newest version, and whether it is gone.
-	popped  int64
-	newer   *state.PodInfo
-	removed bool
-	recall  bool  // Wake was called meanwhile
-	assumed int64 // how many events there had been when it got its node
-	// Of pod groups: of is the group of a pod. The group's head (see group.go) has leads and key instead, and in flight riders: the group's
-	// pods that were popped with it.
-	of, leads *members
-	key       state.GroupKey
-	riders    []*Item
+	// While the pod is in flight: the number of the first event since Pop, the pod's newest version, and whether it was deleted.
+	firstEvent int64
+	update     *state.PodInfo
+	deleted    bool
+	forced     bool  // Activate was called meanwhile
+	assumedSeq int64 // the value of Queue.seq when it got its node
+	// Pod groups: group is the group of a member. The group's head (see group.go) has headOf and key instead. While it is in flight, popped
+	// are the members that were popped with it.
+	group, headOf *podGroup
+	key           state.GroupKey
+	popped        []*Item
 }
 
-// Home is the queue that the pod came from.
-func (it *Item) Home() *Queue { return it.home }
+// Queue returns the queue that holds the item.
+func (it *Item) Queue() *Queue { return it.queue }
 
 type where int
 
 const (
-	nowhere where = iota
+	nowhere where = iota // gated, or not in the queue
 	inActive
 	inBackoff
 	inErrors
@@ -105,31 +109,32 @@ const (
 type Queue struct {
 	cfg Config
 
-	mu      sync.Mutex
-	items   map[types.UID]*Item
-	groups  map[state.GroupKey]*members
-	active  heap // the most important first
-	backoff heap // the first to be due first
-	errors  heap // likewise: those that wait because something went wrong
-	refused heap // those that wait for an event, the longest waiting first
-	// waited are the interests of all that are in refused, and perhaps of some that have left: other kinds of events help none of them.
-	waited framework.Kinds
-	// kinds are the pods in refused, together those whom the same events help.
-	kinds  map[string]*alike
-	key    []byte
-	flying int
-	// gated are the pods behind gates that events may open.
+	mu            sync.Mutex
+	items         map[types.UID]*Item
+	groups        map[state.GroupKey]*podGroup
+	active        heap // ordered by Config.Less
+	backoff       heap // ordered by the end of the backoff
+	errorBackoff  heap // as backoff, for pods whose attempt ended in an error
+	unschedulable heap // the pods that wait for an event; the longest waiting first
+	// waitedKinds includes the interests of all items in unschedulable, and perhaps of some that have left. An event of another kind helps
+	// none of them.
+	waitedKinds framework.Kinds
+	// hintClasses partition the items in unschedulable: those of one class are helped by the same events.
+	hintClasses map[string]*hintClass
+	key         []byte
+	inFlight    int
+	// gated are the gated pods whose PreEnqueue plugin registered events.
 	gated map[*Item]struct{}
-	// Events since the oldest pod in flight was popped; the first has number base.
+	// events holds the events since the oldest pod in flight was popped. The first has number base.
 	events []framework.Event
 	base   int64
-	// Of each kind of events the number of the last, of seq that there were.
-	seq    int64
-	latest [kindsKnown]int64
-	wake   chan struct{} // closed and replaced when something became ready
-	timer  *time.Timer
-	closed bool
-	news   []entered // reported to Entered once the lock is released
+	// seq counts all events. lastOfKind is the number of the last event of each kind.
+	seq        int64
+	lastOfKind [kindsKnown]int64
+	wake       chan struct{} // closed and replaced when something became ready
+	timer      *time.Timer
+	closed     bool
+	unreported []entered // reported to Entered once the lock is released
 }
 
 const kindsKnown = 32 // as many as framework.Kinds has bits
@@ -156,8 +161,8 @@ func New(cfg Config) *Queue {
 		cfg.Entered = func(*state.PodInfo, string, Place, time.Time) {}
 	}
 	return &Queue{
-		cfg: cfg, items: map[types.UID]*Item{}, gated: map[*Item]struct{}{}, kinds: map[string]*alike{}, groups: map[state.GroupKey]*members{}, wake: make(chan struct{}), active: heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
-		backoff: heap{less: dueFirst}, errors: heap{less: dueFirst}, refused: heap{less: waitsLonger},
+		cfg: cfg, items: map[types.UID]*Item{}, gated: map[*Item]struct{}{}, hintClasses: map[string]*hintClass{}, groups: map[state.GroupKey]*podGroup{}, wake: make(chan struct{}), active: heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
+		backoff: heap{less: dueFirst}, errorBackoff: heap{less: dueFirst}, unschedulable: heap{less: waitsLonger},
 	}
 }
 
@@ -172,12 +177,12 @@ func (q *Queue) Set(pod *corev1.Pod) {
 	defer q.unlock()
 	it, ok := q.items[pod.UID]
 	if !ok {
-		it = &Item{QueuedPod: framework.QueuedPod{Pod: info, First: time.Now()}, home: q, rules: q.rulesOf(pod)}
+		it = &Item{QueuedPod: framework.QueuedPod{Pod: info, First: time.Now()}, queue: q, rules: q.rulesOf(pod)}
 		q.items[pod.UID] = it
 		if m := q.groupLocked(pod); m != nil {
-			q.addLocked(m, it)
+			q.addMemberLocked(m, it)
 		} else if q.gatedLocked(it) {
-			q.news = append(q.news, entered{info, "PodAdd", Gated, it.First})
+			q.unreported = append(q.unreported, entered{info, "PodAdd", Gated, it.First})
 		} else {
 			q.activateLocked(it, "PodAdd")
 		}
@@ -187,33 +192,33 @@ func (q *Queue) Set(pod *corev1.Pod) {
 	switch it.where {
 	case inFlight, inBinding:
 		// The attempt goes on with the pod as it was.
-		if it.newer = info; matters(old, pod) {
-			q.noteLocked(framework.Event{Kinds: framework.Self, OldPod: old, NewPod: pod})
+		if it.update = info; podUpdated(old, pod) {
+			q.recordEventLocked(framework.Event{Kinds: framework.Self, OldPod: old, NewPod: pod})
 		}
 	case nowhere: // gated
 		it.Pod = info
 		switch {
 		case q.gatedLocked(it):
-		case it.of != nil:
-			q.readyLocked(it)
-			q.joinLocked(it.of, "PodGatesOpened")
+		case it.group != nil:
+			q.memberReadyLocked(it)
+			q.requeueGroupLocked(it.group, "PodGatesOpened")
 		default:
 			q.activateLocked(it, "PodGatesOpened")
 		}
 	case inGroup:
-		q.changedLocked(it, old, pod, info)
+		q.updateMemberLocked(it, old, pod, info)
 	case inUnschedulable:
 		it.Pod = info
-		if !matters(old, pod) {
+		if !podUpdated(old, pod) {
 			return
 		}
 		if e := (framework.Event{Kinds: framework.Self, OldPod: old, NewPod: pod}); q.helpsLocked(it, &e) {
 			q.leaveLocked(it)
-			q.againLocked(it, e.Label())
+			q.requeueLocked(it, e.Label())
 			return
 		}
-		q.leaveAlikeLocked(it)
-		q.joinAlikeLocked(it)
+		q.leaveClassLocked(it)
+		q.joinClassLocked(it)
 	default:
 		it.Pod = info
 		q.heapOf(it.where).fix(it)
@@ -230,38 +235,39 @@ func (q *Queue) Delete(uid types.UID) {
 	}
 	delete(q.items, uid)
 	delete(q.gated, it)
-	if it.of != nil {
-		q.lostLocked(it)
+	if it.group != nil {
+		q.removeMemberLocked(it)
 	}
 	if it.where == inFlight || it.where == inBinding {
-		it.removed = true
+		it.deleted = true
 		return
 	}
 	q.leaveLocked(it)
 }
 
-// Pop waits for the most important pod that is ready, and hands it out. It must be given back by Done, Unschedulable or Retry.
-// When no pod is ready, one whose backoff is still running is taken unless it failed by an error. It returns nil once ctx is done.
+// Pop waits for a pod and returns the first in Less order. The caller must give it back by Done, Unschedulable or Retry.
+// When active is empty, Pop takes a pod from backoff before its time, but not a pod whose attempt ended in an error. It returns nil once
+// ctx is done.
 func (q *Queue) Pop(ctx context.Context) *Item {
 	for {
 		q.mu.Lock()
 		it := q.active.pop()
 		if it == nil {
-			it = q.earlyLocked()
+			it = q.popBackoffLocked()
 		}
 		if it != nil {
-			it.where, it.removed, it.recall = inFlight, false, false
+			it.where, it.deleted, it.forced = inFlight, false, false
 			it.Attempts++
-			it.popped = q.base + int64(len(q.events))
-			q.flying++
-			if it.leads != nil {
-				q.boardLocked(it)
+			it.firstEvent = q.base + int64(len(q.events))
+			q.inFlight++
+			if it.headOf != nil {
+				q.popMembersLocked(it)
 			}
 			q.unlock()
 			return it
 		}
 		wake := q.wake
-		q.armLocked()
+		q.setTimerLocked()
 		q.unlock()
 		select {
 		case <-wake:
@@ -271,110 +277,112 @@ func (q *Queue) Pop(ctx context.Context) *Item {
 	}
 }
 
-// earlyLocked takes a pod out of backoff when there is nothing better to do.
-func (q *Queue) earlyLocked() *Item {
-	q.expireLocked()
+// popBackoffLocked takes a pod out of backoff when active is empty.
+func (q *Queue) popBackoffLocked() *Item {
+	q.flushLocked()
 	if it := q.active.pop(); it != nil {
 		return it
 	}
 	it := q.backoff.pop()
 	if it != nil {
 		it.Since = time.Now()
-		q.enterLocked(it, "BackoffCutShort", Active, it.Since)
+		q.reportLocked(it, "BackoffCutShort", Active, it.Since)
 	}
 	return it
 }
 
-// Assumed ends a pod's flight when it has been given a node, but its binding may still fail: then Retry takes it back, else Done ends it.
+// Assumed ends the scheduling cycle of a pod that got a node. The binding cycle follows: Done ends it, Retry or Unschedulable takes the pod
+// back if it failed.
 func (q *Queue) Assumed(it *Item) {
 	q.mu.Lock()
 	defer q.unlock()
-	q.landLocked(it)
-	it.where, it.assumed = inBinding, q.seq
+	q.endFlightLocked(it)
+	it.where, it.assumedSeq = inBinding, q.seq
 }
 
-// Done removes a pod that was popped: it is bound, or was deleted.
+// Done removes a popped pod that is bound or was deleted.
 func (q *Queue) Done(it *Item) {
 	q.mu.Lock()
 	defer q.unlock()
-	q.landLocked(it)
+	q.endFlightLocked(it)
 	if q.items[it.Pod.Pod.UID] == it {
 		delete(q.items, it.Pod.Pod.UID)
-		if it.of != nil {
-			q.lostLocked(it)
+		if it.group != nil {
+			q.removeMemberLocked(it)
 		}
 	}
 }
 
-// Unschedulable gives back a pod that plugins refused. If something that may help them happened meanwhile it backs off, else it waits.
+// Unschedulable gives back a pod that plugins refused. The pod goes to backoff if an event that may help arrived meanwhile, else to
+// unschedulable.
 func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 	q.mu.Lock()
 	defer q.unlock()
 	was, had := it.where, it.Pod.Pod
-	missed := q.landLocked(it)
-	if it.removed {
+	missed := q.endFlightLocked(it)
+	if it.deleted {
 		return
 	}
-	if it.of != nil {
-		q.returnLocked(it)
+	if it.group != nil {
+		q.requeueMemberLocked(it)
 		return
 	}
 	it.refusedBy, it.interests = refusedBy, it.rules.interests(refusedBy)
 	it.due = time.Now().Add(q.backoffOf(it))
 	if was == inBinding {
-		// It may have waited for minutes, for which events are not kept: one of a kind that may help is enough.
-		if k := q.sinceLocked(it.assumed) & it.interests; k != 0 || matters(had, it.Pod.Pod) {
-			q.againLocked(it, attemptFailed)
+		// Events are not kept during the binding cycle, which may take minutes. So the kind of an event is enough here.
+		if k := q.kindsSinceLocked(it.assumedSeq) & it.interests; k != 0 || podUpdated(had, it.Pod.Pod) {
+			q.requeueLocked(it, attemptFailed)
 			return
 		}
 	}
 	for i := range missed {
 		if q.helpsLocked(it, &missed[i]) {
-			q.againLocked(it, missed[i].Label())
+			q.requeueLocked(it, missed[i].Label())
 			return
 		}
 	}
-	if it.recall {
-		q.againLocked(it, woken)
+	if it.forced {
+		q.requeueLocked(it, forceActivate)
 		return
 	}
 	it.Since = time.Now()
-	q.putLocked(it, inUnschedulable, attemptFailed)
-	q.armLocked()
+	q.pushLocked(it, inUnschedulable, attemptFailed)
+	q.setTimerLocked()
 }
 
-// Retry gives back a pod whose attempt ended in an error; it is tried again after its backoff.
+// Retry gives back a pod whose attempt ended in an error. It is tried again after its backoff.
 func (q *Queue) Retry(it *Item) {
 	q.mu.Lock()
 	defer q.unlock()
-	q.landLocked(it)
-	if it.removed {
+	q.endFlightLocked(it)
+	if it.deleted {
 		return
 	}
-	if it.of != nil {
-		q.returnLocked(it)
+	if it.group != nil {
+		q.requeueMemberLocked(it)
 		return
 	}
 	it.due = time.Now().Add(q.backoffOf(it))
-	q.putLocked(it, inErrors, attemptFailed)
-	q.armLocked()
+	q.pushLocked(it, inErrors, attemptFailed)
+	q.setTimerLocked()
 }
 
-// landLocked ends a flight and returns the events the pod has missed.
-func (q *Queue) landLocked(it *Item) []framework.Event {
+// endFlightLocked takes an item out of flight and returns the events since it was popped.
+func (q *Queue) endFlightLocked(it *Item) []framework.Event {
 	flew := it.where == inFlight
 	it.where = nowhere
-	if it.newer != nil {
-		it.Pod, it.newer = it.newer, nil
+	if it.update != nil {
+		it.Pod, it.update = it.update, nil
 	}
 	if !flew {
 		return nil
 	}
-	if it.popped < q.base {
-		it.popped, it.recall = q.base, true
+	if it.firstEvent < q.base {
+		it.firstEvent, it.forced = q.base, true
 	}
-	missed := slices.Clone(q.events[it.popped-q.base:])
-	if q.flying--; q.flying == 0 {
+	missed := slices.Clone(q.events[it.firstEvent-q.base:])
+	if q.inFlight--; q.inFlight == 0 {
 		q.base += int64(len(q.events))
 		clear(q.events)
 		q.events = q.events[:0]
@@ -382,32 +390,32 @@ func (q *Queue) landLocked(it *Item) []framework.Event {
 	return missed
 }
 
-// Happened reports a change in the cluster.
-func (q *Queue) Happened(e framework.Event) {
+// OnEvent moves the pods that a cluster event may help to active or backoff.
+func (q *Queue) OnEvent(e framework.Event) {
 	if e.Kinds == 0 {
 		return
 	}
 	q.mu.Lock()
 	defer q.unlock()
-	q.noteLocked(e)
+	q.recordEventLocked(e)
 	q.seq++
-	for i := range q.latest {
+	for i := range q.lastOfKind {
 		if e.Kinds&(1<<i) != 0 {
-			q.latest[i] = q.seq
+			q.lastOfKind[i] = q.seq
 		}
 	}
-	for _, it := range q.helpedLocked(&e) {
+	for _, it := range q.helpedByLocked(&e) {
 		q.leaveLocked(it)
-		q.againLocked(it, e.Label())
+		q.requeueLocked(it, e.Label())
 	}
-	q.openLocked(&e)
+	q.recheckGatesLocked(&e)
 }
 
 // maxEvents bounds the events that are kept for pods in flight: one may fly for long, when extenders are asked. Who has missed more is tried again.
 const maxEvents = 50_000
 
-func (q *Queue) noteLocked(e framework.Event) {
-	if q.flying == 0 {
+func (q *Queue) recordEventLocked(e framework.Event) {
+	if q.inFlight == 0 {
 		return
 	}
 	if len(q.events) >= maxEvents {
@@ -418,21 +426,21 @@ func (q *Queue) noteLocked(e framework.Event) {
 	q.events = append(q.events, e)
 }
 
-// helpsLocked asks the plugins that refused a pod whether an event is worth a try.
+// helpsLocked reports whether a QueueingHint of the plugins that refused an item says that the event may help.
 func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
-	if it.leads != nil {
+	if it.headOf != nil {
 		return q.helpsGroupLocked(it, e)
 	}
 	return q.helpsPodLocked(it, it, e)
 }
 
-// helpsPodLocked asks the plugins that refused by, which is the pod itself or stands for its group.
+// helpsPodLocked is helpsLocked for one pod. The refusing plugins are those of by: the pod itself, or the head of its group.
 func (q *Queue) helpsPodLocked(it, by *Item, e *framework.Event) bool {
 	if e.Kinds&framework.Self != 0 && (e.NewPod == nil || e.NewPod.UID != it.Pod.Pod.UID) {
 		return false
 	}
 	if e.Kinds == framework.PodDelete && e.OldPod != nil && e.OldPod.UID == it.Pod.Pod.UID {
-		return false // the pod itself freed them
+		return false // the event is about the pod's own resources
 	}
 	for _, name := range by.refusedBy {
 		hints, ok := by.rules.Hints[name]
@@ -448,9 +456,9 @@ func (q *Queue) helpsPodLocked(it, by *Item, e *framework.Event) bool {
 	return len(by.refusedBy) == 0
 }
 
-// sinceLocked are the kinds of events after the one of that number.
-func (q *Queue) sinceLocked(seq int64) (k framework.Kinds) {
-	for i, last := range q.latest {
+// kindsSinceLocked returns the kinds of the events after number seq.
+func (q *Queue) kindsSinceLocked(seq int64) (k framework.Kinds) {
+	for i, last := range q.lastOfKind {
 		if last > seq {
 			k |= 1 << i
 		}
@@ -465,7 +473,7 @@ func (q *Queue) rulesOf(pod *corev1.Pod) *Rules {
 	return &q.cfg.Rules
 }
 
-// interests are the kinds of events that may help pods which those plugins refused.
+// interests returns the event kinds that may help pods which these plugins refused.
 func (r *Rules) interests(plugins []string) framework.Kinds {
 	if len(plugins) == 0 {
 		return framework.AnyKind
@@ -483,7 +491,7 @@ func (r *Rules) interests(plugins []string) framework.Kinds {
 	return k
 }
 
-// Waits returns the kinds of events that the plugins that refused a pod wait for.
-func (q *Queue) Waits(pod *corev1.Pod, refusedBy []string) framework.Kinds {
+// WaitsFor returns the event kinds that may help a pod which these plugins refused.
+func (q *Queue) WaitsFor(pod *corev1.Pod, refusedBy []string) framework.Kinds {
 	return q.rulesOf(pod).interests(refusedBy)
 }

@@ -101,7 +101,7 @@ func TestRefusedPodWaitsForTheRightEvent(t *testing.T) {
 				if it := pop(t, q); it != nil {
 					t.Fatal("came back without an event")
 				}
-				q.Happened(tc.event)
+				q.OnEvent(tc.event)
 				if got := pop(t, q) != nil; got != tc.back {
 					t.Errorf("back = %v, want %v", got, tc.back)
 				}
@@ -117,7 +117,7 @@ func TestEventDuringAttempt(t *testing.T) {
 		defer q.Close()
 		q.Set(schedtest.Pod("a"))
 		it := pop(t, q)
-		q.Happened(framework.Event{Kinds: framework.NodeAdd})
+		q.OnEvent(framework.Event{Kinds: framework.NodeAdd})
 		q.Unschedulable(it, []string{"Fit"})
 		if it := pop(t, q); it == nil || it.Attempts != 2 {
 			t.Errorf("item = %+v, want the second attempt", it)
@@ -220,7 +220,7 @@ func TestDeletedWhileInFlight(t *testing.T) {
 		it := pop(t, q)
 		q.Delete(p.UID)
 		q.Unschedulable(it, nil)
-		q.Happened(framework.Event{Kinds: framework.NodeAdd})
+		q.OnEvent(framework.Event{Kinds: framework.NodeAdd})
 		if it := pop(t, q); it != nil {
 			t.Error("a deleted pod came back")
 		}
@@ -260,7 +260,7 @@ func TestNothingIsLost(t *testing.T) {
 					q.Retry(it)
 					delete(flying, pod.Name)
 				case op == 5:
-					q.Happened(framework.Event{Kinds: framework.NodeAdd})
+					q.OnEvent(framework.Event{Kinds: framework.NodeAdd})
 				case op == 6:
 					time.Sleep(3 * time.Second)
 				case op == 7 && it != nil:
@@ -276,7 +276,7 @@ func TestNothingIsLost(t *testing.T) {
 				q.Unschedulable(it, []string{"Fit"})
 				delete(flying, n)
 			}
-			q.Happened(framework.Event{Kinds: framework.NodeAdd})
+			q.OnEvent(framework.Event{Kinds: framework.NodeAdd})
 			time.Sleep(time.Hour)
 			got := map[string]bool{}
 			for it := pop(t, q); it != nil; it = pop(t, q) {
@@ -311,16 +311,16 @@ func TestWaitsForKinds(t *testing.T) {
 			}
 		}
 		wait("ports", "Ports")
-		q.Happened(framework.Event{Kinds: framework.NodeAdd})
+		q.OnEvent(framework.Event{Kinds: framework.NodeAdd})
 		counts(1)
 		wait("fit", "Fit")
-		q.Happened(framework.Event{Kinds: framework.PodAdd})
+		q.OnEvent(framework.Event{Kinds: framework.PodAdd})
 		counts(2)
-		q.Happened(framework.Event{Kinds: framework.NodeAdd})
+		q.OnEvent(framework.Event{Kinds: framework.NodeAdd})
 		counts(1)
 		q.Delete(schedtest.Pod("ports").UID)
 		wait("late", "Fit")
-		q.Happened(framework.Event{Kinds: framework.NodeAdd})
+		q.OnEvent(framework.Event{Kinds: framework.NodeAdd})
 		counts(0)
 	})
 }
@@ -334,6 +334,6 @@ func BenchmarkHappened(b *testing.B) {
 		q.Unschedulable(q.Pop(b.Context()), []string{"Fit"})
 	}
 	for b.Loop() {
-		q.Happened(framework.Event{Kinds: framework.PodAdd})
+		q.OnEvent(framework.Event{Kinds: framework.PodAdd})
 	}
 }

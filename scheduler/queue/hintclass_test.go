@@ -18,8 +18,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TestAlikePodsAreAskedAboutOnce: a hint by class is asked once for pods that are alike, and once more for those nominated to the event's node.
-func TestAlikePodsAreAskedAboutOnce(t *testing.T) {
+// TestHintsAreCalledOncePerClass: a hint by class is asked once for pods that are alike, and once more for those nominated to the event's node.
+func TestHintsAreCalledOncePerClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
 		worth := func(pod *state.PodInfo, e *framework.Event) bool {
@@ -45,7 +45,7 @@ func TestAlikePodsAreAskedAboutOnce(t *testing.T) {
 		wait("Own", schedtest.Pod("o1"), schedtest.Pod("o2"))
 		time.Sleep(time.Minute) // no backoff is left
 		room := &state.Room{Node: state.NewNodeInfo(schedtest.Node("x")), Coming: []*state.PodInfo{state.NewPodInfo(kept)}}
-		q.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("a"), Room: room})
+		q.OnEvent(framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("a"), Room: room})
 		slices.Sort(asked)
 		if got := strings.Join(asked, " "); got != "a b c n o o" {
 			t.Errorf("asked about %q, want each kind once", got)
@@ -67,7 +67,7 @@ func TestAlikePodsAreAskedAboutOnce(t *testing.T) {
 			t.Fatalf("popped %q, want b1, which changed", name(it))
 		}
 		asked = nil
-		q.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("z")})
+		q.OnEvent(framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("z")})
 		slices.Sort(asked)
 		if got := strings.Join(asked, " "); got != "a b c o o" && got != "b c n o o" {
 			t.Errorf("asked about %q", got)
@@ -81,11 +81,11 @@ func TestWake(t *testing.T) {
 		q := newQueue(nil)
 		defer q.Close()
 		pod := schedtest.Pod("a")
-		q.Wake(pod.UID) // nobody knows it
+		q.Activate(pod.UID) // nobody knows it
 		q.Set(pod)
-		q.Wake(pod.UID) // it is ready anyway
+		q.Activate(pod.UID) // it is ready anyway
 		it := pop(t, q)
-		q.Wake(pod.UID)
+		q.Activate(pod.UID)
 		q.Unschedulable(it, []string{"Fit"})
 		it = pop(t, q)
 		if name(it) != "a" {
@@ -95,7 +95,7 @@ func TestWake(t *testing.T) {
 		if it := pop(t, q); it != nil {
 			t.Fatal("it was woken once, and is tried again twice")
 		}
-		q.Wake(pod.UID)
+		q.Activate(pod.UID)
 		if it = pop(t, q); name(it) != "a" {
 			t.Error("woken while it waits, it is not tried again")
 		}
