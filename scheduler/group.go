@@ -89,7 +89,7 @@ func (a *groupAttempt) settled() bool {
 
 // try is the attempt. false: extenders have to be asked again, and nothing is placed.
 func (a *groupAttempt) try(ctx context.Context) bool {
-	defer a.s.cache.Tried()
+	defer a.s.cache.EndTentative()
 	if a.err == nil {
 		a.err = a.check()
 	}
@@ -224,7 +224,7 @@ func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 		return nil
 	}
 	r := &round{profile: a.profile, it: t.it, pod: pod, cycle: at.Cycle, node: at.Chosen.Name, began: a.began}
-	s.cache.Try(pod.Pod.UID)
+	s.cache.AssumeTentatively(pod.Pod.UID)
 	switch err := s.runReserve(ctx, r, at.Chosen); {
 	case err == nil:
 		t.round = r
@@ -332,7 +332,7 @@ func (a *groupAttempt) bind(ctx context.Context) {
 func (a *groupAttempt) refuse(ctx context.Context) {
 	s := a.s
 	a.takeBack(ctx)
-	s.cache.Tried() // before others may decide
+	s.cache.EndTentative() // before others may decide
 	reason, condition, message := reasonUnschedulable, schedulingv1beta1.PodGroupReasonUnschedulable, ""
 	if a.err != nil {
 		reason, condition, message = reasonError, schedulingv1beta1.PodGroupReasonSchedulerError, a.err.Error()

@@ -43,23 +43,23 @@ func (s *Scheduler) denominate(pod *corev1.Pod) {
 // freed tells waiting pods that a node has more room, since a pod does not take it any more.
 func (s *Scheduler) freed(pod *corev1.Pod, node string) {
 	s.evictions.Gone(pod.UID)
-	room := s.cache.Room(node)
-	s.queue.OnEvent(framework.Event{Kinds: framework.PodDelete, OldPod: pod, Room: room})
-	if room == nil {
+	view := s.cache.NodeView(node)
+	s.queue.OnEvent(framework.Event{Kinds: framework.PodDelete, OldPod: pod, NodeView: view})
+	if view == nil {
 		return
 	}
-	for _, p := range room.Coming {
+	for _, p := range view.Nominated {
 		if p.Priority > state.Priority(pod) {
-			s.victimGone(p, room)
+			s.victimGone(p, view)
 		}
 	}
 }
 
 // victimGone has a nominated pod tried again when the last of its victims is gone, even if its room is another's by now: then it has to look
 // elsewhere.
-func (s *Scheduler) victimGone(p *state.PodInfo, room *state.Room) {
+func (s *Scheduler) victimGone(p *state.PodInfo, view *state.NodeView) {
 	left := func(o *state.PodInfo) bool { return o.Priority < p.Priority && o.Pod.DeletionTimestamp != nil }
-	if !s.evictions.Of(p.Pod.UID) && !slices.ContainsFunc(room.Node.Pods, left) {
+	if !s.evictions.Of(p.Pod.UID) && !slices.ContainsFunc(view.Node.Pods, left) {
 		s.queue.Activate(p.Pod.UID)
 	}
 }
@@ -70,13 +70,13 @@ func (s *Scheduler) evicted(pod *corev1.Pod, err error) {
 		s.queue.Activate(pod.UID)
 		return
 	}
-	room := s.cache.Room(s.cache.Nominated(pod.UID))
-	if room == nil {
+	view := s.cache.NodeView(s.cache.Nominated(pod.UID))
+	if view == nil {
 		return
 	}
-	for _, p := range room.Coming {
+	for _, p := range view.Nominated {
 		if p.Pod.UID == pod.UID {
-			s.victimGone(p, room)
+			s.victimGone(p, view)
 		}
 	}
 }

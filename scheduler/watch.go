@@ -305,7 +305,7 @@ func (s *Scheduler) setBoundPod(old, pod *corev1.Pod) {
 	}
 	e := framework.Event{Kinds: podChange(old, pod), OldPod: old, NewPod: pod}
 	if e.Kinds&framework.PodShrinks != 0 {
-		e.Room = s.cache.Room(pod.Spec.NodeName)
+		e.NodeView = s.cache.NodeView(pod.Spec.NodeName)
 	}
 	s.queue.OnEvent(e)
 }

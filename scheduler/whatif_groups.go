@@ -118,7 +118,7 @@ func (q *groupQuestion) placeAll(ctx context.Context) {
 	if q.err != nil || q.verdict != nil {
 		q.takeBack(ctx)
 	}
-	q.s.cache.Tried()
+	q.s.cache.EndTentative()
 }
 
 // room is whom the group would drive away; nil: nobody, and the verdict says why.

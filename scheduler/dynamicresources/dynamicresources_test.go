@@ -45,7 +45,7 @@ func newWorld(t testing.TB, objs ...any) *world {
 	w.known.Watch(w.caches, func(string) bool { return true })
 	w.plugin = New(Config{Known: w.known, Client: w.client, Explain: time.Minute, Later: func(ctx context.Context, job func(context.Context)) { job(ctx) }})
 	w.Harness = schedtest.New(1, 1)
-	fit := plugins.NodeResourcesFit{Class: w.known.Class}
+	fit := plugins.NodeResourcesFit{DeviceClass: w.known.Class}
 	w.Engine = framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{Fit: fit}, framework.Weighted{Plugin: w.plugin, Weight: 2}), 1, 1)
 	w.add(class("gpu"))
 	w.add(objs...)

@@ -174,7 +174,7 @@ func measure(a *framework.Attempt, r *framework.Refusal) measured {
 			m.distance += hopeless
 		}
 	}
-	if m.Short == "" && a.Chosen == nil && a.Snapshot.AnyComing() && framework.Check(a.Filters, r.Node) == nil {
+	if m.Short == "" && a.Chosen == nil && a.Snapshot.AnyNominated() && framework.Check(a.Filters, r.Node) == nil {
 		m.Short = "its room is kept for pods that others make way for"
 	}
 	return m

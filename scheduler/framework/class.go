@@ -138,7 +138,7 @@ func (c *class) judgeComing(a *Attempt, out []*Status) {
 		if out[place] != nil {
 			continue
 		}
-		coming := s.Coming(place)
+		coming := s.NominatedAt(place)
 		switch {
 		case len(coming) == 0:
 		case b == nil || place == own:

@@ -112,7 +112,7 @@ func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodI
 			if st := Check(a.Filters, n); st != nil {
 				return st
 			}
-			return a.checkComing(n, s.ComingTo(n.Name))
+			return a.checkComing(n, s.NominatedTo(n.Name))
 		})
 	case !part && e.wholesale(a, nodes, local):
 		e.class = e.classOf(a, local)
@@ -225,12 +225,12 @@ func (a *Attempt) looked(n *state.NodeInfo, st *Status) {
 // checker returns the function that judges the node at a place of nodes. It is called from several goroutines, once a place.
 func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, local int) func(int, *state.NodeInfo) *Status {
 	switch {
-	case a.Snapshot.AnyComing():
+	case a.Snapshot.AnyNominated():
 		return func(_ int, n *state.NodeInfo) *Status {
 			if st := Check(a.Filters, n); st != nil {
 				return st
 			}
-			return a.checkComing(n, a.Snapshot.ComingTo(n.Name))
+			return a.checkComing(n, a.Snapshot.NominatedTo(n.Name))
 		}
 	case local == 0 || len(nodes) != len(a.Snapshot.Nodes): // places are those of the snapshot
 		return func(_ int, n *state.NodeInfo) *Status { return Check(a.Filters, n) }

@@ -52,8 +52,8 @@ type Event struct {
 	OldNode, NewNode *corev1.Node
 	OldPod, NewPod   *corev1.Pod
 	Claim            *corev1.PersistentVolumeClaim
-	// Room is what there is afterwards on the node that a pod has left, or where it asks for less. nil: not known.
-	Room *state.Room
+	// NodeView is the node after a pod has left it or shrunk, with its nominated pods. nil: not known.
+	NodeView *state.NodeView
 	// Of Objects: what they are, and their versions; nil before the first and after the last. Of custom resources *unstructured.Unstructured. Of
 	// Volumes: the versions.
 	Resource             schema.GroupVersionResource

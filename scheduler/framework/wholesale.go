@@ -22,7 +22,7 @@ func (e *Engine) wholesale(a *Attempt, nodes []*state.NodeInfo, local int) bool 
 func (e *Engine) filterAll(a *Attempt, c *class) {
 	nodes := a.Snapshot.Nodes
 	c.judgeAll(a)
-	if c.refused == 0 && c.filters == len(a.Filters) && !a.Snapshot.AnyComing() {
+	if c.refused == 0 && c.filters == len(a.Filters) && !a.Snapshot.AnyNominated() {
 		a.Looked, a.Feasible = len(nodes), nodes
 		e.places = everyPlace(e.places, len(nodes))
 		return
@@ -34,7 +34,7 @@ func (e *Engine) filterAll(a *Attempt, c *class) {
 			f.FilterAll(out)
 		}
 	}
-	if a.Snapshot.AnyComing() {
+	if a.Snapshot.AnyNominated() {
 		c.judgeComing(a, out)
 	}
 	e.places = e.places[:0]

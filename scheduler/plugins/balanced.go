@@ -12,33 +12,33 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeResourcesBalancedAllocation prefers nodes where the pod brings closer to each other how much of each resource is taken.
+// NodeResourcesBalancedAllocation prefers nodes where the utilizations of the resources become more equal with the pod.
 type NodeResourcesBalancedAllocation struct {
-	// Resources are those that count; nil: cpu and memory.
+	// Resources are the resources that it compares; nil: cpu and memory.
 	Resources []corev1.ResourceName
 }
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBalancedAllocation" }
 
-// PreScore has nothing to say about pods that ask for none of the resources: they change no balance.
+// PreScore returns nil for pods that request none of the resources.
 func (p NodeResourcesBalancedAllocation) PreScore(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
 	if p.Resources != nil {
 		if !slices.ContainsFunc(p.Resources, func(r corev1.ResourceName) bool { return pod.Request.Get(r) > 0 }) {
 			return nil
 		}
-		return balanceOf{p.Resources, &pod.Request}
+		return resourceBalance{p.Resources, &pod.Request}
 	}
 	if pod.Request.MilliCPU == 0 && pod.Request.Memory == 0 {
 		return nil
 	}
-	return balance{pod.Request.MilliCPU, pod.Request.Memory}
+	return cpuMemoryBalance{pod.Request.MilliCPU, pod.Request.Memory}
 }
 
-type balance struct{ cpu, memory int64 }
+type cpuMemoryBalance struct{ cpu, memory int64 }
 
-// Score tells how the pod changes the balance: 75 leaves it as it is, more makes it better.
-func (b balance) Score(n *state.NodeInfo) int64 {
+// Score returns 75 if the pod does not change the balance, more if it improves it.
+func (b cpuMemoryBalance) Score(n *state.NodeInfo) int64 {
 	cpu, memory := n.Allocatable.MilliCPU, n.Allocatable.Memory
 	if cpu == 0 || memory == 0 {
 		return unchanged
@@ -50,30 +50,30 @@ func (b balance) Score(n *state.NodeInfo) int64 {
 }
 
 // Local: see framework.Local.
-func (balance) Local() {}
+func (cpuMemoryBalance) Local() {}
 
 // Absolute: see framework.Absolute.
-func (balance) Absolute() {}
+func (cpuMemoryBalance) Absolute() {}
 
-func (balance) Normalize([]int64) {}
+func (cpuMemoryBalance) Normalize([]int64) {}
 
-// balanced scores a standard deviation of what is taken of each resource, as a part of what there is.
+// balanced returns the score of a standard deviation of utilizations (0..1).
 func balanced(deviation float64) int64 { return int64((1 - deviation) * framework.MaxScore) }
 
 const unchanged = framework.MaxScore * 3 / 4
 
-// improved is what a node scores whose balance is so with the pod, and so without it.
+// improved combines the scores of a node with and without the pod.
 func improved(with, without int64) int64 {
 	return framework.MaxScore/2 + (framework.MaxScore/2+with-without)/2
 }
 
-// balanceOf is balance of any resources: those that the node does not have, or, extended ones, the pod does not ask for, are left out.
-type balanceOf struct {
+// balanceOf scores any resources. It skips a resource that the node does not have, and an extended resource that the pod does not request.
+type resourceBalance struct {
 	resources []corev1.ResourceName
 	asks      *state.Resource
 }
 
-func (b balanceOf) Score(n *state.NodeInfo) int64 {
+func (b resourceBalance) Score(n *state.NodeInfo) int64 {
 	var with, without []float64
 	for _, r := range b.resources {
 		offers, asks := n.Allocatable.Get(r), b.asks.Get(r)
@@ -87,7 +87,7 @@ func (b balanceOf) Score(n *state.NodeInfo) int64 {
 	return improved(balanced(deviation(with)), balanced(deviation(without)))
 }
 
-// deviation is the standard deviation of parts; 0 of fewer than two.
+// deviation returns the standard deviation of parts; 0 if there are fewer than two.
 func deviation(parts []float64) float64 {
 	switch len(parts) {
 	case 0, 1:
@@ -106,9 +106,9 @@ func deviation(parts []float64) float64 {
 }
 
 // Local: see framework.Local.
-func (balanceOf) Local() {}
+func (resourceBalance) Local() {}
 
 // Absolute: see framework.Absolute.
-func (balanceOf) Absolute() {}
+func (resourceBalance) Absolute() {}
 
-func (balanceOf) Normalize([]int64) {}
+func (resourceBalance) Normalize([]int64) {}

@@ -14,13 +14,13 @@ import (
 	"keelson/scheduler/state"
 )
 
-// DefaultBinder writes pods/binding.
+// DefaultBinder binds a pod to its node by the pods/binding subresource.
 type DefaultBinder struct{ Client kubernetes.Interface }
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (*DefaultBinder) Name() string { return "DefaultBinder" }
 
-// Bind names the pod by UID too, so that a namesake made meanwhile is not bound.
+// Bind sends the pod's UID, so that a new pod of the same name is not bound.
 func (b *DefaultBinder) Bind(ctx context.Context, _ *framework.CycleState, pod *state.PodInfo, node string) error {
 	p := pod.Pod
 	err := b.Client.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{

@@ -11,14 +11,14 @@ import (
 	"keelson/scheduler/state"
 )
 
-// CELPolicy refuses and ranks nodes by rules that people wrote in CEL: those of the configuration file, then those of SchedulingPolicy objects.
+// CELPolicy filters and scores nodes by CEL expressions: those of the configuration file, then those of SchedulingPolicy objects.
 type CELPolicy struct {
-	// Profile is the scheduler name that it works for.
+	// Profile is the profile's scheduler name.
 	Profile string
-	// Own are the file's; Objects those of the API, nil: there are none.
+	// Own are the policies of the file. Objects are those of the API; nil: none.
 	Own     []*policy.Policy
 	Objects *policy.Set
-	// Namespaces tells of labels when an event is weighed; nil: nothing is known then.
+	// Namespaces has the labels of namespaces for QueueingHints; nil: they are not known.
 	Namespaces corelisters.NamespaceLister
 }
 
@@ -48,10 +48,10 @@ func newCELPolicy(set *policy.Set) framework.Factory {
 	}
 }
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (*CELPolicy) Name() string { return policy.Plugin }
 
-// all are the policies in effect.
+// all returns the policies in effect.
 func (p *CELPolicy) all() []*policy.Policy {
 	if p.Objects == nil {
 		return p.Own
@@ -63,10 +63,10 @@ func (p *CELPolicy) all() []*policy.Policy {
 	return append(p.Own[:len(p.Own):len(p.Own)], objects...)
 }
 
-// judging is where PreFilter keeps the policies that are about the pod, for PreScore.
-var judging = framework.NewKey[*policy.Judge]("policies")
+// judging is the CycleState key by which PreFilter passes the policies that apply to the pod to PreScore.
+var judgeKey = framework.NewKey[*policy.Judge]("policies")
 
-// PreFilter finds the policies that are about the pod.
+// PreFilter finds the policies that apply to the pod.
 func (p *CELPolicy) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	policies := p.all()
 	if len(policies) == 0 {
@@ -76,20 +76,20 @@ func (p *CELPolicy) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *st
 	if st != nil {
 		return nil, st
 	}
-	judging.Write(c, j)
+	judgeKey.Write(c, j)
 	if !j.Filters() {
 		return nil, nil
 	}
 	return j.NodeFilter(), nil
 }
 
-// PreScore asks those that PreFilter found, or finds them itself where the profile has only the scores.
+// PreScore uses the policies that PreFilter found. It finds them itself when the profile disables CELPolicy for PreFilter.
 func (p *CELPolicy) PreScore(c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
 	policies := p.all()
 	if len(policies) == 0 {
 		return nil
 	}
-	j, ok := judging.Read(c)
+	j, ok := judgeKey.Read(c)
 	if !ok {
 		var st *framework.Status
 		if j, st = policy.For(policies, p.Profile, pod, s); st != nil {
@@ -99,7 +99,7 @@ func (p *CELPolicy) PreScore(c *framework.CycleState, pod *state.PodInfo, s *sta
 	return j.NodeScorer()
 }
 
-// EventsToRegister names what may help: what the filters that are about the pod read has changed, or one of the policies has.
+// EventsToRegister: a change of fields that the pod's filters read, or of a policy may help.
 func (p *CELPolicy) EventsToRegister() []framework.ClusterEventWithHint {
 	const nodes = framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable | framework.NodeFeatures | framework.NodeOther
 	const pods = framework.PodAdd | framework.PodShrinks | framework.PodDelete

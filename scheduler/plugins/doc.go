@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins holds the scheduler's plugins, a file each, and the profile that
-// orders and weighs them. A plugin that filters or scores is pure: from a pod and a
-// snapshot to a verdict. Those that write (the binder) say so.
+// Package plugins holds the scheduler's in-tree plugins, one file each (the volume
+// plugins share storage.go and freevolumes.go), and the default profile with their order
+// and weights. The package scheduler builds a profile from them. The engine of
+// scheduler/framework calls them at the extension points that they implement.
+//
+// Filter and score plugins are pure: they compute a result from a pod and a snapshot.
+// Only DefaultBinder and VolumeBinding write to the API server. No plugin keeps a pod
+// waiting in Filter or Score.
 package plugins
 
 import (
@@ -10,18 +15,18 @@ import (
 	"keelson/scheduler/policy"
 )
 
-// Options are what the profile's plugins need from outside.
+// Options are the dependencies of the plugins.
 type Options struct {
 	Spread PodTopologySpread
 	Fit    NodeResourcesFit
-	// Storage is what is known of claims and volumes, and Volumes the plugin that binds them; nil: pods with claims are taken as they are.
+	// Storage holds claims and volumes. Volumes is the plugin that binds them. nil: the claims of pods are ignored.
 	Storage *Storage
 	Volumes *VolumeBinding
-	// Policies are those that SchedulingPolicy objects say; nil: only those of the configuration.
+	// Policies are the compiled SchedulingPolicy objects; nil: only the policies of the configuration file apply.
 	Policies *policy.Set
 }
 
-// Default is the profile of the default scheduler: the order is that in which filters refuse, the weights are those of scores.
+// Default returns the profile of the default scheduler. Filters run in this order; the weights are those of the scores.
 func Default(schedulerName string, o Options, more ...framework.Weighted) *framework.Profile {
 	return &framework.Profile{SchedulerName: schedulerName, Plugins: append([]framework.Weighted{
 		{Plugin: SchedulingGates{}},

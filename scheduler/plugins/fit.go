@@ -15,22 +15,22 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeResourcesFit keeps pods off nodes whose free resources do not cover what they ask for, and ranks nodes by how much is taken.
+// NodeResourcesFit filters nodes whose free resources do not cover the pod's requests, and scores nodes by utilization.
 type NodeResourcesFit struct {
-	// Strategy ranks nodes; the zero value prefers the least allocated.
+	// Strategy scores nodes; the zero value prefers the least allocated.
 	Strategy Strategy
-	// Ignored tells which extended resources the filter takes no notice of; nil: none.
+	// Ignored reports whether the filter ignores an extended resource; nil: none.
 	Ignored func(corev1.ResourceName) bool
-	// Class names the DeviceClass that serves an extended resource where the node does not offer it, which DynamicResources sees to; "": none.
-	// nil: there are none.
-	Class func(corev1.ResourceName) string
+	// DeviceClass returns the DeviceClass that serves an extended resource on nodes that do not offer it themselves; "": none. The plugin
+	// DynamicResources allocates the devices. nil: there are no such classes.
+	DeviceClass func(corev1.ResourceName) string
 }
 
-// deviceClasses wake pods that ask for what a class serves.
+// deviceClasses: a new class may help a pod that requests the extended resource of the class.
 var deviceClasses = resourcev1.SchemeGroupVersion.WithResource("deviceclasses")
 
-// asks are the pod's requests that count.
-func (p NodeResourcesFit) asks(pod *state.PodInfo) *state.Resource {
+// requests returns the pod's requests without the ignored ones.
+func (p NodeResourcesFit) requests(pod *state.PodInfo) *state.Resource {
 	if p.Ignored == nil || len(pod.Request.Scalar) == 0 {
 		return &pod.Request
 	}
@@ -40,11 +40,11 @@ func (p NodeResourcesFit) asks(pod *state.PodInfo) *state.Resource {
 	return &r
 }
 
-// delegates tells whether some of the pod's requests may be served by devices.
-func (p NodeResourcesFit) delegates(asks *state.Resource) bool {
-	if p.Class != nil {
+// mayUseDevices reports whether a DeviceClass serves one of the requests.
+func (p NodeResourcesFit) mayUseDevices(asks *state.Resource) bool {
+	if p.DeviceClass != nil {
 		for name := range asks.Scalar {
-			if p.Class(name) != "" {
+			if p.DeviceClass(name) != "" {
 				return true
 			}
 		}
@@ -52,48 +52,48 @@ func (p NodeResourcesFit) delegates(asks *state.Resource) bool {
 	return false
 }
 
-// asksOf are the requests that the node itself has to meet.
-func (p NodeResourcesFit) asksOf(n *state.NodeInfo, asks *state.Resource) *state.Resource {
-	if !p.delegates(asks) {
+// requestsOn returns the requests that n itself has to meet: those without devices.
+func (p NodeResourcesFit) requestsOn(n *state.NodeInfo, asks *state.Resource) *state.Resource {
+	if !p.mayUseDevices(asks) {
 		return asks
 	}
 	r := *asks
 	r.Scalar = maps.Clone(r.Scalar)
 	maps.DeleteFunc(r.Scalar, func(name corev1.ResourceName, _ int64) bool {
-		return n.Allocatable.Scalar[name] == 0 && p.Class(name) != ""
+		return n.Allocatable.Scalar[name] == 0 && p.DeviceClass(name) != ""
 	})
 	return &r
 }
 
-// fitsBeside is the filter for pods that may get devices: what it says depends on the DeviceClasses too, so it is not Local.
-type fitsBeside struct {
-	plugin NodeResourcesFit
-	asks   *state.Resource
+// fitWithDevices is the filter for pods that may use devices. Its result depends on DeviceClasses, so it is not Local.
+type fitWithDevices struct {
+	plugin   NodeResourcesFit
+	requests *state.Resource
 }
 
-// Filter looks at what the node itself has to offer.
-func (f *fitsBeside) Filter(n *state.NodeInfo) *framework.Status {
-	return (&fits{asks: f.plugin.asksOf(n, f.asks)}).Filter(n)
+// Filter checks the requests that the node itself has to meet.
+func (f *fitWithDevices) Filter(n *state.NodeInfo) *framework.Status {
+	return (&fitFilter{requests: f.plugin.requestsOn(n, f.requests)}).Filter(n)
 }
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (NodeResourcesFit) Name() string { return "NodeResourcesFit" }
 
 // PreFilter returns the filter.
 func (p NodeResourcesFit) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	if asks := p.asks(pod); !p.delegates(asks) {
-		return &fits{asks: asks}, nil
+	if asks := p.requests(pod); !p.mayUseDevices(asks) {
+		return &fitFilter{requests: asks}, nil
 	}
-	return &fitsBeside{p, p.asks(pod)}, nil
+	return &fitWithDevices{p, p.requests(pod)}, nil
 }
 
-type fits struct{ asks *state.Resource }
+type fitFilter struct{ requests *state.Resource }
 
-// The quick way out is the common one: no allocation, four comparisons.
-func (f *fits) Filter(n *state.NodeInfo) *framework.Status {
-	a, r, free := f.asks, &n.Requested, &n.Allocatable
-	if int64(len(n.Pods)) < free.Pods && within(a.MilliCPU, r.MilliCPU, free.MilliCPU) && within(a.Memory, r.Memory, free.Memory) &&
-		within(a.EphemeralStorage, r.EphemeralStorage, free.EphemeralStorage) && len(a.Scalar) == 0 {
+// Filter has a fast path without allocations for the common case.
+func (f *fitFilter) Filter(n *state.NodeInfo) *framework.Status {
+	a, r, free := f.requests, &n.Requested, &n.Allocatable
+	if int64(len(n.Pods)) < free.Pods && enough(a.MilliCPU, r.MilliCPU, free.MilliCPU) && enough(a.Memory, r.Memory, free.Memory) &&
+		enough(a.EphemeralStorage, r.EphemeralStorage, free.EphemeralStorage) && len(a.Scalar) == 0 {
 		return nil
 	}
 	short := Shortages(a, n)
@@ -103,14 +103,14 @@ func (f *fits) Filter(n *state.NodeInfo) *framework.Status {
 	return shortStatus(short)
 }
 
-// usual are the resources that pods most often lack, and usualShort the statuses of nodes that lack some of them, by a bit for each, and whether that can
-// change: nodes share them, so that they are counted by a glance.
+// commonShortages are the statuses for shortages of the commonResources only: first 0 if preemption may help, 1 if not, then a bit set of
+// the resources. All nodes share them, so that equal statuses have equal pointers and are cheap to count.
 var (
-	usual      = []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
-	usualShort = func() (t [2][16]*framework.Status) {
+	commonResources = []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
+	commonShortages = func() (t [2][16]*framework.Status) {
 		for set := 1; set < 16; set++ {
 			var short []Shortage
-			for i, name := range usual {
+			for i, name := range commonResources {
 				if set&(1<<i) != 0 {
 					short = append(short, Shortage{Name: name})
 				}
@@ -123,11 +123,11 @@ var (
 	}()
 )
 
-// shortStatus refuses a node for what it lacks.
+// shortStatus returns the status for shortages.
 func shortStatus(short []Shortage) *framework.Status {
 	set, never := 0, 0
 	for _, s := range short {
-		i := slices.Index(usual, s.Name)
+		i := slices.Index(commonResources, s.Name)
 		if i < 0 {
 			return newShortStatus(short)
 		}
@@ -135,7 +135,7 @@ func shortStatus(short []Shortage) *framework.Status {
 			never = 1
 		}
 	}
-	return usualShort[never][set]
+	return commonShortages[never][set]
 }
 
 func newShortStatus(short []Shortage) *framework.Status {
@@ -154,25 +154,25 @@ func newShortStatus(short []Shortage) *framework.Status {
 }
 
 // Local: see framework.Local.
-func (*fits) Local() {}
+func (*fitFilter) Local() {}
 
-// within reports whether asks fits; asking for nothing fits even where pods take more than there is.
-func within(asks, taken, offers int64) bool { return asks == 0 || asks <= offers-taken }
+// enough reports whether a request fits. A request of 0 fits even on an overcommitted node.
+func enough(asks, taken, offers int64) bool { return asks == 0 || asks <= offers-taken }
 
-// Shortage is one resource a node lacks for a pod.
+// Shortage is a resource of which a node has too little for a pod.
 type Shortage struct {
 	Name                corev1.ResourceName
 	Asks, Taken, Offers int64
 }
 
-// Shortages lists what is missing on n: pods, cpu, memory, ephemeral storage, then others by name.
+// Shortages returns the shortages on n in this order: pods, cpu, memory, ephemeral storage, then the others by name.
 func Shortages(asks *state.Resource, n *state.NodeInfo) []Shortage {
 	return appendShortages(nil, asks, n)
 }
 
 func appendShortages(out []Shortage, asks *state.Resource, n *state.NodeInfo) []Shortage {
 	check := func(name corev1.ResourceName, asks, taken, offers int64) {
-		if !within(asks, taken, offers) {
+		if !enough(asks, taken, offers) {
 			out = append(out, Shortage{name, asks, taken, offers})
 		}
 	}
@@ -197,7 +197,7 @@ func appendShortages(out []Shortage, asks *state.Resource, n *state.NodeInfo) []
 // Distance is the sum of what is missing of each resource, as a part of what is asked.
 func (p NodeResourcesFit) Distance(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (distance float64, fixable bool) {
 	var four [4]Shortage
-	return distanceOf(appendShortages(four[:0], p.asksOf(n, p.asks(pod)), n))
+	return distanceOf(appendShortages(four[:0], p.requestsOn(n, p.requests(pod)), n))
 }
 
 // distanceOf also tells whether the pod would fit if it asked for less.
@@ -211,9 +211,9 @@ func distanceOf(missing []Shortage) (distance float64, fixable bool) {
 	return distance, fixable
 }
 
-// Explain says what is asked, free and there, and how much the pod could ask for instead.
+// Explain names requested, free and allocatable amounts, and the requests with which the pod would fit.
 func (p NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, far float64) {
-	missing := Shortages(p.asksOf(n, p.asks(pod)), n)
+	missing := Shortages(p.requestsOn(n, p.requests(pod)), n)
 	for i, s := range missing {
 		if i > 0 {
 			short += "; "
@@ -234,7 +234,7 @@ func (p NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *fram
 	return short, "fits on " + n.Name + " if " + hint, far
 }
 
-// Amount writes an amount as people do, rounded down to two digits: "2.9Gi", "500m", "4".
+// Amount formats an amount for people, rounded down to two digits: "2.9Gi", "500m", "4".
 func Amount(name corev1.ResourceName, n int64) string {
 	switch name {
 	case corev1.ResourceCPU:
@@ -262,45 +262,46 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d%s", whole, units[u])
 }
 
-// PreScore ranks by the strategy.
+// PreScore returns the scorer of the strategy.
 func (p NodeResourcesFit) PreScore(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
 	if len(p.Strategy.Resources) == 0 && p.Strategy.Rank == nil {
-		return leastAllocated{pod.ScoreCPU, pod.ScoreMemory}
+		return leastAllocatedScorer{pod.ScoreCPU, pod.ScoreMemory}
 	}
-	return &byStrategy{p.Strategy, pod}
+	return &strategyScorer{p.Strategy, pod}
 }
 
-// EventsToRegister names what may help: room appears when a node comes or grows, a pod leaves or shrinks, or this pod asks for less.
+// EventsToRegister: a new or larger node, a deleted or shrunk pod, or smaller requests of this pod may help.
 func (p NodeResourcesFit) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{On: framework.NodeAdd | framework.NodeAllocatable, ByClass: true, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 			n := state.NewNodeInfo(e.NewNode)
-			return len(Shortages(p.asksOf(n, p.asks(pod)), n)) == 0
+			return len(Shortages(p.requestsOn(n, p.requests(pod)), n)) == 0
 		}},
-		{On: framework.PodDelete | framework.PodShrinks, ByClass: true, Worth: p.freed},
+		{On: framework.PodDelete | framework.PodShrinks, ByClass: true, Worth: p.worthOfFreed},
 		{On: framework.Self},
 		{On: framework.Objects, Resource: deviceClasses, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
-			return e.NewObject != nil && p.delegates(p.asks(pod))
+			return e.NewObject != nil && p.mayUseDevices(p.requests(pod))
 		}},
 	}
 }
 
-// freed tells whether room that a pod has left may help another one: it fits now, beside the pods nominated to the node that count for it; or it
-// can make room by preemption where it could not before, since the one that left was no less important.
-func (p NodeResourcesFit) freed(pod *state.PodInfo, e *framework.Event) bool {
-	if e.OldPod == nil || e.Room == nil {
+// worthOfFreed is the QueueingHint for resources that a pod has freed. They help if the pod fits now beside the nominated pods of its
+// priority or higher. They also help if preemption has become possible: the pod that left could not be preempted, since its priority was not
+// lower.
+func (p NodeResourcesFit) worthOfFreed(pod *state.PodInfo, e *framework.Event) bool {
+	if e.OldPod == nil || e.NodeView == nil {
 		return e.OldPod != nil
 	}
-	n := e.Room.Node
-	asks := p.asksOf(n, p.asks(pod))
-	var coming, lower []*state.PodInfo
-	for _, o := range e.Room.Coming {
+	n := e.NodeView.Node
+	asks := p.requestsOn(n, p.requests(pod))
+	var nominated, lower []*state.PodInfo
+	for _, o := range e.NodeView.Nominated {
 		if o.Priority >= pod.Priority && o.Pod.UID != pod.Pod.UID {
-			coming = append(coming, o)
+			nominated = append(nominated, o)
 		}
 	}
-	if len(coming) > 0 {
-		n = n.With(coming, nil)
+	if len(nominated) > 0 {
+		n = n.With(nominated, nil)
 	}
 	if len(Shortages(asks, n)) == 0 {
 		return true

@@ -50,7 +50,7 @@ func TestFreedRoom(t *testing.T) {
 			}
 			e := &framework.Event{Kinds: framework.PodDelete, OldPod: tc.left}
 			if !tc.unknown {
-				e.Room = &state.Room{Node: state.NewNodeInfo(schedtest.Node("n"), infos(tc.stay)...), Coming: infos(tc.coming)}
+				e.NodeView = &state.NodeView{Node: state.NewNodeInfo(schedtest.Node("n"), infos(tc.stay)...), Nominated: infos(tc.coming)}
 			}
 			got := false
 			for _, h := range (plugins.NodeResourcesFit{}).EventsToRegister() {
@@ -75,7 +75,7 @@ func TestFitLeavesDevicesToClaims(t *testing.T) {
 	p := schedtest.Pod("p", func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{card: resource.MustParse("2")}
 	})
-	served := plugins.NodeResourcesFit{Class: func(name corev1.ResourceName) string { return map[corev1.ResourceName]string{card: "cards"}[name] }}
+	served := plugins.NodeResourcesFit{DeviceClass: func(name corev1.ResourceName) string { return map[corev1.ResourceName]string{card: "cards"}[name] }}
 	for _, tt := range []struct {
 		name   string
 		plugin plugins.NodeResourcesFit

@@ -13,19 +13,19 @@ import (
 	"keelson/scheduler/state"
 )
 
-// GangScheduling has the pods of a gang wait until there are as many as its minCount, and sees to it that as many get nodes or none.
+// GangScheduling makes the pods of a gang wait until there are minCount of them. Then at least minCount pods get nodes, or none.
 type GangScheduling struct {
 	Groups  *state.Groups
 	Waiting *framework.WaitingPods
 }
 
-// gangWait is for how long a pod of a gang waits for the others once it has its node.
+// gangWait is how long a pod of a gang waits in Permit for the others.
 const gangWait = 5 * time.Minute
 
 // GangName is the plugin's name.
 const GangName = "GangScheduling"
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (GangScheduling) Name() string { return GangName }
 
 // PreEnqueue refuses a pod whose group does not exist, or has too few pods.
@@ -44,7 +44,7 @@ func (p GangScheduling) PreEnqueue(pod *state.PodInfo) *framework.Status {
 	return nil
 }
 
-// PlacementFeasible refuses a group that has too few pods left to reach its minCount; wait: it has not reached it yet.
+// PlacementFeasible refuses a group that cannot reach its minCount. wait: it may still reach it with the remaining pods.
 func (GangScheduling) PlacementFeasible(g *state.PodGroup, scheduled, remaining int) (st *framework.Status, wait bool) {
 	least := g.MinCount()
 	switch {
@@ -56,7 +56,7 @@ func (GangScheduling) PlacementFeasible(g *state.PodGroup, scheduled, remaining 
 	return nil, false
 }
 
-// Permit has a pod wait while fewer pods of its gang than minCount have nodes. The one with which they are enough lets the others go.
+// Permit makes a pod wait while fewer than minCount pods of its gang have nodes. The pod that completes minCount allows the waiting pods.
 func (p GangScheduling) Permit(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, _ string) (*framework.Status, time.Duration) {
 	key, ok := state.GroupOf(pod.Pod)
 	if !ok {
@@ -76,8 +76,8 @@ func (p GangScheduling) Permit(_ context.Context, _ *framework.CycleState, pod *
 // PodGroups is the resource of pod groups.
 var PodGroups = schedulingv1beta1.SchemeGroupVersion.WithResource("podgroups")
 
-// EventsToRegister: another pod of the group that comes to a node from elsewhere, the group's object, or a lower minCount may help. That
-// another pod waits, the queue knows itself.
+// EventsToRegister: a pod of the group that another scheduler binds, the PodGroup object, or a lower minCount may help. There is no event for
+// another waiting pod of the group: the queue handles it itself.
 func (GangScheduling) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{On: framework.PodAdd, Worth: func(pod *state.PodInfo, e *framework.Event) bool {

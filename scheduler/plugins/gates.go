@@ -9,13 +9,13 @@ import (
 	"keelson/scheduler/state"
 )
 
-// SchedulingGates keeps pods with scheduling gates out of the queue.
+// SchedulingGates keeps pods with scheduling gates out of the active queue.
 type SchedulingGates struct{}
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (SchedulingGates) Name() string { return "SchedulingGates" }
 
-// PreEnqueue refuses a pod that has a gate left.
+// PreEnqueue refuses a pod that has scheduling gates.
 func (p SchedulingGates) PreEnqueue(pod *state.PodInfo) *framework.Status {
 	gates := pod.Pod.Spec.SchedulingGates
 	if len(gates) == 0 {

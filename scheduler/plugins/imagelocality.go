@@ -9,22 +9,22 @@ import (
 	"keelson/scheduler/state"
 )
 
-// ImageLocality prefers nodes that have the pod's images, the more the larger they are and the more nodes have them
-// (so that one node with the image does not get every pod).
+// ImageLocality prefers nodes that have the pod's images. Large images count more. Images on few nodes count less, so that
+// one node does not get all pods.
 type ImageLocality struct{}
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (ImageLocality) Name() string { return "ImageLocality" }
 
-// Between these sizes, the latter per container, the score rises from 0 to MaxScore.
+// The score rises from 0 at smallImage to MaxScore at largeImage per container.
 const (
 	smallImage = 23 * 1024 * 1024
 	largeImage = 1000 * 1024 * 1024
 )
 
-// PreScore has nothing to say when no node has any of the images.
+// PreScore returns nil when no node has any of the images.
 func (ImageLocality) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
-	var l imageLocality
+	var l imageScorer
 	spec := &pod.Pod.Spec
 	add := func(name string) {
 		if name == "" {
@@ -32,7 +32,7 @@ func (ImageLocality) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *st
 		}
 		name = state.NormalImage(name)
 		if n := s.ImageNodes(name); n > 0 {
-			l.images = append(l.images, weighedImage{name, float64(n) / float64(len(s.Nodes))})
+			l.images = append(l.images, scaledImage{name, float64(n) / float64(len(s.Nodes))})
 		}
 	}
 	for i := range spec.InitContainers {
@@ -58,17 +58,17 @@ func imageVolumes(spec *corev1.PodSpec, add func(string)) (count int) {
 	return count
 }
 
-type imageLocality struct {
-	images []weighedImage
+type imageScorer struct {
+	images []scaledImage
 	count  int64
 }
 
-type weighedImage struct {
+type scaledImage struct {
 	name   string
-	spread float64 // part of the nodes that have it
+	spread float64 // the share of nodes that have the image, 0..1
 }
 
-func (l *imageLocality) Score(n *state.NodeInfo) int64 {
+func (l *imageScorer) Score(n *state.NodeInfo) int64 {
 	if len(n.Images) == 0 {
 		return 0
 	}
@@ -82,9 +82,9 @@ func (l *imageLocality) Score(n *state.NodeInfo) int64 {
 }
 
 // Local: see framework.Local.
-func (*imageLocality) Local() {}
+func (*imageScorer) Local() {}
 
 // Absolute: see framework.Absolute.
-func (*imageLocality) Absolute() {}
+func (*imageScorer) Absolute() {}
 
-func (*imageLocality) Normalize([]int64) {}
+func (*imageScorer) Normalize([]int64) {}

@@ -12,187 +12,188 @@ import (
 	"keelson/scheduler/state"
 )
 
-// InterPodAffinity keeps pods near to, or away from, pods that they name by labels, and respects what pods already there
-// require of newcomers. It also ranks nodes by the preferred terms of both sides.
+// InterPodAffinity filters nodes by the required affinity and anti-affinity terms of the pod, and by the required
+// anti-affinity terms of existing pods. It scores nodes by the preferred terms of both.
 type InterPodAffinity struct {
-	// HardWeight is what a required affinity of a pod already there is worth to a newcomer that it matches.
+	// HardWeight is hardPodAffinityWeight: the score weight of required affinity terms of existing pods that match the pod.
 	HardWeight int64
-	// NotOthers leaves preferences of pods already there out for newcomers that have none.
-	NotOthers bool
+	// IgnoreExistingPreferred is ignorePreferredTermsOfExistingPods: a pod without preferred terms is not scored.
+	IgnoreExistingPreferred bool
 }
 
 const interPodName = "InterPodAffinity"
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (InterPodAffinity) Name() string { return interPodName }
 
 var (
-	noFriend     = framework.Refuse(interPodName, framework.Unresolvable, "node(s) didn't match pod affinity rules")
-	foe          = framework.Refuse(interPodName, framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
-	foeOfSomeone = framework.Refuse(interPodName, framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
+	affinityUnmet             = framework.Refuse(interPodName, framework.Unresolvable, "node(s) didn't match pod affinity rules")
+	antiAffinityUnmet         = framework.Refuse(interPodName, framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
+	existingAntiAffinityUnmet = framework.Refuse(interPodName, framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
 )
 
-// PreFilter has nothing to say when neither the pod nor any pod that matches it requires something.
+// PreFilter returns nil when neither the pod nor an existing pod has a required term that applies.
 func (InterPodAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	f := &interPod{pod: pod, snap: s, ns: s.Namespaces}
-	if s.AnyHolders(state.HoldsAntiAffinity) {
-		for _, g := range s.Holders(state.HoldsAntiAffinity, pod.Pod) {
-			f.dread(g.Sums(g.Term.TopologyKey))
+	f := &interPodFilter{pod: pod, snap: s, ns: s.Namespaces}
+	if s.HasTermGroups(state.ExistingAntiAffinity) {
+		for _, g := range s.MatchingTermGroups(state.ExistingAntiAffinity, pod.Pod) {
+			f.addExistingAntiAffinity(g.Sums(g.Term.TopologyKey))
 		}
 	}
 	for _, t := range pod.AntiAffinity {
 		c := s.Count(state.Query{Terms: []*state.Term{t}})
-		f.away = append(f.away, tally{Sums: c.Sums(t.TopologyKey)})
+		f.antiAffinity = append(f.antiAffinity, topologyCounts{Sums: c.Sums(t.TopologyKey)})
 	}
 	if len(pod.Affinity) > 0 {
 		q := state.Query{Terms: pod.Affinity}
 		c := s.Count(q)
 		for _, t := range pod.Affinity {
-			f.near = append(f.near, tally{Sums: c.Sums(t.TopologyKey)})
+			f.affinity = append(f.affinity, topologyCounts{Sums: c.Sums(t.TopologyKey)})
 		}
-		f.likesItself = q.Matches(pod.Pod, s.Namespaces[pod.Pod.Namespace])
+		f.matchesItself = q.Matches(pod.Pod, s.Namespaces[pod.Pod.Namespace])
 	}
-	if len(f.near)+len(f.away)+len(f.dreaded) == 0 {
+	if len(f.affinity)+len(f.antiAffinity)+len(f.existingAntiAffinity) == 0 {
 		return nil, nil
 	}
-	f.first()
+	f.setFirstOfGroup()
 	return f, nil
 }
 
-// interPod holds, for one pod, how many of its friends and foes are where.
-type interPod struct {
+// interPodFilter has the counts of the pods that match the required terms, for one pod.
+type interPodFilter struct {
 	pod  *state.PodInfo
 	snap *state.Snapshot
 	ns   map[string]labels.Set
-	// near: pods that match all affinity terms, by each term's key. away: pods that match an anti-affinity term.
-	// dreaded: pods whose own anti-affinity matches this pod.
-	near, away, dreaded []tally
-	// likesItself: the pod matches its own affinity, so it may be the first of its kind (isFirst) anywhere.
-	likesItself, isFirst bool
+	// affinity counts the pods that match all affinity terms, by the topology key of each term. antiAffinity counts the pods that match an
+	// anti-affinity term. existingAntiAffinity counts the pods whose own anti-affinity terms match this pod.
+	affinity, antiAffinity, existingAntiAffinity []topologyCounts
+	// matchesItself: the pod matches its own affinity terms. firstOfGroup: besides, no pod matches them yet, so any node with the labels fits.
+	matchesItself, firstOfGroup bool
 }
 
-// dread adds sums of foes; those with the same key are added up.
-func (f *interPod) dread(sums *state.Sums) {
-	i := slices.IndexFunc(f.dreaded, func(o tally) bool { return o.Column == sums.Column })
+// addExistingAntiAffinity adds the counts of one term. Counts of terms with the same topology key are summed.
+func (f *interPodFilter) addExistingAntiAffinity(sums *state.Sums) {
+	i := slices.IndexFunc(f.existingAntiAffinity, func(o topologyCounts) bool { return o.LabelColumn == sums.LabelColumn })
 	if i < 0 {
-		f.dreaded = append(f.dreaded, tally{Sums: sums})
+		f.existingAntiAffinity = append(f.existingAntiAffinity, topologyCounts{Sums: sums})
 		return
 	}
-	all := &state.Sums{Column: sums.Column, N: slices.Clone(f.dreaded[i].N)}
-	for id, n := range sums.N {
-		all.N[id] += n
+	all := &state.Sums{LabelColumn: sums.LabelColumn, Counts: slices.Clone(f.existingAntiAffinity[i].Counts)}
+	for id, n := range sums.Counts {
+		all.Counts[id] += n
 	}
-	for _, n := range all.N {
+	for _, n := range all.Counts {
 		if n != 0 {
-			all.Some++
+			all.NonZero++
 		}
 	}
-	f.dreaded[i].Sums = all
+	f.existingAntiAffinity[i].Sums = all
 }
 
-func (f *interPod) first() {
-	f.isFirst = f.likesItself
-	for i := range f.near {
-		f.isFirst = f.isFirst && f.near[i].empty()
+// setFirstOfGroup sets firstOfGroup from the counts.
+func (f *interPodFilter) setFirstOfGroup() {
+	f.firstOfGroup = f.matchesItself
+	for i := range f.affinity {
+		f.firstOfGroup = f.firstOfGroup && f.affinity[i].empty()
 	}
 }
 
-func (f *interPod) Filter(n *state.NodeInfo) *framework.Status {
+func (f *interPodFilter) Filter(n *state.NodeInfo) *framework.Status {
 	near := true
-	for i := range f.near {
-		id := f.near[i].On(n)
+	for i := range f.affinity {
+		id := f.affinity[i].ValueID(n)
 		if id < 0 {
-			return noFriend
+			return affinityUnmet
 		}
-		near = near && f.near[i].at(id) > 0
+		near = near && f.affinity[i].count(id) > 0
 	}
-	if !near && !f.isFirst {
-		return noFriend
+	if !near && !f.firstOfGroup {
+		return affinityUnmet
 	}
-	for i := range f.away {
-		if f.away[i].at(f.away[i].On(n)) > 0 {
-			return foe
+	for i := range f.antiAffinity {
+		if f.antiAffinity[i].count(f.antiAffinity[i].ValueID(n)) > 0 {
+			return antiAffinityUnmet
 		}
 	}
-	for i := range f.dreaded {
-		if f.dreaded[i].at(f.dreaded[i].On(n)) > 0 {
-			return foeOfSomeone
+	for i := range f.existingAntiAffinity {
+		if f.existingAntiAffinity[i].count(f.existingAntiAffinity[i].ValueID(n)) > 0 {
+			return existingAntiAffinityUnmet
 		}
 	}
 	return nil
 }
 
-// FilterAll judges all nodes.
-func (f *interPod) FilterAll(out []*framework.Status) {
-	for i := range f.near {
-		t := &f.near[i]
-		for place, id := range t.Of {
-			if out[place] == nil && (id < 0 || !f.isFirst && t.at(id) <= 0) {
-				out[place] = noFriend
+// FilterAll is Filter for all nodes.
+func (f *interPodFilter) FilterAll(out []*framework.Status) {
+	for i := range f.affinity {
+		t := &f.affinity[i]
+		for place, id := range t.ValueIDs {
+			if out[place] == nil && (id < 0 || !f.firstOfGroup && t.count(id) <= 0) {
+				out[place] = affinityUnmet
 			}
 		}
 	}
-	refuse := func(ts []tally, st *framework.Status) {
+	refuse := func(ts []topologyCounts, st *framework.Status) {
 		for i := range ts {
 			t := &ts[i]
-			if t.delta == nil && t.less == nil && t.Some == 0 {
+			if t.adjusted == nil && t.excluded == nil && t.NonZero == 0 {
 				continue
 			}
-			for place, id := range t.Of {
-				if id >= 0 && out[place] == nil && t.at(id) > 0 {
+			for place, id := range t.ValueIDs {
+				if id >= 0 && out[place] == nil && t.count(id) > 0 {
 					out[place] = st
 				}
 			}
 		}
 	}
-	refuse(f.away, foe)
-	refuse(f.dreaded, foeOfSomeone)
+	refuse(f.antiAffinity, antiAffinityUnmet)
+	refuse(f.existingAntiAffinity, existingAntiAffinityUnmet)
 }
 
-// Adjust recounts for pods that come to and leave one node.
-func (f *interPod) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) framework.NodeFilter {
+// Adjust returns the filter after pods were added to and removed from one node.
+func (f *interPodFilter) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) framework.NodeFilter {
 	c := *f
-	c.near, c.away, c.dreaded = slices.Clone(f.near), slices.Clone(f.away), slices.Clone(f.dreaded)
+	c.affinity, c.antiAffinity, c.existingAntiAffinity = slices.Clone(f.affinity), slices.Clone(f.antiAffinity), slices.Clone(f.existingAntiAffinity)
 	matches := func(q state.Query) func(*state.PodInfo) bool {
 		return func(p *state.PodInfo) bool { return q.Matches(p.Pod, f.ns[p.Pod.Namespace]) }
 	}
-	if len(c.near) > 0 {
-		diff := difference(added, removed, matches(state.Query{Terms: f.pod.Affinity}))
-		for i := range c.near {
-			c.near[i] = c.near[i].plus(n, diff)
+	if len(c.affinity) > 0 {
+		diff := countDifference(added, removed, matches(state.Query{Terms: f.pod.Affinity}))
+		for i := range c.affinity {
+			c.affinity[i] = c.affinity[i].with(n, diff)
 		}
 	}
 	for i, t := range f.pod.AntiAffinity {
-		c.away[i] = c.away[i].plus(n, difference(added, removed, matches(state.Query{Terms: []*state.Term{t}})))
+		c.antiAffinity[i] = c.antiAffinity[i].with(n, countDifference(added, removed, matches(state.Query{Terms: []*state.Term{t}})))
 	}
-	c.adjustDread(n, added, 1)
-	c.adjustDread(n, removed, -1)
-	c.first()
+	c.adjustExistingAntiAffinity(n, added, 1)
+	c.adjustExistingAntiAffinity(n, removed, -1)
+	c.setFirstOfGroup()
 	return &c
 }
 
-func (f *interPod) adjustDread(n *state.NodeInfo, pods []*state.PodInfo, sign int64) {
+func (f *interPodFilter) adjustExistingAntiAffinity(n *state.NodeInfo, pods []*state.PodInfo, sign int64) {
 	for _, p := range pods {
 		for _, t := range p.AntiAffinity {
 			if !t.Matches(f.pod.Pod, f.ns[f.pod.Pod.Namespace]) {
 				continue
 			}
 			col := f.snap.Column(t.TopologyKey)
-			i := slices.IndexFunc(f.dreaded, func(o tally) bool { return o.Column == col })
+			i := slices.IndexFunc(f.existingAntiAffinity, func(o topologyCounts) bool { return o.LabelColumn == col })
 			if i < 0 {
-				f.dreaded = append(f.dreaded, tally{Sums: &state.Sums{Column: col, N: make([]int64, len(col.Values))}})
-				i = len(f.dreaded) - 1
+				f.existingAntiAffinity = append(f.existingAntiAffinity, topologyCounts{Sums: &state.Sums{LabelColumn: col, Counts: make([]int64, len(col.Values))}})
+				i = len(f.existingAntiAffinity) - 1
 			}
-			f.dreaded[i] = f.dreaded[i].plus(n, sign)
+			f.existingAntiAffinity[i] = f.existingAntiAffinity[i].with(n, sign)
 		}
 	}
 }
 
-// Explain says where the pods are, by label.
-func (f *interPod) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
-	about := func(ts []tally, say string, bad func(t *tally, id int32) bool) string {
+// Explain names the topology domain that breaks a term.
+func (f *interPodFilter) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
+	about := func(ts []topologyCounts, say string, bad func(t *topologyCounts, id int32) bool) string {
 		for i := range ts {
-			if id := ts[i].On(n); bad(&ts[i], id) {
+			if id := ts[i].ValueID(n); bad(&ts[i], id) {
 				if id < 0 {
 					return "node has no label " + ts[i].Key()
 				}
@@ -201,24 +202,24 @@ func (f *interPod) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.St
 		}
 		return ""
 	}
-	present := func(t *tally, id int32) bool { return t.at(id) > 0 }
+	present := func(t *topologyCounts, id int32) bool { return t.count(id) > 0 }
 	switch st {
-	case noFriend:
-		short = about(f.near, "no pod it wants to be near in", func(t *tally, id int32) bool { return !present(t, id) })
-	case foe:
-		short = about(f.away, "a pod it keeps away from is in", present)
-	case foeOfSomeone:
-		short = about(f.dreaded, "a pod that keeps it away is in", present)
+	case affinityUnmet:
+		short = about(f.affinity, "no pod it wants to be near in", func(t *topologyCounts, id int32) bool { return !present(t, id) })
+	case antiAffinityUnmet:
+		short = about(f.antiAffinity, "a pod it keeps away from is in", present)
+	case existingAntiAffinityUnmet:
+		short = about(f.existingAntiAffinity, "a pod that keeps it away is in", present)
 	}
 	return short, "", 1
 }
 
-// EventsToRegister names what may help: pods that come, go or change labels, and nodes that come or move between zones.
+// EventsToRegister: pods that are added, deleted or change labels, and nodes that are added or change labels may help.
 func (InterPodAffinity) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{On: framework.NodeAdd | framework.NodeLabels | framework.NamespaceLabels | framework.Self},
 		{On: framework.PodAdd | framework.PodLabels, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
-			// Without namespace labels at hand a namespace selector counts as matching.
+			// The labels of namespaces are not known here, so a namespace selector counts as matching.
 			return slices.ContainsFunc(pod.Affinity, func(t *state.Term) bool { return mayMatch(t, e) }) ||
 				e.OldPod != nil && slices.ContainsFunc(pod.AntiAffinity, func(t *state.Term) bool { return t.Selector.Matches(labels.Set(e.OldPod.Labels)) })
 		}},

@@ -9,9 +9,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// PreScore has nothing to say when neither the pod nor any pod that matches it prefers anything.
+// PreScore returns nil when neither the pod nor an existing pod has a term that applies.
 func (a InterPodAffinity) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
-	var p pulls
+	var p interPodScorer
 	own := func(terms []state.WeightedTerm, sign int64) {
 		for _, t := range terms {
 			p.add(t.TopologyKey, s.Count(state.Query{Terms: []*state.Term{t.Term}}), sign*t.Weight)
@@ -19,21 +19,21 @@ func (a InterPodAffinity) PreScore(_ *framework.CycleState, pod *state.PodInfo, 
 	}
 	own(pod.PreferredAffinity, 1)
 	own(pod.PreferredAntiAffinity, -1)
-	others := func(k state.Kind, weight int64) {
-		if !s.AnyHolders(k) {
+	others := func(k state.TermKind, weight int64) {
+		if !s.HasTermGroups(k) {
 			return
 		}
-		for _, g := range s.Holders(k, pod.Pod) {
+		for _, g := range s.MatchingTermGroups(k, pod.Pod) {
 			p.add(g.Term.TopologyKey, g.Counter, weight)
 		}
 	}
-	if a.NotOthers && len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) == 0 {
+	if a.IgnoreExistingPreferred && len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) == 0 {
 		return nil
 	}
-	others(state.HoldsPreferred, 1)
-	others(state.HoldsPreferredAnti, -1)
+	others(state.ExistingPreferred, 1)
+	others(state.ExistingPreferredAnti, -1)
 	if a.HardWeight > 0 {
-		others(state.HoldsAffinity, a.HardWeight)
+		others(state.ExistingAffinity, a.HardWeight)
 	}
 	if len(p) == 0 {
 		return nil
@@ -41,57 +41,58 @@ func (a InterPodAffinity) PreScore(_ *framework.CycleState, pod *state.PodInfo, 
 	return p.merge()
 }
 
-// pull is how much a node gains by having a value of a label.
-type pull struct {
+// weightedSums is one term: a node scores weight times the sum for its label value.
+type weightedSums struct {
 	*state.Sums
 	weight int64
 }
 
-type pulls []pull
+// interPodScorer sums the terms of the pod and of existing pods.
+type interPodScorer []weightedSums
 
-func (p *pulls) add(key string, c *state.Counter, weight int64) {
-	if by := c.Sums(key); by.Some > 0 {
-		*p = append(*p, pull{by, weight})
+func (p *interPodScorer) add(key string, c *state.Counter, weight int64) {
+	if by := c.Sums(key); by.NonZero > 0 {
+		*p = append(*p, weightedSums{by, weight})
 	}
 }
 
-// manyPulls is from where on adding up beforehand is cheaper than for each node.
-const manyPulls = 8
+// mergeAbove: with more terms, summing the terms of each topology key first is cheaper than per node.
+const mergeAbove = 8
 
-func (p pulls) merge() pulls {
-	if len(p) <= manyPulls {
+func (p interPodScorer) merge() interPodScorer {
+	if len(p) <= mergeAbove {
 		return p
 	}
-	var out pulls
+	var out interPodScorer
 	for _, one := range p {
-		i := slices.IndexFunc(out, func(o pull) bool { return o.Column == one.Column })
+		i := slices.IndexFunc(out, func(o weightedSums) bool { return o.LabelColumn == one.LabelColumn })
 		if i < 0 {
-			out = append(out, pull{&state.Sums{Column: one.Column, N: make([]int64, len(one.N))}, 1})
+			out = append(out, weightedSums{&state.Sums{LabelColumn: one.LabelColumn, Counts: make([]int64, len(one.Counts))}, 1})
 			i = len(out) - 1
 		}
-		for id, n := range one.N {
-			out[i].N[id] += n * one.weight
+		for id, n := range one.Counts {
+			out[i].Counts[id] += n * one.weight
 		}
 	}
 	return out
 }
 
-// Score may be negative; Normalize sees to that.
-func (p pulls) Score(n *state.NodeInfo) int64 {
+// Score may be negative; Normalize maps it to 0..MaxScore.
+func (p interPodScorer) Score(n *state.NodeInfo) int64 {
 	var sum int64
 	for i := range p {
-		if id := p[i].On(n); id >= 0 {
-			sum += p[i].N[id] * p[i].weight
+		if id := p[i].ValueID(n); id >= 0 {
+			sum += p[i].Counts[id] * p[i].weight
 		}
 	}
 	return sum
 }
 
-// ScoreAll is Score of the nodes at places.
-func (p pulls) ScoreAll(places []int32, scores []int64) {
+// ScoreAll is Score for the nodes at places.
+func (p interPodScorer) ScoreAll(places []int32, scores []int64) {
 	clear(scores)
 	for i := range p {
-		of, by, weight := p[i].Of, p[i].N, p[i].weight
+		of, by, weight := p[i].ValueIDs, p[i].Counts, p[i].weight
 		for j, place := range places {
 			if id := of[place]; id >= 0 {
 				scores[j] += by[id] * weight
@@ -101,7 +102,7 @@ func (p pulls) ScoreAll(places []int32, scores []int64) {
 }
 
 // Normalize maps the least to 0 and the most to MaxScore, with the rounding of Kubernetes' floating point.
-func (pulls) Normalize(scores []int64) {
+func (interPodScorer) Normalize(scores []int64) {
 	least, most := slices.Min(scores), slices.Max(scores)
 	for i, s := range scores {
 		scores[i] = 0

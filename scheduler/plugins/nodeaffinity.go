@@ -16,43 +16,43 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeAffinity keeps a pod to nodes that match its node selector and required node affinity, and ranks by the preferred one.
+// NodeAffinity filters nodes by node selector and required node affinity, and scores nodes by the preferred node affinity.
 type NodeAffinity struct {
-	// Added is asked of every pod besides its own; nil: nothing.
+	// Added is the addedAffinity of the configuration: it applies to every pod besides the pod's own; nil: none.
 	Added *corev1.NodeAffinity
 }
 
 const nodeAffinityName = "NodeAffinity"
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (NodeAffinity) Name() string { return nodeAffinityName }
 
-var unmatched = framework.Refuse(nodeAffinityName, framework.Unresolvable, "node(s) didn't match Pod's node affinity/selector")
+var affinityMismatch = framework.Refuse(nodeAffinityName, framework.Unresolvable, "node(s) didn't match Pod's node affinity/selector")
 
-// PreFilter has nothing to say about pods that ask for nothing.
+// PreFilter returns nil for pods without node selector and required node affinity.
 func (p NodeAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	added, err := p.added()
 	if err != nil {
 		return nil, framework.Refuse(nodeAffinityName, framework.Unresolvable, err.Error())
 	}
-	if !asksForNodes(&pod.Pod.Spec) {
+	if !selectsNodes(&pod.Pod.Spec) {
 		if added == nil {
 			return nil, nil
 		}
-		return &matchesNode{RequiredNodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod.Pod), added: added}, nil
+		return &nodeAffinityFilter{RequiredNodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod.Pod), added: added}, nil
 	}
 	names := namedNodes(&pod.Pod.Spec)
 	if names != nil && len(names) == 0 {
 		return nil, framework.Refuse(nodeAffinityName, framework.Unresolvable, "pod affinity terms conflict")
 	}
-	m := &matchesNode{nodeaffinity.GetRequiredNodeAffinity(pod.Pod), names, added}
+	m := &nodeAffinityFilter{nodeaffinity.GetRequiredNodeAffinity(pod.Pod), names, added}
 	if _, err := m.Match(&corev1.Node{}); err != nil && !anyReadable(requiredNodes(&pod.Pod.Spec)) {
 		return nil, framework.Refuse(nodeAffinityName, framework.Unresolvable, "node affinity: "+err.Error())
 	}
 	return m, nil
 }
 
-// anyReadable reports whether a term of a selector can be parsed: one is enough for a node to match.
+// anyReadable reports whether at least one term of a selector can be parsed. Terms are alternatives, so one is enough.
 func anyReadable(s *corev1.NodeSelector) bool {
 	return slices.ContainsFunc(s.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool {
 		_, err := nodeaffinity.NewNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{t}})
@@ -60,7 +60,7 @@ func anyReadable(s *corev1.NodeSelector) bool {
 	})
 }
 
-// added is what is required of all pods' nodes; nil: nothing.
+// added returns the required part of Added; nil: none.
 func (p NodeAffinity) added() (*nodeaffinity.NodeSelector, error) {
 	if p.Added == nil || p.Added.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil, nil
@@ -68,9 +68,9 @@ func (p NodeAffinity) added() (*nodeaffinity.NodeSelector, error) {
 	return nodeaffinity.NewNodeSelector(p.Added.RequiredDuringSchedulingIgnoredDuringExecution)
 }
 
-var unmatchedAdded = framework.Refuse(nodeAffinityName, framework.Unresolvable, "node(s) didn't match scheduler-enforced node affinity")
+var addedAffinityMismatch = framework.Refuse(nodeAffinityName, framework.Unresolvable, "node(s) didn't match scheduler-enforced node affinity")
 
-func asksForNodes(s *corev1.PodSpec) bool { return len(s.NodeSelector) > 0 || requiredNodes(s) != nil }
+func selectsNodes(s *corev1.PodSpec) bool { return len(s.NodeSelector) > 0 || requiredNodes(s) != nil }
 
 func requiredNodes(s *corev1.PodSpec) *corev1.NodeSelector {
 	if s.Affinity == nil || s.Affinity.NodeAffinity == nil {
@@ -79,7 +79,7 @@ func requiredNodes(s *corev1.PodSpec) *corev1.NodeSelector {
 	return s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// namedNodes returns the nodes that required terms name by metadata.name, as daemon pods do; nil when some term names none.
+// namedNodes returns the nodes that the required terms select by metadata.name, as pods of DaemonSets do; nil if a term does not.
 func namedNodes(s *corev1.PodSpec) []string {
 	required := requiredNodes(s)
 	if required == nil || len(required.NodeSelectorTerms) == 0 {
@@ -107,30 +107,30 @@ func namedNodes(s *corev1.PodSpec) []string {
 	return slices.Compact(all)
 }
 
-type matchesNode struct {
+type nodeAffinityFilter struct {
 	nodeaffinity.RequiredNodeAffinity
 	names []string
 	added *nodeaffinity.NodeSelector
 }
 
-func (m *matchesNode) Filter(n *state.NodeInfo) *framework.Status {
+func (m *nodeAffinityFilter) Filter(n *state.NodeInfo) *framework.Status {
 	if m.added != nil && !m.added.Match(n.Node) {
-		return unmatchedAdded
+		return addedAffinityMismatch
 	}
 	if ok, err := m.Match(n.Node); err != nil || !ok {
-		return unmatched
+		return affinityMismatch
 	}
 	return nil
 }
 
 // Local: see framework.Local.
-func (*matchesNode) Local() {}
+func (*nodeAffinityFilter) Local() {}
 
-// Narrow returns the nodes the pod names.
-func (m *matchesNode) Narrow() []string { return m.names }
+// Narrow returns the nodes that the pod selects by name, so that only these are filtered.
+func (m *nodeAffinityFilter) Narrow() []string { return m.names }
 
-// Explain names the first label of the node selector that differs (if it is the only one and the node lacks it, that is what would help), or of each affinity term the first expression that does not match, and
-// what the node has instead.
+// Explain names the first label of the node selector that does not match. If it is the only one and the node does not have it, the hint is to
+// set it. Without such a label, it names of each required term the first expression that does not match.
 func (NodeAffinity) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	for _, key := range slices.Sorted(maps.Keys(pod.Pod.Spec.NodeSelector)) {
 		want := pod.Pod.Spec.NodeSelector[key]
@@ -138,7 +138,7 @@ func (NodeAffinity) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.
 		if ok && got == want {
 			continue
 		}
-		if short != "" { // one label to set is a way out, several are a wrong node
+		if short != "" { // several labels differ: no hint
 			return short, "", 1
 		}
 		short = fmt.Sprintf("label %s: asks %s, has none", key, want)
@@ -155,7 +155,7 @@ func (NodeAffinity) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.
 	var terms []string
 	if required := requiredNodes(&pod.Pod.Spec); required != nil {
 		for i := range required.NodeSelectorTerms {
-			if t := failed(&required.NodeSelectorTerms[i], n.Node); t != "" && !slices.Contains(terms, t) {
+			if t := mismatch(&required.NodeSelectorTerms[i], n.Node); t != "" && !slices.Contains(terms, t) {
 				terms = append(terms, t)
 			}
 		}
@@ -170,8 +170,8 @@ func (NodeAffinity) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.
 	return "affinity: " + strings.Join(terms, "; or "), "", 1
 }
 
-// failed is the first expression of a term that the node does not match, with what the node has; empty: all match.
-func failed(t *corev1.NodeSelectorTerm, n *corev1.Node) string {
+// mismatch describes the first expression of a term that the node does not match; empty: all match.
+func mismatch(t *corev1.NodeSelectorTerm, n *corev1.Node) string {
 	for i := range t.MatchExpressions {
 		if e := &t.MatchExpressions[i]; !matchesAlone(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{*e}}, n) {
 			if got, ok := n.Labels[e.Key]; ok {
@@ -196,7 +196,7 @@ func matchesAlone(t corev1.NodeSelectorTerm, n *corev1.Node) bool {
 	return err == nil && s.Match(n)
 }
 
-// expression is a requirement as people write it: "zone In (a, b)".
+// expression formats a requirement for people: "zone In (a, b)".
 func expression(e *corev1.NodeSelectorRequirement) string {
 	if len(e.Values) == 0 {
 		return e.Key + " " + string(e.Operator)
@@ -209,7 +209,7 @@ func expression(e *corev1.NodeSelectorRequirement) string {
 	return fmt.Sprintf("%s %s (%s)", e.Key, e.Operator, strings.Join(values, ", "))
 }
 
-// PreScore has nothing to say about pods without preferences.
+// PreScore returns nil for pods without preferred node affinity.
 func (p NodeAffinity) PreScore(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
 	var preferred []corev1.PreferredSchedulingTerm
 	if a := pod.Pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
@@ -223,23 +223,23 @@ func (p NodeAffinity) PreScore(_ *framework.CycleState, pod *state.PodInfo, _ *s
 	}
 	terms, err := nodeaffinity.NewPreferredSchedulingTerms(preferred)
 	if err != nil {
-		return nil // a preference that cannot be read cannot be met
+		return nil // an invalid preference is ignored
 	}
-	return prefersNode{terms}
+	return nodeAffinityScorer{terms}
 }
 
-type prefersNode struct {
+type nodeAffinityScorer struct {
 	terms *nodeaffinity.PreferredSchedulingTerms
 }
 
-func (p prefersNode) Score(n *state.NodeInfo) int64 { return p.terms.Score(n.Node) }
+func (p nodeAffinityScorer) Score(n *state.NodeInfo) int64 { return p.terms.Score(n.Node) }
 
 // Local: see framework.Local.
-func (prefersNode) Local() {}
+func (nodeAffinityScorer) Local() {}
 
-func (prefersNode) Normalize(scores []int64) { framework.NormalizeByMax(scores, false) }
+func (nodeAffinityScorer) Normalize(scores []int64) { framework.NormalizeByMax(scores, false) }
 
-// EventsToRegister names what may help: a node that matches now.
+// EventsToRegister: a node that matches now may help.
 func (NodeAffinity) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeLabels, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 		ok, err := nodeaffinity.GetRequiredNodeAffinity(pod.Pod).Match(e.NewNode)

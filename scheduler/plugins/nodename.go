@@ -7,25 +7,25 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeName keeps a pod to the node its spec names.
+// NodeName filters all nodes except the one of spec.nodeName.
 type NodeName struct{}
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (NodeName) Name() string { return "NodeName" }
 
 var wrongName = framework.Refuse("NodeName", framework.Unresolvable, "node(s) didn't match the requested node name")
 
-// PreFilter has something to say only about pods that name a node.
+// PreFilter returns nil for pods without spec.nodeName.
 func (NodeName) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if pod.Pod.Spec.NodeName == "" {
 		return nil, nil
 	}
-	return nodeName(pod.Pod.Spec.NodeName), nil
+	return nodeNameFilter(pod.Pod.Spec.NodeName), nil
 }
 
-type nodeName string
+type nodeNameFilter string
 
-func (want nodeName) Filter(n *state.NodeInfo) *framework.Status {
+func (want nodeNameFilter) Filter(n *state.NodeInfo) *framework.Status {
 	if n.Name != string(want) {
 		return wrongName
 	}
@@ -33,9 +33,9 @@ func (want nodeName) Filter(n *state.NodeInfo) *framework.Status {
 }
 
 // Local: see framework.Local.
-func (nodeName) Local() {}
+func (nodeNameFilter) Local() {}
 
-// EventsToRegister names what may help: only a new node can have the name.
+// EventsToRegister: only a new node of that name may help.
 func (NodeName) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{On: framework.NodeAdd, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 		return e.NewNode.Name == pod.Pod.Spec.NodeName

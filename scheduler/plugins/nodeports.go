@@ -11,25 +11,25 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodePorts keeps a pod off nodes where a host port it wants is taken.
+// NodePorts filters nodes where a host port of the pod is taken.
 type NodePorts struct{}
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (NodePorts) Name() string { return "NodePorts" }
 
 var portTaken = framework.Refuse("NodePorts", framework.Unschedulable, "node(s) didn't have free ports for the requested pod ports")
 
-// PreFilter has nothing to say about pods without host ports.
+// PreFilter returns nil for pods without host ports.
 func (NodePorts) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Ports) == 0 {
 		return nil, nil
 	}
-	return freePorts(pod.Ports), nil
+	return portsFilter(pod.Ports), nil
 }
 
-type freePorts []podkind.HostPort
+type portsFilter []podkind.HostPort
 
-func (want freePorts) Filter(n *state.NodeInfo) *framework.Status {
+func (want portsFilter) Filter(n *state.NodeInfo) *framework.Status {
 	if conflict(want, n.Ports) != nil {
 		return portTaken
 	}
@@ -37,9 +37,9 @@ func (want freePorts) Filter(n *state.NodeInfo) *framework.Status {
 }
 
 // Local: see framework.Local.
-func (freePorts) Local() {}
+func (portsFilter) Local() {}
 
-// conflict returns the first port in want that taken does not allow.
+// conflict returns the first port in want that conflicts with one in taken.
 func conflict(want, taken []podkind.HostPort) *podkind.HostPort {
 	for i := range want {
 		if slices.ContainsFunc(taken, want[i].Conflicts) {
@@ -49,7 +49,7 @@ func conflict(want, taken []podkind.HostPort) *podkind.HostPort {
 	return nil
 }
 
-// Explain names the port and who has it.
+// Explain names the port and the pod that has it.
 func (NodePorts) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	for _, p := range n.Pods {
 		if c := conflict(pod.Ports, p.Ports); c != nil {
@@ -59,7 +59,7 @@ func (NodePorts) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Sta
 	return "", "", 1
 }
 
-// EventsToRegister names what may help: a new node, or a pod that gives a wanted port back.
+// EventsToRegister: a new node, or a deleted pod with one of the ports may help.
 func (NodePorts) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.Self}, {On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 		return conflict(pod.Ports, state.NewPodInfo(e.OldPod).Ports) != nil

@@ -4,10 +4,10 @@ package plugins
 
 import "keelson/scheduler/framework"
 
-// PrioritySort tries pods by priority, then who has waited longer.
+// PrioritySort orders the active queue by priority, then by the time since when the pods are in the queue.
 type PrioritySort struct{}
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (PrioritySort) Name() string { return "PrioritySort" }
 
 // Less reports whether a is tried before b.

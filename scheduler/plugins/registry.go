@@ -15,8 +15,8 @@ import (
 	"keelson/scheduler/policy"
 )
 
-// InTree are the plugins of this package, by name. Those with arguments take a *configv1.XArgs with its defaults set. Of o they share Storage,
-// Policies and the spread's DefaultSelector.
+// InTree returns the factories of this package's plugins, by name. A plugin with arguments takes a *configv1.XArgs with its defaults set. The
+// plugins of all profiles share Storage, Policies and Spread.DefaultSelector of o.
 func InTree(o Options) framework.Registry {
 	plain := func(p framework.Plugin) framework.Factory {
 		return func(any, *framework.Handle) (framework.Plugin, error) { return p, nil }
@@ -58,7 +58,7 @@ func InTree(o Options) framework.Registry {
 			if !ok {
 				return nil, notArgs(p, args)
 			}
-			p.Limit, p.Rank = time.Duration(*a.BindTimeoutSeconds)*time.Second, RequestedToCapacity(corners(a.Shape))
+			p.Limit, p.Rank = time.Duration(*a.BindTimeoutSeconds)*time.Second, RequestedToCapacity(shapePoints(a.Shape))
 			return p, nil
 		},
 	}
@@ -81,7 +81,7 @@ func newInterPodAffinity(args any, _ *framework.Handle) (framework.Plugin, error
 	if !ok {
 		return nil, notArgs(InterPodAffinity{}, args)
 	}
-	return InterPodAffinity{HardWeight: int64(*a.HardPodAffinityWeight), NotOthers: a.IgnorePreferredTermsOfExistingPods}, nil
+	return InterPodAffinity{HardWeight: int64(*a.HardPodAffinityWeight), IgnoreExistingPreferred: a.IgnorePreferredTermsOfExistingPods}, nil
 }
 
 func newBalanced(args any, _ *framework.Handle) (framework.Plugin, error) {
@@ -106,7 +106,7 @@ func strategyOf(in []configv1.ResourceSpec) []WeightedResource {
 	return out
 }
 
-func corners(shape []configv1.UtilizationShapePoint) (out []Point) {
+func shapePoints(shape []configv1.UtilizationShapePoint) (out []Point) {
 	for _, at := range shape {
 		out = append(out, Point{int64(at.Utilization), int64(at.Score)})
 	}
@@ -118,7 +118,7 @@ func newFit(args any, h *framework.Handle) (framework.Plugin, error) {
 	if !ok {
 		return nil, notArgs(NodeResourcesFit{}, args)
 	}
-	p := NodeResourcesFit{Class: h.DeviceClass}
+	p := NodeResourcesFit{DeviceClass: h.DeviceClass}
 	if len(a.IgnoredResources)+len(a.IgnoredResourceGroups) > 0 {
 		p.Ignored = func(r corev1.ResourceName) bool {
 			group, _, _ := strings.Cut(string(r), "/")
@@ -131,7 +131,7 @@ func newFit(args any, h *framework.Handle) (framework.Plugin, error) {
 	case configv1.MostAllocated:
 		p.Strategy = Strategy{Resources: resources, Rank: MostAllocated}
 	case configv1.RequestedToCapacityRatio:
-		p.Strategy = Strategy{Resources: resources, Rank: RequestedToCapacity(corners(s.RequestedToCapacityRatio.Shape)), SkipZero: true}
+		p.Strategy = Strategy{Resources: resources, Rank: RequestedToCapacity(shapePoints(s.RequestedToCapacityRatio.Shape)), SkipZero: true}
 	default:
 		if !slices.Equal(resources, cpuAndMemory) {
 			p.Strategy = Strategy{Resources: resources, Rank: LeastAllocated}

@@ -13,7 +13,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// PreScore ranks by the constraints that may be broken, or else by the default selector.
+// PreScore returns the scorer for the ScheduleAnyway constraints of the pod, or else for the default constraints.
 func (p PodTopologySpread) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, nodes []*state.NodeInfo) framework.NodeScorer {
 	in, needAll := pod.Pod.Spec.TopologySpreadConstraints, true
 	var byDefault labels.Selector
@@ -27,99 +27,99 @@ func (p PodTopologySpread) PreScore(_ *framework.CycleState, pod *state.PodInfo,
 	if err != nil {
 		return nil
 	}
-	if !needAll { // a label that no node has tells nothing
+	if !needAll { // a label that no node has makes no difference
 		cs = slices.DeleteFunc(cs, func(c constraint) bool { return s.Column(c.key).Labelled == 0 })
 	}
 	if len(cs) == 0 {
 		return nil
 	}
-	sc := &spreadScore{cs: make([]weighedConstraint, len(cs)), needAll: needAll}
+	sc := &spreadScorer{constraints: make([]weightedConstraint, len(cs)), requireAllLabels: needAll}
 	include := newInclusion(pod.Pod)
-	quick := everyNodeCounts(cs, s)
+	quick := allNodesCount(cs, s)
 	for i := range cs {
-		w := &sc.cs[i]
+		w := &sc.constraints[i]
 		counter := s.Count(cs[i].query())
-		w.constraint, w.column, w.host = cs[i], s.Column(cs[i].key), cs[i].key == corev1.LabelHostname
+		w.constraint, w.label, w.host = cs[i], s.Column(cs[i].key), cs[i].key == corev1.LabelHostname
 		switch {
 		case w.host:
-			at := counter.Sums(state.Names)
-			w.on, w.by = at.Column, at.N
-		case quick || !needAll && !cs[i].onlyMatching && !cs[i].onlyTolerated:
-			w.on, w.by = w.column, counter.Sums(cs[i].key).N
+			at := counter.Sums(state.NodeNames)
+			w.countedBy, w.counts = at.LabelColumn, at.Counts
+		case quick || !needAll && !cs[i].honorAffinity && !cs[i].honorTaints:
+			w.countedBy, w.counts = w.label, counter.Sums(cs[i].key).Counts
 		default:
 			need := cs
 			if !needAll {
 				need = cs[i : i+1]
 			}
-			_, _, t := countDomain(&cs[i], need, &include, counter, s)
-			w.on, w.by = w.column, t.sums()
+			_, _, t := countIncluded(&cs[i], need, &include, counter, s)
+			w.countedBy, w.counts = w.label, t.all()
 		}
 	}
-	sc.weigh(s, nodes)
+	sc.setWeights(s, nodes)
 	return sc
 }
 
-type weighedConstraint struct {
+type weightedConstraint struct {
 	constraint
-	column *state.Column // of the label
-	on     *state.Column // what pods are counted by: the label, or, where it is the host's name, nodes
-	by     []int64
-	host   bool
-	weight float64
+	label     *state.LabelColumn // the topology key's values
+	countedBy *state.LabelColumn // the domains of counts: label, or for kubernetes.io/hostname the nodes
+	counts    []int64
+	host      bool
+	weight    float64
 }
 
-type spreadScore struct {
-	cs      []weighedConstraint
-	needAll bool   // a node without one of the labels does not count
-	ignored []bool // in the order of Score; nil: none
-	scored  int
+type spreadScorer struct {
+	constraints      []weightedConstraint
+	requireAllLabels bool   // nodes without all of the labels score 0
+	ignored          []bool // such nodes, in the order of the calls of Score; nil: none
+	scored           int
 }
 
-// weigh gives constraints over more domains more weight, as far as the nodes that fit have them.
-func (s *spreadScore) weigh(snap *state.Snapshot, nodes []*state.NodeInfo) {
+// setWeights sets the weight of each constraint: it grows with the number of its domains among the nodes that fit.
+func (s *spreadScorer) setWeights(snap *state.Snapshot, nodes []*state.NodeInfo) {
 	all := len(nodes) == len(snap.Nodes)
-	if s.needAll && (!all || !s.everywhere(len(nodes))) && !allCount(s, nodes) {
-		nodes, all = slices.DeleteFunc(slices.Clone(nodes), func(n *state.NodeInfo) bool { return !s.counts(n) }), false
+	if s.requireAllLabels && (!all || !s.allNodesHaveLabels(len(nodes))) && !allHaveLabels(s, nodes) {
+		nodes, all = slices.DeleteFunc(slices.Clone(nodes), func(n *state.NodeInfo) bool { return !s.hasAllLabels(n) }), false
 	}
-	for i := range s.cs {
-		w := &s.cs[i]
+	for i := range s.constraints {
+		w := &s.constraints[i]
 		size := len(nodes)
 		switch {
 		case w.host:
 		case all:
-			if size = len(w.column.Values); w.column.Labelled < len(nodes) {
+			if size = len(w.label.Values); w.label.Labelled < len(nodes) {
 				size++
 			}
 		default:
-			size = distinct(nodes, w.column)
+			size = distinctValues(nodes, w.label)
 		}
 		w.weight = math.Log(float64(size + 2))
 	}
 }
 
-func allCount(s *spreadScore, nodes []*state.NodeInfo) bool {
+func allHaveLabels(s *spreadScorer, nodes []*state.NodeInfo) bool {
 	for _, n := range nodes {
-		if !s.counts(n) {
+		if !s.hasAllLabels(n) {
 			return false
 		}
 	}
 	return true
 }
 
-// everywhere reports whether all of n nodes have all labels.
-func (s *spreadScore) everywhere(n int) bool {
-	return !slices.ContainsFunc(s.cs, func(w weighedConstraint) bool { return w.column.Labelled != n })
+// allNodesHaveLabels reports whether each of the n nodes has all labels.
+func (s *spreadScorer) allNodesHaveLabels(n int) bool {
+	return !slices.ContainsFunc(s.constraints, func(w weightedConstraint) bool { return w.label.Labelled != n })
 }
 
-func (s *spreadScore) counts(n *state.NodeInfo) bool {
-	return !slices.ContainsFunc(s.cs, func(w weighedConstraint) bool { _, ok := n.Node.Labels[w.key]; return !ok })
+func (s *spreadScorer) hasAllLabels(n *state.NodeInfo) bool {
+	return !slices.ContainsFunc(s.constraints, func(w weightedConstraint) bool { _, ok := n.Node.Labels[w.key]; return !ok })
 }
 
-// distinct counts the values nodes have for a label. Having none is one more: as Kubernetes counts.
-func distinct(nodes []*state.NodeInfo, c *state.Column) int {
+// distinctValues counts the values that nodes have for a label. A missing label counts as one more value, as in kube-scheduler.
+func distinctValues(nodes []*state.NodeInfo, c *state.LabelColumn) int {
 	seen, count := make([]bool, len(c.Values)+1), 0 // the last one is for those without
 	for _, n := range nodes {
-		id := c.On(n)
+		id := c.ValueID(n)
 		if id < 0 {
 			id = int32(len(c.Values)) //nolint:gosec // there are fewer nodes
 		}
@@ -133,65 +133,65 @@ func distinct(nodes []*state.NodeInfo, c *state.Column) int {
 	return count
 }
 
-// Score is the number of pods of the kind around a node, weighed: less is better.
-func (s *spreadScore) Score(n *state.NodeInfo) int64 {
+// Score is the weighted number of matching pods in the node's domains. Less is better; Normalize inverts it.
+func (s *spreadScorer) Score(n *state.NodeInfo) int64 {
 	s.scored++
-	if s.needAll && !s.counts(n) {
+	if s.requireAllLabels && !s.hasAllLabels(n) {
 		s.ignore(s.scored - 1)
 		return 0
 	}
 	var sum float64
-	for i := range s.cs {
-		c := &s.cs[i]
-		if c.column.On(n) >= 0 {
-			sum += c.around(c.on.On(n))
+	for i := range s.constraints {
+		c := &s.constraints[i]
+		if c.label.ValueID(n) >= 0 {
+			sum += c.score(c.countedBy.ValueID(n))
 		}
 	}
 	return int64(math.Round(sum))
 }
 
-func (c *weighedConstraint) around(id int32) float64 {
-	return float64(c.by[id])*c.weight + float64(c.maxSkew-1)
+func (c *weightedConstraint) score(id int32) float64 {
+	return float64(c.counts[id])*c.weight + float64(c.maxSkew-1)
 }
 
-func (s *spreadScore) ignore(at int) {
+func (s *spreadScorer) ignore(at int) {
 	for len(s.ignored) <= at {
 		s.ignored = append(s.ignored, false)
 	}
 	s.ignored[at] = true
 }
 
-func (s *spreadScore) skips(at int) bool { return at < len(s.ignored) && s.ignored[at] }
+func (s *spreadScorer) ignores(at int) bool { return at < len(s.ignored) && s.ignored[at] }
 
-// ScoreAll is Score of the nodes at places.
-func (s *spreadScore) ScoreAll(places []int32, scores []int64) {
+// ScoreAll is Score for the nodes at places.
+func (s *spreadScorer) ScoreAll(places []int32, scores []int64) {
 	for j, place := range places {
 		var sum float64
-		for i := range s.cs {
-			c := &s.cs[i]
-			if c.column.Of[place] >= 0 {
-				sum += c.around(c.on.Of[place])
-			} else if s.needAll {
+		for i := range s.constraints {
+			c := &s.constraints[i]
+			if c.label.ValueIDs[place] >= 0 {
+				sum += c.score(c.countedBy.ValueIDs[place])
+			} else if s.requireAllLabels {
 				s.ignore(j)
 			}
 		}
-		if scores[j] = int64(math.Round(sum)); s.skips(j) {
+		if scores[j] = int64(math.Round(sum)); s.ignores(j) {
 			scores[j] = 0
 		}
 	}
 }
 
-// Normalize turns few pods into a high score; nodes that do not count get none.
-func (s *spreadScore) Normalize(scores []int64) {
+// Normalize gives nodes with few pods a high score, and ignored nodes 0.
+func (s *spreadScorer) Normalize(scores []int64) {
 	least, most := int64(math.MaxInt64), int64(0)
 	for i, n := range scores {
-		if !s.skips(i) {
+		if !s.ignores(i) {
 			least, most = min(least, n), max(most, n)
 		}
 	}
 	for i, n := range scores {
 		switch {
-		case s.skips(i):
+		case s.ignores(i):
 			scores[i] = 0
 		case most == 0:
 			scores[i] = framework.MaxScore

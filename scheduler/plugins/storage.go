@@ -26,8 +26,8 @@ import (
 	"keelson/client"
 )
 
-// Storage is what the plugins know of claims, volumes and storage classes: what the caches have, and beside it what bindings that
-// are under way are about to write, so that no volume goes to two claims and no claim to two nodes.
+// Storage gives the volume plugins claims, volumes and storage classes. It joins the informer caches with the assumed volume bindings of
+// pods in their binding cycle, so that no volume is bound to two claims and no claim is provisioned for two nodes.
 type Storage struct {
 	client     kubernetes.Interface
 	claims     corelisters.PersistentVolumeClaimLister
@@ -39,46 +39,47 @@ type Storage struct {
 	// attachments are VolumeAttachments, indexed by node.
 	attachments cache.Indexer
 
-	writing chan struct{} // as many bindings as it has room write at once
+	writing chan struct{} // limits the number of concurrent writers to its capacity
 
 	mu sync.Mutex
-	// taken are the volumes that claims are about to get, and nodes the nodes where claims are to get one, both by "namespace/claim".
-	taken  map[string]string // volume -> claim
-	placed map[string]place  // claim -> place
-	plans  map[types.UID][]choice
+	// The assumed bindings. taken has the claim of each chosen volume, placements the node and volume of each claim, by "namespace/claim".
+	// assumed has the choices by pod.
+	taken      map[string]string         // volume -> claim
+	placements map[string]claimPlacement // claim -> placement
+	assumed    map[types.UID][]claimChoice
 
-	waitMu sync.Mutex
-	waits  map[string][]chan struct{} // of bindings, for claims and volumes by their keys
+	listenMu  sync.Mutex
+	listeners map[string][]chan struct{} // of pods in PreBind, by the keys of claims and volumes
 
-	counts volumeCounts
-	stock  stock
+	counts      volumeCounts
+	freeVolumes freeVolumes
 }
 
-// place is where a claim is about to get its volume: one that exists, or else one to be made for the node.
-type place struct {
+// claimPlacement is the assumed binding of a claim: to an existing volume, or to a volume that will be provisioned for the node.
+type claimPlacement struct {
 	node, volume string
-	pods         int // that chose it
+	users        int // pods that assumed it
 }
 
-// choice is what a pod chose for one of its claims.
-type choice struct {
+// claimChoice is what a pod chose for one of its claims.
+type claimChoice struct {
 	claim  *corev1.PersistentVolumeClaim
-	volume *corev1.PersistentVolume // nil: it is made for the node
-	// capacity is of what the volume is made; nil: nobody says.
+	volume *corev1.PersistentVolume // nil: it is provisioned for the node
+	// capacity is the CSIStorageCapacity from which the volume is provisioned; nil: the driver publishes none.
 	capacity *storagev1.CSIStorageCapacity
 }
 
-// NewStorage returns what knows nothing before Watch.
+// NewStorage returns a Storage without informers. Until Watch, the plugins ignore claims.
 func NewStorage(c kubernetes.Interface) *Storage {
 	s := &Storage{
-		client: c, taken: map[string]string{}, placed: map[string]place{}, plans: map[types.UID][]choice{},
-		waits: map[string][]chan struct{}{}, writing: make(chan struct{}, maxWriting),
+		client: c, taken: map[string]string{}, placements: map[string]claimPlacement{}, assumed: map[types.UID][]claimChoice{},
+		listeners: map[string][]chan struct{}{}, writing: make(chan struct{}, maxWriting),
 	}
-	s.stock.storage = s
+	s.freeVolumes.storage = s
 	return s
 }
 
-// Watch takes the informers it needs from f, which the caller starts. It must be called before the first pod is scheduled.
+// Watch gets its informers from f; the caller starts f. It must be called before the first pod is scheduled.
 func (s *Storage) Watch(f informers.SharedInformerFactory) ([]cache.SharedIndexInformer, error) {
 	claims, volumes := f.Core().V1().PersistentVolumeClaims(), f.Core().V1().PersistentVolumes()
 	g := f.Storage().V1()
@@ -105,36 +106,36 @@ func nodeOfAttachment(o any) ([]string, error) {
 	return []string{a.Spec.NodeName}, nil
 }
 
-// known tells whether there is anything to go by: tests and benchmarks of scheduling alone have no storage.
-func (s *Storage) known() bool { return s != nil && s.claims != nil }
+// watching reports whether Watch was called. Tests and benchmarks without storage do not call it.
+func (s *Storage) watching() bool { return s != nil && s.claims != nil }
 
-// Changed takes note of an object that came, changed or went, and wakes bindings that wait for claims.
+// Changed handles an informer event (added, updated or deleted object): it updates the counts and wakes PreBind of pods that wait for it.
 func (s *Storage) Changed(o any) {
-	s.counts.hear(o)
-	s.stock.hear(o)
-	s.waitMu.Lock()
-	defer s.waitMu.Unlock()
+	s.counts.onChange(o)
+	s.freeVolumes.onChange(o)
+	s.listenMu.Lock()
+	defer s.listenMu.Unlock()
 	if claim, ok := client.Delivered[*corev1.PersistentVolumeClaim](o); ok {
-		wake(s.waits[claimKey(claim)])
+		notify(s.listeners[claimKey(claim)])
 	} else if v, ok := client.Delivered[*corev1.PersistentVolume](o); ok {
-		wake(s.waits[v.Name])
+		notify(s.listeners[v.Name])
 	}
 }
 
 // maxWriting bounds how many bindings write claims and volumes at once.
 const maxWriting = 64
 
-func wake(waits []chan struct{}) {
+func notify(waits []chan struct{}) {
 	for _, w := range waits {
 		select {
 		case w <- struct{}{}:
-		default: // it will look anyway
+		default: // a notification is pending
 		}
 	}
 }
 
-// listen returns what is sent to when one of the claims or volumes changes, until end is called.
-func (s *Storage) listen(choices []choice) (changed <-chan struct{}, end func()) {
+// listen returns a channel that receives when one of the claims or volumes changes, until end is called.
+func (s *Storage) listen(choices []claimChoice) (changed <-chan struct{}, end func()) {
 	w := make(chan struct{}, 1)
 	var keys []string
 	for _, c := range choices {
@@ -143,17 +144,17 @@ func (s *Storage) listen(choices []choice) (changed <-chan struct{}, end func())
 			keys = append(keys, c.volume.Name)
 		}
 	}
-	s.waitMu.Lock()
-	defer s.waitMu.Unlock()
+	s.listenMu.Lock()
+	defer s.listenMu.Unlock()
 	for _, k := range keys {
-		s.waits[k] = append(s.waits[k], w)
+		s.listeners[k] = append(s.listeners[k], w)
 	}
 	return w, func() {
-		s.waitMu.Lock()
-		defer s.waitMu.Unlock()
+		s.listenMu.Lock()
+		defer s.listenMu.Unlock()
 		for _, k := range keys {
-			if s.waits[k] = slices.DeleteFunc(s.waits[k], func(o chan struct{}) bool { return o == w }); len(s.waits[k]) == 0 {
-				delete(s.waits, k)
+			if s.listeners[k] = slices.DeleteFunc(s.listeners[k], func(o chan struct{}) bool { return o == w }); len(s.listeners[k]) == 0 {
+				delete(s.listeners, k)
 			}
 		}
 	}
@@ -161,11 +162,11 @@ func (s *Storage) listen(choices []choice) (changed <-chan struct{}, end func())
 
 func claimKey(c *corev1.PersistentVolumeClaim) string { return c.Namespace + "/" + c.Name }
 
-// claim returns nil if there is none of that name.
+// claim returns nil if there is no claim of that name.
 func (s *Storage) claim(namespace, name string) *corev1.PersistentVolumeClaim {
 	c, err := s.claims.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil {
-		return nil // a lister over a cache knows no other error
+		return nil // a lister returns only NotFound
 	}
 	return c
 }
@@ -194,19 +195,19 @@ func (s *Storage) allVolumes() []*corev1.PersistentVolume {
 	return all
 }
 
-// takenBy is the claim to which a binding under way is about to give a volume; empty: there is none.
+// takenBy returns the claim with an assumed binding to a volume; empty: none.
 func (s *Storage) takenBy(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.taken[name]
 }
 
-// unclaimed are the volumes that no binding under way is about to give to another claim.
+// unclaimed returns the volumes without an assumed binding to another claim.
 func (s *Storage) unclaimed(claim *corev1.PersistentVolumeClaim) []*corev1.PersistentVolume {
 	all := s.allVolumes()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := all[:0] // the slice is ours
+	out := all[:0] // List returns a new slice
 	for _, v := range all {
 		if by, ok := s.taken[v.Name]; !ok || by == claimKey(claim) {
 			out = append(out, v)
@@ -215,24 +216,24 @@ func (s *Storage) unclaimed(claim *corev1.PersistentVolumeClaim) []*corev1.Persi
 	return out
 }
 
-// where is what a binding under way has chosen for a claim.
-func (s *Storage) where(claim *corev1.PersistentVolumeClaim) (place, bool) {
+// placementOf returns the assumed binding of a claim.
+func (s *Storage) placementOf(claim *corev1.PersistentVolumeClaim) (claimPlacement, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, ok := s.placed[claimKey(claim)]
+	p, ok := s.placements[claimKey(claim)]
 	return p, ok
 }
 
-// assume notes what a pod's binding is about to write.
-func (s *Storage) assume(pod types.UID, node string, choices []choice) {
+// assume records the bindings that a pod's PreBind will write.
+func (s *Storage) assume(pod types.UID, node string, choices []claimChoice) {
 	var touched []string
-	defer func() { s.stock.touched(touched) }() // without the lock
+	defer func() { s.freeVolumes.volumesChanged(touched) }() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range choices {
 		k := claimKey(c.claim)
-		p := s.placed[k]
-		p.node, p.pods = node, p.pods+1
+		p := s.placements[k]
+		p.node, p.users = node, p.users+1
 		if c.volume != nil {
 			if p.volume != "" && s.taken[p.volume] == k {
 				delete(s.taken, p.volume)
@@ -242,41 +243,41 @@ func (s *Storage) assume(pod types.UID, node string, choices []choice) {
 			s.taken[c.volume.Name] = k
 			touched = append(touched, c.volume.Name)
 		}
-		s.placed[k] = p
+		s.placements[k] = p
 	}
-	s.plans[pod] = choices
+	s.assumed[pod] = choices
 }
 
-// forget undoes assume: by then the caches have what was written, or nothing was.
+// forget undoes assume, when the caches have the written objects, or nothing was written.
 func (s *Storage) forget(pod types.UID) {
 	var touched []string
-	defer func() { s.stock.touched(touched) }()
+	defer func() { s.freeVolumes.volumesChanged(touched) }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.plans[pod] {
+	for _, c := range s.assumed[pod] {
 		k := claimKey(c.claim)
-		p := s.placed[k]
-		if p.pods--; p.pods > 0 {
-			s.placed[k] = p
+		p := s.placements[k]
+		if p.users--; p.users > 0 {
+			s.placements[k] = p
 			continue
 		}
-		delete(s.placed, k)
-		if p.volume != "" { // it may be what another pod chose for the claim
+		delete(s.placements, k)
+		if p.volume != "" { // perhaps chosen by another pod that uses the claim
 			delete(s.taken, p.volume)
 			touched = append(touched, p.volume)
 		}
 	}
-	delete(s.plans, pod)
+	delete(s.assumed, pod)
 }
 
-func (s *Storage) plan(pod types.UID) []choice {
+func (s *Storage) assumedChoices(pod types.UID) []claimChoice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.plans[pod]
+	return s.assumed[pod]
 }
 
-// write gives the chosen volumes to their claims, and asks for the others to be made for the node.
-func (s *Storage) write(ctx context.Context, node string, choices []choice) error {
+// write sets spec.claimRef of the chosen volumes, and the selected-node annotation of claims to be provisioned.
+func (s *Storage) write(ctx context.Context, node string, choices []claimChoice) error {
 	select {
 	case s.writing <- struct{}{}:
 		defer func() { <-s.writing }()
@@ -312,8 +313,8 @@ func (s *Storage) write(ctx context.Context, node string, choices []choice) erro
 // bindLimit is how long a pod's binding waits for its volumes, as in Kubernetes.
 const bindLimit = 10 * time.Minute
 
-// await blocks until the claims are bound, or cannot be.
-func (s *Storage) await(ctx context.Context, node string, choices []choice, until time.Time) error {
+// waitUntilBound waits until the claims are bound. It returns an error if they cannot be bound, or at the time until.
+func (s *Storage) waitUntilBound(ctx context.Context, node string, choices []claimChoice, until time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	changed, end := s.listen(choices)
@@ -338,23 +339,24 @@ func (s *Storage) await(ctx context.Context, node string, choices []choice, unti
 	}
 }
 
-// bound tells whether a claim has its volume. What was written may not be in the cache yet: a missing note is asked for at the server.
-func (s *Storage) bound(ctx context.Context, node string, c choice) (bool, error) {
+// bound reports whether a claim is bound. If the cache does not show the selected-node annotation, it reads the claim from the API server,
+// since the cache may be older than the write.
+func (s *Storage) bound(ctx context.Context, node string, c claimChoice) (bool, error) {
 	claim := s.claim(c.claim.Namespace, c.claim.Name)
 	if claim == nil || claim.UID != c.claim.UID {
 		return false, fmt.Errorf("binding volumes: claim %s is gone", claimKey(c.claim))
 	}
 	if _, done := claim.Annotations[volume.AnnBindCompleted]; done && claim.Spec.VolumeName != "" {
 		if c.volume != nil {
-			// Until the cache knows whose the volume is, it must not look free.
+			// Until the cache has the claimRef of the volume, the volume would look free to other pods.
 			if v := s.volume(c.volume.Name); v != nil && v.Spec.ClaimRef == nil && claim.Spec.VolumeName == v.Name {
 				return false, nil
 			}
 		}
-		return claim.Status.Phase == corev1.ClaimBound, nil // the kubelet goes by the phase
+		return claim.Status.Phase == corev1.ClaimBound, nil // the kubelet checks the phase
 	}
 	if c.volume != nil || claim.Annotations[volume.AnnSelectedNode] == node ||
-		claim.ResourceVersion != "" && claim.ResourceVersion == c.claim.ResourceVersion { // what was written comes yet
+		claim.ResourceVersion != "" && claim.ResourceVersion == c.claim.ResourceVersion { // the cache is older than the write
 		return false, nil
 	}
 	fresh, err := s.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
@@ -365,9 +367,9 @@ func (s *Storage) bound(ctx context.Context, node string, c choice) (bool, error
 		return false, err
 	}
 	if fresh.Spec.VolumeName == "" && fresh.Annotations[volume.AnnSelectedNode] != node {
-		return false, fmt.Errorf("binding volumes: %w: selectedNode annotation reset for PVC %q", errUnselected, claim.Name)
+		return false, fmt.Errorf("binding volumes: %w: selectedNode annotation reset for PVC %q", errProvisioningFailed, claim.Name)
 	}
 	return false, nil
 }
 
-var errUnselected = errors.New("provisioning failed")
+var errProvisioningFailed = errors.New("provisioning failed")

@@ -9,12 +9,12 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Strategy ranks nodes by a weighted mean of Rank over Resources. The zero value is least allocated over cpu and memory, weight 1 each.
+// Strategy is a scoring strategy: the weighted mean of Rank over Resources. The zero value is LeastAllocated for cpu and memory.
 type Strategy struct {
 	Resources []WeightedResource
-	// Rank gives 0..MaxScore from what would be taken and what the node offers (more than 0).
+	// Rank returns 0..MaxScore. taken includes the pod; offers is the node's allocatable amount, more than 0.
 	Rank func(taken, offers int64) int64
-	// SkipZero leaves resources out of the mean that score nothing, and rounds it, as Kubernetes does for RequestedToCapacityRatio.
+	// SkipZero excludes resources with score 0 from the mean and rounds it, as kube-scheduler does for RequestedToCapacityRatio.
 	SkipZero bool
 }
 
@@ -26,7 +26,7 @@ type WeightedResource struct {
 
 var cpuAndMemory = []WeightedResource{{corev1.ResourceCPU, 1}, {corev1.ResourceMemory, 1}}
 
-// LeastAllocated prefers nodes with the most left: pods spread.
+// LeastAllocated prefers nodes with the most free resources.
 func LeastAllocated(taken, offers int64) int64 {
 	if taken > offers {
 		return 0
@@ -34,15 +34,15 @@ func LeastAllocated(taken, offers int64) int64 {
 	return (offers - taken) * framework.MaxScore / offers
 }
 
-// MostAllocated prefers nodes with the least left: pods pack.
+// MostAllocated prefers nodes with the least free resources (bin packing).
 func MostAllocated(taken, offers int64) int64 {
 	return min(taken, offers) * framework.MaxScore / offers
 }
 
-// Point is a corner of a shape: at this utilization (0..100) the node scores this much (0..10, as in scheduler configuration).
+// Point is a point of a shape: the score (0..10, as in the configuration) at a utilization (0..100).
 type Point struct{ Utilization, Score int64 }
 
-// RequestedToCapacity ranks by a broken line through points, which must be in order of utilization.
+// RequestedToCapacity interpolates linearly between points, which must be in order of utilization.
 func RequestedToCapacity(points []Point) func(taken, offers int64) int64 {
 	const perPoint = framework.MaxScore / 10
 	return func(taken, offers int64) int64 {
@@ -61,10 +61,10 @@ func RequestedToCapacity(points []Point) func(taken, offers int64) int64 {
 	}
 }
 
-// leastAllocated is the default strategy without a loop.
-type leastAllocated struct{ cpu, memory int64 }
+// leastAllocated is a fast path of the default strategy.
+type leastAllocatedScorer struct{ cpu, memory int64 }
 
-func (l leastAllocated) Score(n *state.NodeInfo) int64 {
+func (l leastAllocatedScorer) Score(n *state.NodeInfo) int64 {
 	var score, weight int64
 	if n.Allocatable.MilliCPU > 0 {
 		score, weight = LeastAllocated(n.ScoreCPU+l.cpu, n.Allocatable.MilliCPU), 1
@@ -80,19 +80,19 @@ func (l leastAllocated) Score(n *state.NodeInfo) int64 {
 }
 
 // Local: see framework.Local.
-func (leastAllocated) Local() {}
+func (leastAllocatedScorer) Local() {}
 
 // Absolute: see framework.Absolute.
-func (leastAllocated) Absolute() {}
+func (leastAllocatedScorer) Absolute() {}
 
-func (leastAllocated) Normalize([]int64) {}
+func (leastAllocatedScorer) Normalize([]int64) {}
 
-type byStrategy struct {
+type strategyScorer struct {
 	Strategy
 	pod *state.PodInfo
 }
 
-func (s *byStrategy) Score(n *state.NodeInfo) int64 {
+func (s *strategyScorer) Score(n *state.NodeInfo) int64 {
 	resources, rank := s.Resources, s.Rank
 	if len(resources) == 0 {
 		resources = cpuAndMemory
@@ -130,15 +130,15 @@ func (s *byStrategy) Score(n *state.NodeInfo) int64 {
 	return score / weight
 }
 
-// native resources count whether a pod asks for them or not.
+// native reports whether a resource is scored even if the pod does not request it.
 func native(r corev1.ResourceName) bool {
 	return r == corev1.ResourceCPU || r == corev1.ResourceMemory || r == corev1.ResourceEphemeralStorage
 }
 
 // Local: see framework.Local.
-func (*byStrategy) Local() {}
+func (*strategyScorer) Local() {}
 
 // Absolute: see framework.Absolute.
-func (*byStrategy) Absolute() {}
+func (*strategyScorer) Absolute() {}
 
-func (*byStrategy) Normalize([]int64) {}
+func (*strategyScorer) Normalize([]int64) {}

@@ -13,15 +13,15 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TaintToleration keeps pods off nodes with taints they do not tolerate, and prefers nodes with fewer PreferNoSchedule taints.
+// TaintToleration filters nodes with taints that the pod does not tolerate, and prefers nodes with fewer PreferNoSchedule taints.
 type TaintToleration struct{}
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (TaintToleration) Name() string { return "TaintToleration" }
 
 var tainted = framework.Refuse("TaintToleration", framework.Unresolvable, "node(s) had untolerated taint(s)")
 
-// tolerates reports whether any toleration covers a taint.
+// tolerates reports whether any toleration tolerates a taint.
 func tolerates(ts []corev1.Toleration, taint *corev1.Taint) bool {
 	for i := range ts {
 		if ts[i].ToleratesTaint(klog.Logger{}, taint, true) {
@@ -31,7 +31,7 @@ func tolerates(ts []corev1.Toleration, taint *corev1.Taint) bool {
 	return false
 }
 
-// untolerated returns the first taint that keeps the pod off.
+// untolerated returns the first NoSchedule or NoExecute taint without a toleration; nil: none.
 func untolerated(taints []corev1.Taint, ts []corev1.Toleration) *corev1.Taint {
 	for i := range taints {
 		if taints[i].Effect != corev1.TaintEffectPreferNoSchedule && !tolerates(ts, &taints[i]) {
@@ -43,23 +43,22 @@ func untolerated(taints []corev1.Taint, ts []corev1.Toleration) *corev1.Taint {
 
 // PreFilter returns the filter.
 func (TaintToleration) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	return toleration{pod.Pod.Spec.Tolerations}, nil
+	return taintFilter{pod.Pod.Spec.Tolerations}, nil
 }
 
-type toleration struct{ of []corev1.Toleration }
+type taintFilter struct{ tolerations []corev1.Toleration }
 
-func (t toleration) Filter(n *state.NodeInfo) *framework.Status {
-	if n.Blocked && untolerated(n.Node.Spec.Taints, t.of) != nil {
+func (t taintFilter) Filter(n *state.NodeInfo) *framework.Status {
+	if n.HardTaints && untolerated(n.Node.Spec.Taints, t.tolerations) != nil {
 		return tainted
 	}
 	return nil
 }
 
 // Local: see framework.Local.
-func (toleration) Local() {}
+func (taintFilter) Local() {}
 
-// Explain names the first taint, and all that would have to be tolerated. Taints that Kubernetes sets and takes back by itself are none to add
-// tolerations for.
+// Explain names the first taint, and suggests tolerations for all. It suggests none for taints that Kubernetes itself sets and removes.
 func (TaintToleration) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	own := true
 	for i := range n.Node.Spec.Taints {
@@ -78,7 +77,7 @@ func (TaintToleration) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framewo
 	return short, "add toleration " + strings.TrimPrefix(hint, " and "), 2
 }
 
-// TaintText writes a taint as kubectl does: key=value:effect.
+// TaintText formats a taint as kubectl does: key=value:effect.
 func TaintText(t *corev1.Taint) string {
 	if t.Value == "" {
 		return fmt.Sprintf("%s:%s", t.Key, t.Effect)
@@ -86,7 +85,7 @@ func TaintText(t *corev1.Taint) string {
 	return fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect)
 }
 
-// PreScore has nothing to say when no node has such a taint.
+// PreScore returns nil when no node has a PreferNoSchedule taint.
 func (TaintToleration) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
 	if !s.SoftTaints() {
 		return nil
@@ -97,14 +96,14 @@ func (TaintToleration) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *
 			ts = append(ts, t)
 		}
 	}
-	return softTaints{ts}
+	return softTaintScorer{ts}
 }
 
-type softTaints struct{ tolerated []corev1.Toleration }
+type softTaintScorer struct{ tolerated []corev1.Toleration }
 
-func (t softTaints) Score(n *state.NodeInfo) int64 {
+func (t softTaintScorer) Score(n *state.NodeInfo) int64 {
 	var count int64
-	if !n.Soft {
+	if !n.SoftTaints {
 		return 0
 	}
 	for i := range n.Node.Spec.Taints {
@@ -116,11 +115,11 @@ func (t softTaints) Score(n *state.NodeInfo) int64 {
 }
 
 // Local: see framework.Local.
-func (softTaints) Local() {}
+func (softTaintScorer) Local() {}
 
-func (softTaints) Normalize(scores []int64) { framework.NormalizeByMax(scores, true) }
+func (softTaintScorer) Normalize(scores []int64) { framework.NormalizeByMax(scores, true) }
 
-// EventsToRegister names what may help: a node whose taints the pod tolerates.
+// EventsToRegister: a node whose taints the pod tolerates may help.
 func (TaintToleration) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeTaints, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 		return untolerated(e.NewNode.Spec.Taints, pod.Pod.Spec.Tolerations) == nil

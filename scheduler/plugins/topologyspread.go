@@ -18,16 +18,16 @@ import (
 	"keelson/scheduler/state"
 )
 
-// PodTopologySpread keeps pods spread over the values of a node label, as the pod's constraints say; pods without constraints
-// are spread softly over zones and nodes together with the pods of the same service or controller.
+// PodTopologySpread filters and scores nodes by the pod's topologySpreadConstraints. Pods without constraints get the default
+// constraints: their score spreads the pods of a service or controller over zones and nodes.
 type PodTopologySpread struct {
-	// DefaultSelector returns which pods a pod without constraints belongs to; nil, or a nil answer: to none.
+	// DefaultSelector returns the selector of the service or controller of a pod without constraints. A nil function or result: it has none.
 	DefaultSelector func(pod *corev1.Pod) labels.Selector
-	// Defaults are the constraints of pods without any; nil: Kubernetes' own, which break rather than keep a pod off.
+	// Defaults are the constraints of pods without any; nil: kube-scheduler's system defaults, which only score (ScheduleAnyway).
 	Defaults []corev1.TopologySpreadConstraint
 }
 
-// defaults are the constraints of a pod that has none, with what they select; the selector is nil when it belongs to none.
+// defaults returns the default constraints for a pod, and their selector; nil: the pod has no service or controller.
 func (p PodTopologySpread) defaults(pod *corev1.Pod) ([]corev1.TopologySpreadConstraint, labels.Selector) {
 	if p.DefaultSelector == nil {
 		return nil, nil
@@ -39,32 +39,33 @@ func (p PodTopologySpread) defaults(pod *corev1.Pod) ([]corev1.TopologySpreadCon
 	if p.Defaults != nil {
 		return p.Defaults, s
 	}
-	return kinSpread, s
+	return systemDefaults, s
 }
 
 const spreadName = "PodTopologySpread"
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (PodTopologySpread) Name() string { return spreadName }
 
 var (
-	tooMany   = framework.Refuse(spreadName, framework.Unschedulable, "node(s) didn't match pod topology spread constraints")
-	noSpread  = framework.Refuse(spreadName, framework.Unresolvable, "node(s) didn't match pod topology spread constraints (missing required label)")
-	kinSpread = []corev1.TopologySpreadConstraint{
+	skewExceeded         = framework.Refuse(spreadName, framework.Unschedulable, "node(s) didn't match pod topology spread constraints")
+	missingTopologyLabel = framework.Refuse(spreadName, framework.Unresolvable, "node(s) didn't match pod topology spread constraints (missing required label)")
+	systemDefaults       = []corev1.TopologySpreadConstraint{
 		{TopologyKey: corev1.LabelHostname, MaxSkew: 3, WhenUnsatisfiable: corev1.ScheduleAnyway},
 		{TopologyKey: corev1.LabelTopologyZone, MaxSkew: 5, WhenUnsatisfiable: corev1.ScheduleAnyway},
 	}
 )
 
-// constraint is one of the pod's, parsed.
+// constraint is a parsed topology spread constraint.
 type constraint struct {
 	key        string
 	maxSkew    int64
 	minDomains int64
 	term       *state.Term
-	self       int64 // 1 if the pod itself counts
-	// onlyMatching leaves nodes out that the pod's node affinity excludes; onlyTolerated those whose taints it does not tolerate.
-	onlyMatching, onlyTolerated bool
+	selfMatch  int64 // 1 if the pod matches its own selector
+	// honorAffinity excludes nodes that the pod's node affinity excludes (nodeAffinityPolicy: Honor). honorTaints excludes nodes whose taints it
+	// does not tolerate (nodeTaintsPolicy: Honor).
+	honorAffinity, honorTaints bool
 }
 
 func parseConstraints(pod *corev1.Pod, in []corev1.TopologySpreadConstraint, action corev1.UnsatisfiableConstraintAction, byDefault labels.Selector) ([]constraint, error) {
@@ -83,20 +84,20 @@ func parseConstraints(pod *corev1.Pod, in []corev1.TopologySpreadConstraint, act
 			selector = state.WithLabelKeys(selector, pod, c.MatchLabelKeys, selection.In)
 		}
 		counted := selector
-		if selector.Empty() { // it matches the pod itself, but no pod counts: so it is in Kubernetes
+		if selector.Empty() { // as in kube-scheduler: it matches the pod itself, but existing pods do not count
 			counted = labels.Nothing()
 		}
 		p := constraint{
 			key: c.TopologyKey, maxSkew: int64(c.MaxSkew), minDomains: 1,
 			term:          state.NewTerm(c.TopologyKey, []string{pod.Namespace}, nil, counted),
-			onlyMatching:  asksForNodes(&pod.Spec) && (c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor),
-			onlyTolerated: c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor,
+			honorAffinity: selectsNodes(&pod.Spec) && (c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor),
+			honorTaints:   c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor,
 		}
 		if c.MinDomains != nil {
 			p.minDomains = int64(*c.MinDomains)
 		}
 		if selector.Matches(labels.Set(pod.Labels)) {
-			p.self = 1
+			p.selfMatch = 1
 		}
 		out = append(out, p)
 	}
@@ -107,7 +108,7 @@ func (c *constraint) query() state.Query {
 	return state.Query{Terms: []*state.Term{c.term}, Live: true}
 }
 
-// inclusion decides which nodes count for a constraint.
+// inclusion decides which nodes count for a constraint (node inclusion policies).
 type inclusion struct {
 	affinity nodeaffinity.RequiredNodeAffinity
 	spec     *corev1.PodSpec
@@ -118,28 +119,28 @@ func newInclusion(pod *corev1.Pod) inclusion {
 }
 
 func (in *inclusion) counts(c *constraint, n *state.NodeInfo) bool {
-	if c.onlyMatching {
+	if c.honorAffinity {
 		if ok, err := in.affinity.Match(n.Node); err != nil || !ok {
 			return false
 		}
 	}
-	return !c.onlyTolerated || !n.Blocked || untolerated(n.Node.Spec.Taints, in.spec.Tolerations) == nil
+	return !c.honorTaints || !n.HardTaints || untolerated(n.Node.Spec.Taints, in.spec.Tolerations) == nil
 }
 
-// domain is a constraint with the number of pods by value, over all values that nodes which count have.
+// domain is a constraint with the number of matching pods by value of the topology key. Only nodes that count are included.
 type domain struct {
 	constraint
-	tally
-	nodes []int32 // that count, by value
-	some  int     // values that such nodes have
-	least int64
+	topologyCounts
+	nodes    []int32 // number of nodes that count, by value ID
+	values   int     // number of values with such a node
+	minMatch int64
 }
 
-// PreFilter has something to say about pods with constraints that must hold.
+// PreFilter returns nil for pods without a DoNotSchedule constraint.
 func (p PodTopologySpread) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	in := pod.Pod.Spec.TopologySpreadConstraints
 	var byDefault labels.Selector
-	if len(in) == 0 && p.Defaults != nil { // Kubernetes' own keep no pod off
+	if len(in) == 0 && p.Defaults != nil { // the system defaults only score
 		in, byDefault = p.defaults(pod.Pod)
 	}
 	if len(in) == 0 {
@@ -152,29 +153,29 @@ func (p PodTopologySpread) PreFilter(_ *framework.CycleState, pod *state.PodInfo
 	if len(cs) == 0 {
 		return nil, nil
 	}
-	f := &spread{ns: s.Namespaces, domains: make([]domain, len(cs))}
-	quick := everyNodeCounts(cs, s)
+	f := &spreadFilter{ns: s.Namespaces, domains: make([]domain, len(cs))}
+	quick := allNodesCount(cs, s)
 	included := newInclusion(pod.Pod)
 	for i := range cs {
 		d := &f.domains[i]
 		d.constraint = cs[i]
 		counter := s.Count(d.query())
 		if quick {
-			d.tally = tally{Sums: counter.Sums(d.key)}
-			d.nodes, d.some = d.Nodes, len(d.Values)
+			d.topologyCounts = topologyCounts{Sums: counter.Sums(d.key)}
+			d.nodes, d.values = d.NodeCounts, len(d.Values)
 		} else {
-			d.nodes, d.some, d.tally = countDomain(&cs[i], cs, &included, counter, s)
+			d.nodes, d.values, d.topologyCounts = countIncluded(&cs[i], cs, &included, counter, s)
 		}
-		d.least = d.minimum()
+		d.minMatch = d.minMatchNum()
 	}
 	return f, nil
 }
 
-// everyNodeCounts reports whether sums over all nodes are right: no policy leaves a node out, and with several keys every
-// node has all of them.
-func everyNodeCounts(cs []constraint, s *state.Snapshot) bool {
+// allNodesCount reports whether the sums over all nodes can be used: no policy excludes a node, and with several topology keys
+// every node has all of them.
+func allNodesCount(cs []constraint, s *state.Snapshot) bool {
 	for i := range cs {
-		if cs[i].onlyMatching || cs[i].onlyTolerated {
+		if cs[i].honorAffinity || cs[i].honorTaints {
 			return false
 		}
 		if len(cs) > 1 && s.Column(cs[i].key).Labelled != len(s.Nodes) {
@@ -184,30 +185,30 @@ func everyNodeCounts(cs []constraint, s *state.Snapshot) bool {
 	return true
 }
 
-// countDomain counts over the nodes that have the keys of all constraints and that no policy leaves out: these nodes by value, for how many
-// values there is one, and the pods on them.
-func countDomain(c *constraint, all []constraint, in *inclusion, counter *state.Counter, s *state.Snapshot) (nodes []int32, some int, t tally) {
-	chosen := s.Choose(in.rule(c, all), c.key, func(n *state.NodeInfo) bool { return hasKeys(n, all) && in.counts(c, n) })
-	return chosen.In, chosen.Some, tally{Sums: counter.Sums(c.key), less: counter.Among(chosen)}
+// countIncluded counts only nodes that have the keys of all constraints and that no policy excludes. It returns the number of these nodes by
+// value ID, the number of values with such a node, and the pods on them.
+func countIncluded(c *constraint, all []constraint, in *inclusion, counter *state.Counter, s *state.Snapshot) (nodes []int32, some int, t topologyCounts) {
+	chosen := s.SelectNodes(in.key(c, all), c.key, func(n *state.NodeInfo) bool { return hasKeys(n, all) && in.counts(c, n) })
+	return chosen.Included, chosen.IncludedValues, topologyCounts{Sums: counter.Sums(c.key), excluded: counter.SumsOfExcluded(chosen)}
 }
 
-// rule says in words which nodes have the keys of all constraints and count for c.
-func (in *inclusion) rule(c *constraint, all []constraint) string {
+// key is the cache key of Snapshot.SelectNodes: equal keys select the same nodes.
+func (in *inclusion) key(c *constraint, all []constraint) string {
 	var b strings.Builder
 	for i := range all {
 		fmt.Fprintf(&b, "%q ", all[i].key)
 	}
-	say := json.NewEncoder(&b) // to memory, and what was read from JSON before
-	if c.onlyMatching {
+	enc := json.NewEncoder(&b) // cannot fail: API types, written to memory
+	if c.honorAffinity {
 		b.WriteString("matching ")
-		_ = say.Encode(in.spec.NodeSelector)
+		_ = enc.Encode(in.spec.NodeSelector)
 		if a := in.spec.Affinity; a != nil && a.NodeAffinity != nil {
-			_ = say.Encode(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+			_ = enc.Encode(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 		}
 	}
-	if c.onlyTolerated {
+	if c.honorTaints {
 		b.WriteString("tolerated ")
-		_ = say.Encode(in.spec.Tolerations)
+		_ = enc.Encode(in.spec.Tolerations)
 	}
 	return b.String()
 }
@@ -221,12 +222,12 @@ func hasKeys(n *state.NodeInfo, cs []constraint) bool {
 	return true
 }
 
-// minimum is the least number of pods over all values, 0 when there are fewer values than the constraint wants.
-func (d *domain) minimum() int64 {
-	if int64(d.some) < d.minDomains {
+// minMatchNum returns the global minimum: the least number of pods over all values, 0 when there are fewer values than minDomains.
+func (d *domain) minMatchNum() int64 {
+	if int64(d.values) < d.minDomains {
 		return 0
 	}
-	if d.delta == nil && d.Some < d.some {
+	if d.adjusted == nil && d.NonZero < d.values {
 		return 0 // some value has no pod at all
 	}
 	least := int64(-1)
@@ -234,7 +235,7 @@ func (d *domain) minimum() int64 {
 		if nodes == 0 {
 			continue
 		}
-		if n := d.at(int32(id)); least < 0 || n < least { //nolint:gosec // there are fewer nodes
+		if n := d.count(int32(id)); least < 0 || n < least { //nolint:gosec // there are fewer nodes
 			least = n
 		}
 		if least == 0 {
@@ -244,76 +245,76 @@ func (d *domain) minimum() int64 {
 	return max(least, 0)
 }
 
-type spread struct {
+type spreadFilter struct {
 	ns      map[string]labels.Set
 	domains []domain
 }
 
-func (f *spread) Filter(n *state.NodeInfo) *framework.Status {
+func (f *spreadFilter) Filter(n *state.NodeInfo) *framework.Status {
 	for i := range f.domains {
 		d := &f.domains[i]
-		id := d.On(n)
+		id := d.ValueID(n)
 		if id < 0 {
-			return noSpread
+			return missingTopologyLabel
 		}
-		if d.full(id) {
-			return tooMany
+		if d.exceedsSkew(id) {
+			return skewExceeded
 		}
 	}
 	return nil
 }
 
-// full reports whether one more pod is too many for a value.
-func (d *domain) full(id int32) bool { return d.at(id)+d.self-d.least > d.maxSkew }
+// exceedsSkew reports whether the pod would exceed maxSkew in the domain of a value.
+func (d *domain) exceedsSkew(id int32) bool { return d.count(id)+d.selfMatch-d.minMatch > d.maxSkew }
 
-// FilterAll judges all nodes.
-func (f *spread) FilterAll(out []*framework.Status) {
+// FilterAll is Filter for all nodes.
+func (f *spreadFilter) FilterAll(out []*framework.Status) {
 	for i := range f.domains {
 		d := &f.domains[i]
-		for place, id := range d.Of {
+		for place, id := range d.ValueIDs {
 			switch {
 			case out[place] != nil:
 			case id < 0:
-				out[place] = noSpread
-			case d.full(id):
-				out[place] = tooMany
+				out[place] = missingTopologyLabel
+			case d.exceedsSkew(id):
+				out[place] = skewExceeded
 			}
 		}
 	}
 }
 
-// Adjust recounts for pods that come to and leave one node.
-func (f *spread) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) framework.NodeFilter {
+// Adjust returns the filter after pods were added to and removed from one node.
+func (f *spreadFilter) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) framework.NodeFilter {
 	c := *f
 	c.domains = slices.Clone(f.domains)
 	for i := range c.domains {
 		d := &c.domains[i]
-		if id := d.On(n); id < 0 || d.nodes[id] == 0 {
+		if id := d.ValueID(n); id < 0 || d.nodes[id] == 0 {
 			continue
 		}
 		q := d.query()
-		d.tally = d.plus(n, difference(added, removed, func(p *state.PodInfo) bool { return q.Matches(p.Pod, f.ns[p.Pod.Namespace]) }))
-		d.least = d.minimum()
+		d.topologyCounts = d.with(n, countDifference(added, removed, func(p *state.PodInfo) bool { return q.Matches(p.Pod, f.ns[p.Pod.Namespace]) }))
+		d.minMatch = d.minMatchNum()
 	}
 	return &c
 }
 
-// Explain says how many there are, and how many there may be.
-func (f *spread) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+// Explain names the number of matching pods in the domain, the minimum and maxSkew.
+func (f *spreadFilter) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	for i := range f.domains {
 		d := &f.domains[i]
-		id := d.On(n)
+		id := d.ValueID(n)
 		if id < 0 {
 			return "node has no label " + d.key, "", 2
 		}
-		if d.full(id) {
-			return fmt.Sprintf("%s=%s has %d of them, the least is %d, maxSkew %d", d.key, d.Values[id], d.at(id), d.least, d.maxSkew), "", 1
+		if d.exceedsSkew(id) {
+			return fmt.Sprintf("%s=%s has %d of them, the least is %d, maxSkew %d", d.key, d.Values[id], d.count(id), d.minMatch, d.maxSkew), "", 1
 		}
 	}
 	return "", "", 1
 }
 
-// EventsToRegister names what may help: nodes that come or move, and pods of the same kind that come, go or change.
+// EventsToRegister: nodes that are added or change, and pods that a constraint selects may help.
 func (p PodTopologySpread) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{On: framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.Self},

@@ -9,27 +9,27 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeUnschedulable keeps pods off nodes with spec.unschedulable (cordoned), unless they tolerate the taint that says the same.
+// NodeUnschedulable filters cordoned nodes (spec.unschedulable), unless the pod tolerates the taint node.kubernetes.io/unschedulable.
 type NodeUnschedulable struct{}
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (NodeUnschedulable) Name() string { return "NodeUnschedulable" }
 
 var cordoned = framework.Refuse("NodeUnschedulable", framework.Unresolvable, "node(s) were unschedulable")
 
 var cordonTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
-// PreFilter has nothing to say about pods that tolerate cordoned nodes.
+// PreFilter returns nil for pods that tolerate cordoned nodes.
 func (NodeUnschedulable) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if tolerates(pod.Pod.Spec.Tolerations, &cordonTaint) {
 		return nil, nil
 	}
-	return notCordoned{}, nil
+	return cordonFilter{}, nil
 }
 
-type notCordoned struct{}
+type cordonFilter struct{}
 
-func (notCordoned) Filter(n *state.NodeInfo) *framework.Status {
+func (cordonFilter) Filter(n *state.NodeInfo) *framework.Status {
 	if n.Cordoned {
 		return cordoned
 	}
@@ -37,14 +37,14 @@ func (notCordoned) Filter(n *state.NodeInfo) *framework.Status {
 }
 
 // Local: see framework.Local.
-func (notCordoned) Local() {}
+func (cordonFilter) Local() {}
 
-// Explain says what would open the node.
+// Explain suggests to uncordon the node.
 func (NodeUnschedulable) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	return "cordoned", "uncordon " + n.Name, 1.5
 }
 
-// EventsToRegister names what may help: a new node, or one that was uncordoned.
+// EventsToRegister: a new or an uncordoned node may help.
 func (NodeUnschedulable) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeTaints, Worth: func(_ *state.PodInfo, e *framework.Event) bool {
 		return !e.NewNode.Spec.Unschedulable

@@ -25,45 +25,45 @@ import (
 	"keelson/scheduler/state"
 )
 
-// VolumeBinding sends a pod where its volumes are, or can be, and before the pod is bound binds the claims that waited for it
-// (volumeBindingMode WaitForFirstConsumer). It writes: volumes' claims and claims' selected nodes.
+// VolumeBinding filters nodes that cannot have the pod's volumes. In PreBind it binds the pod's delayed claims (volumeBindingMode
+// WaitForFirstConsumer): it writes spec.claimRef of volumes and the selected-node annotation of claims, and waits until they are bound.
 type VolumeBinding struct {
 	Storage *Storage
-	// Limit is how long a binding waits for its volumes; 0: as long as Kubernetes.
+	// Limit is how long PreBind waits; 0: bindLimit, as in Kubernetes.
 	Limit time.Duration
-	// Rank scores what volumes take of what there is, 0..MaxScore; nil: the less the better.
+	// Rank scores the requested storage against the capacity, 0..MaxScore; nil: prefer the least used.
 	Rank func(taken, offers int64) int64
 }
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (*VolumeBinding) Name() string { return "VolumeBinding" }
 
 const volumeBinding = "VolumeBinding"
 
-// What users know from events.
+// The messages are those of kube-scheduler.
 var (
-	noVolumeToBind = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) didn't find available persistent volumes to bind")
-	elsewhere      = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) didn't match PersistentVolume's node affinity")
-	noSpace        = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) did not have enough free storage")
-	noSuchVolume   = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+	noVolumeToBind         = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) didn't find available persistent volumes to bind")
+	volumeAffinityConflict = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) didn't match PersistentVolume's node affinity")
+	noSpace                = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) did not have enough free storage")
+	noSuchVolume           = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
 )
 
-// claimsOfPod are a pod's claims by what is to be done about them.
+// claimsOfPod has a pod's claims, split into bound and delayed ones. It is the pod's filter.
 type claimsOfPod struct {
 	storage  *Storage
 	snapshot *state.Snapshot
-	bound    []*corev1.PersistentVolume      // of bound claims; nil: there is none of that name
-	late     []*corev1.PersistentVolumeClaim // to be bound for the node
+	bound    []*corev1.PersistentVolume      // of bound claims; nil: the volume does not exist
+	delayed  []*corev1.PersistentVolumeClaim // to be bound once the node is chosen
 
-	wants    []*want     // of the late claims, in their order, if FilterAll has looked at all nodes from stock; nil: it has not
-	measured atomic.Bool // on some node it is known what there is of storage
-	mu       sync.Mutex
-	chosen   map[string][]choice // for late claims, on nodes that fit
+	classes       []*claimClass // of the delayed claims, in their order, if FilterAll used freeVolumes; else nil
+	capacityKnown atomic.Bool   // some node has a volume or a published capacity, so nodes can be scored
+	mu            sync.Mutex
+	chosen        map[string][]claimChoice // by node that fits
 }
 
-// PreFilter has nothing to say about pods without claims.
+// PreFilter returns nil for pods without claims. It refuses pods with a claim that cannot be used now.
 func (b *VolumeBinding) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	if b == nil || !b.Storage.known() || len(pod.Uses) == 0 {
+	if b == nil || !b.Storage.watching() || len(pod.Uses) == 0 {
 		return nil, nil
 	}
 	found, why := b.Storage.claimsOf(pod.Pod)
@@ -74,17 +74,17 @@ func (b *VolumeBinding) PreFilter(c *framework.CycleState, pod *state.PodInfo, s
 		return nil, nil
 	}
 	found.snapshot = s
-	if len(found.late) == 0 {
+	if len(found.delayed) == 0 {
 		return found, nil
 	}
 	if c != nil {
-		found.chosen = map[string][]choice{}
+		found.chosen = map[string][]claimChoice{}
 		volumesKey.Write(c, found)
 	}
 	return found, nil
 }
 
-// claimsOf sorts a pod's claims, or says why it cannot be scheduled now. nil: it has none.
+// claimsOf splits a pod's claims, or returns why the pod cannot be scheduled now. nil: the pod has no claims.
 func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
 	out := &claimsOfPod{storage: s}
 	immediate := false
@@ -95,7 +95,7 @@ func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
 			continue
 		}
 		claim := s.claim(p.Namespace, name)
-		if slices.Contains(out.late, claim) {
+		if slices.Contains(out.delayed, claim) {
 			continue // a claim that two volumes of the pod name gets one volume
 		}
 		if why := unusable(p, v, name, claim); why != "" {
@@ -106,7 +106,7 @@ func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
 		case done && claim.Spec.VolumeName != "":
 			out.bound = append(out.bound, s.volume(claim.Spec.VolumeName))
 		case class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && claim.Spec.VolumeName == "":
-			out.late = append(out.late, claim)
+			out.delayed = append(out.delayed, claim)
 		default:
 			immediate = true
 		}
@@ -114,18 +114,18 @@ func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
 	switch {
 	case immediate:
 		return nil, "pod has unbound immediate PersistentVolumeClaims"
-	case len(out.bound)+len(out.late) == 0:
+	case len(out.bound)+len(out.delayed) == 0:
 		return nil, ""
 	}
-	// The claims that ask for most choose last: they have the fewest volumes to choose from, and the smaller ones take the smallest.
-	slices.SortStableFunc(out.late, func(a, b *corev1.PersistentVolumeClaim) int {
+	// Small claims choose first, and each takes the smallest volume that matches. So the large volumes are left for the large claims.
+	slices.SortStableFunc(out.delayed, func(a, b *corev1.PersistentVolumeClaim) int {
 		x, y := a.Spec.Resources.Requests[corev1.ResourceStorage], b.Spec.Resources.Requests[corev1.ResourceStorage]
 		return x.Cmp(y)
 	})
 	return out, ""
 }
 
-// unusable says why no pod can have the claim now.
+// unusable returns why the pod cannot use the claim now; empty: it can.
 func unusable(p *corev1.Pod, v *corev1.Volume, name string, claim *corev1.PersistentVolumeClaim) string {
 	switch {
 	case claim == nil && v.Ephemeral != nil:
@@ -144,22 +144,22 @@ func unusable(p *corev1.Pod, v *corev1.Volume, name string, claim *corev1.Persis
 	return ""
 }
 
-// Filter looks whether all volumes are, or can be, on the node.
+// Filter checks the node affinity of bound volumes, and that each delayed claim can be bound or provisioned on the node.
 func (c *claimsOfPod) Filter(n *state.NodeInfo) *framework.Status {
 	for _, v := range c.bound {
 		if v == nil {
 			return noSuchVolume
 		}
 		if volume.CheckNodeAffinity(v, n.Node.Labels) != nil {
-			return elsewhere
+			return volumeAffinityConflict
 		}
 	}
-	if len(c.late) == 0 {
+	if len(c.delayed) == 0 {
 		return nil
 	}
 	choices, st := c.choose(n.Node)
 	if st == nil && c.chosen != nil {
-		c.keep(n.Name, choices)
+		c.remember(n.Name, choices)
 	}
 	return st
 }
@@ -171,44 +171,44 @@ func (c *claimsOfPod) FilterAll(out []*framework.Status) {
 			refuseAll(out, noSuchVolume)
 			return
 		}
-		r := reachOf(c.snapshot, v)
-		r.refuse(out, elsewhere)
+		r := nodesOfVolume(c.snapshot, v)
+		r.refuse(out, volumeAffinityConflict)
 	}
-	if len(c.late) > 0 {
-		c.filterLate(out)
+	if len(c.delayed) > 0 {
+		c.filterDelayed(out)
 	}
 }
 
-// keep remembers what was chosen on a node.
-func (c *claimsOfPod) keep(node string, choices []choice) {
-	if slices.ContainsFunc(choices, func(o choice) bool { return o.volume != nil || o.capacity != nil }) {
-		c.measured.Store(true)
+// remember stores the choices for a node, for Score.
+func (c *claimsOfPod) remember(node string, choices []claimChoice) {
+	if slices.ContainsFunc(choices, func(o claimChoice) bool { return o.volume != nil || o.capacity != nil }) {
+		c.capacityKnown.Store(true)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.chosen[node] = choices
 }
 
-func (c *claimsOfPod) chosenOn(node string) ([]choice, bool) {
+func (c *claimsOfPod) chosenOn(node string) ([]claimChoice, bool) {
 	c.mu.Lock()
 	choices, ok := c.chosen[node]
 	c.mu.Unlock()
 	if place := c.placeOf(node); !ok && place >= 0 {
-		return c.fromStock(place), true
+		return c.choicesFromClasses(place), true
 	}
 	return choices, ok
 }
 
-// choose finds a volume on the node for each late claim, or that it can be made there.
-func (c *claimsOfPod) choose(node *corev1.Node) ([]choice, *framework.Status) {
+// choose finds for each delayed claim a free volume on the node, or that a volume can be provisioned there.
+func (c *claimsOfPod) choose(node *corev1.Node) ([]claimChoice, *framework.Status) {
 	return c.chooseAmong(node, c.storage.unclaimed)
 }
 
-// chooseAmong does it with what free says that a claim could have.
-func (c *claimsOfPod) chooseAmong(node *corev1.Node, free func(*corev1.PersistentVolumeClaim) []*corev1.PersistentVolume) ([]choice, *framework.Status) {
-	var out []choice
+// chooseAmong is choose with the volumes that free returns for a claim.
+func (c *claimsOfPod) chooseAmong(node *corev1.Node, free func(*corev1.PersistentVolumeClaim) []*corev1.PersistentVolume) ([]claimChoice, *framework.Status) {
+	var out []claimChoice
 	var mine map[string]*corev1.PersistentVolume // chosen for another claim of the pod
-	for _, claim := range c.late {
+	for _, claim := range c.delayed {
 		one, st := c.storage.chooseFor(claim, node, mine, free)
 		if st != nil {
 			return nil, st
@@ -226,8 +226,8 @@ func (c *claimsOfPod) chooseAmong(node *corev1.Node, free func(*corev1.Persisten
 
 func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.Node, mine map[string]*corev1.PersistentVolume,
 	free func(*corev1.PersistentVolumeClaim) []*corev1.PersistentVolume,
-) (choice, *framework.Status) {
-	chosen, under := s.where(claim)
+) (claimChoice, *framework.Status) {
+	chosen, under := s.placementOf(claim)
 	selected := claim.Annotations[volume.AnnSelectedNode]
 	if under && chosen.volume == "" {
 		selected = chosen.node
@@ -241,38 +241,38 @@ func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.No
 		}
 		v, err := volume.FindMatchingVolume(claim, candidates, node, mine, true, true)
 		if err != nil {
-			return choice{}, framework.Refuse(volumeBinding, framework.Failed, err.Error())
+			return claimChoice{}, framework.Refuse(volumeBinding, framework.Failed, err.Error())
 		}
 		if v != nil {
-			return choice{claim: claim, volume: v}, nil
+			return claimChoice{claim: claim, volume: v}, nil
 		}
 		if under {
-			return choice{}, elsewhere
+			return claimChoice{}, volumeAffinityConflict
 		}
 	} else if selected != node.Name {
-		return choice{}, noVolumeToBind
+		return claimChoice{}, noVolumeToBind
 	}
 	capacity, st := s.canProvision(claim, node)
-	return choice{claim: claim, capacity: capacity}, st
+	return claimChoice{claim: claim, capacity: capacity}, st
 }
 
-// canProvision tells whether a volume for the claim can be made on the node, and of what, if that is known.
+// canProvision checks whether a volume for the claim can be provisioned on the node, and returns the capacity for it; nil: none is published.
 func (s *Storage) canProvision(claim *corev1.PersistentVolumeClaim, node *corev1.Node) (*storagev1.CSIStorageCapacity, *framework.Status) {
-	if st := s.canMake(claim, node); st != nil {
+	if st := s.canProvisionByClass(claim, node); st != nil {
 		return nil, st
 	}
-	all, told := s.capacitiesFor(s.class(claim), claim)
-	if !told {
+	all, published := s.capacitiesFor(s.class(claim), claim)
+	if !published {
 		return nil, nil
 	}
-	if at := slices.IndexFunc(all, func(c *storagev1.CSIStorageCapacity) bool { return isOf(c, node) }); at >= 0 {
+	if at := slices.IndexFunc(all, func(c *storagev1.CSIStorageCapacity) bool { return capacityCovers(c, node) }); at >= 0 {
 		return all[at], nil
 	}
 	return nil, noSpace
 }
 
-// canMake leaves out what is published of capacities.
-func (s *Storage) canMake(claim *corev1.PersistentVolumeClaim, node *corev1.Node) *framework.Status {
+// canProvisionByClass is canProvision without published capacities.
+func (s *Storage) canProvisionByClass(claim *corev1.PersistentVolumeClaim, node *corev1.Node) *framework.Status {
 	class := s.class(claim)
 	if class == nil || class.Provisioner == "" || class.Provisioner == volume.NotSupportedProvisioner {
 		return noVolumeToBind
@@ -287,7 +287,7 @@ func (s *Storage) canMake(claim *corev1.PersistentVolumeClaim, node *corev1.Node
 	return nil
 }
 
-// inTopology tells whether one term matches the labels.
+// inTopology reports whether a term matches the labels.
 func inTopology(terms []corev1.TopologySelectorTerm, have map[string]string) bool {
 	return slices.ContainsFunc(terms, func(t corev1.TopologySelectorTerm) bool {
 		return len(t.MatchLabelExpressions) > 0 && !slices.ContainsFunc(t.MatchLabelExpressions, func(r corev1.TopologySelectorLabelRequirement) bool {
@@ -297,9 +297,9 @@ func inTopology(terms []corev1.TopologySelectorTerm, have map[string]string) boo
 	})
 }
 
-// capacitiesFor are those of what a driver publishes that are large enough. told: it publishes, so where there is none there is no room; one
-// that publishes none has always room.
-func (s *Storage) capacitiesFor(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim) (large []*storagev1.CSIStorageCapacity, told bool) {
+// capacitiesFor returns the published capacities that are large enough for a claim. published: the driver publishes capacities, so a node
+// without one has no space. Without published capacities every node has space.
+func (s *Storage) capacitiesFor(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim) (large []*storagev1.CSIStorageCapacity, published bool) {
 	want, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok {
 		return nil, false
@@ -321,22 +321,22 @@ func (s *Storage) capacitiesFor(class *storagev1.StorageClass, claim *corev1.Per
 	}), true
 }
 
-// isOf tells whether a capacity is about a node.
-func isOf(c *storagev1.CSIStorageCapacity, node *corev1.Node) bool {
+// capacityCovers reports whether a node is in the topology of a capacity.
+func capacityCovers(c *storagev1.CSIStorageCapacity, node *corev1.Node) bool {
 	selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
 	return err == nil && selector.Matches(labels.Set(node.Labels))
 }
 
-// Reserve keeps what the pod's claims are to get on the node.
+// Reserve chooses volumes for the pod's delayed claims on the node, and assumes these bindings.
 func (b *VolumeBinding) Reserve(_ context.Context, c *framework.CycleState, pod *state.PodInfo, node *state.NodeInfo) error {
-	if b == nil || !b.Storage.known() {
+	if b == nil || !b.Storage.watching() {
 		return nil
 	}
 	found, why := b.Storage.claimsOf(pod.Pod)
 	switch {
 	case why != "":
 		return fmt.Errorf("volumes of pod %s: %s", pod.Key, why)
-	case found == nil || len(found.late) == 0:
+	case found == nil || len(found.delayed) == 0:
 		return nil
 	}
 	if c != nil {
@@ -344,7 +344,7 @@ func (b *VolumeBinding) Reserve(_ context.Context, c *framework.CycleState, pod 
 			found.snapshot = before.snapshot
 		}
 	}
-	choices, st := found.chooseFromStock(node)
+	choices, st := found.chooseForReserve(node)
 	if st != nil {
 		return fmt.Errorf("volumes of pod %s: %s", pod.Key, strings.Join(st.Reasons, ", "))
 	}
@@ -352,24 +352,24 @@ func (b *VolumeBinding) Reserve(_ context.Context, c *framework.CycleState, pod 
 	return nil
 }
 
-// Unreserve gives it back.
+// Unreserve forgets the assumed bindings.
 func (b *VolumeBinding) Unreserve(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, _ string) {
 	if b != nil {
 		b.Storage.forget(pod.Pod.UID)
 	}
 }
 
-// PreBindPreFlight tells whether a pod that has its node waits for volumes.
+// PreBindPreFlight reports whether the pod has claims that PreBind must bind.
 func (b *VolumeBinding) PreBindPreFlight(_ *framework.CycleState, pod *state.PodInfo, _ string) bool {
-	return b != nil && len(b.Storage.plan(pod.Pod.UID)) > 0
+	return b != nil && len(b.Storage.assumedChoices(pod.Pod.UID)) > 0
 }
 
-// PreBind binds the claims and waits until they are.
+// PreBind writes the assumed bindings and waits until the claims are bound.
 func (b *VolumeBinding) PreBind(ctx context.Context, _ *framework.CycleState, pod *state.PodInfo, node string) error {
 	if b == nil {
 		return nil
 	}
-	choices := b.Storage.plan(pod.Pod.UID)
+	choices := b.Storage.assumedChoices(pod.Pod.UID)
 	if len(choices) == 0 {
 		return nil
 	}
@@ -377,14 +377,14 @@ func (b *VolumeBinding) PreBind(ctx context.Context, _ *framework.CycleState, po
 	if err := b.Storage.write(ctx, node, choices); err != nil {
 		return err
 	}
-	if err := b.Storage.await(ctx, node, choices, begin.Add(cmp.Or(b.Limit, bindLimit))); err != nil {
+	if err := b.Storage.waitUntilBound(ctx, node, choices, begin.Add(cmp.Or(b.Limit, bindLimit))); err != nil {
 		return err
 	}
 	b.Storage.forget(pod.Pod.UID)
 	return nil
 }
 
-// EventsToRegister names what may help: a node, a volume, a class, or one of the pod's own claims.
+// EventsToRegister: a node, a volume, a class or one of the pod's claims may help.
 func (*VolumeBinding) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeLabels | framework.Volumes | framework.Self}, {
 		On: framework.Claims, Worth: func(pod *state.PodInfo, e *framework.Event) bool {

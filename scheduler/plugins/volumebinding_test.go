@@ -285,7 +285,7 @@ func TestReadWriteOncePod(t *testing.T) {
 			t.Errorf("on %s: %+v", node.Name, st)
 		}
 	}
-	if st := f.(restricted).Adjust(n, nil, []*state.PodInfo{user}).Filter(n); st != nil {
+	if st := f.(restrictionsFilter).Adjust(n, nil, []*state.PodInfo{user}).Filter(n); st != nil {
 		t.Errorf("with its user gone: %+v", st)
 	}
 }

@@ -36,8 +36,8 @@ type volumeCounts struct {
 
 const unlimited = math.MaxInt32
 
-// hear takes note of a change of a claim, volume, or anything else of storage.
-func (c *volumeCounts) hear(o any) {
+// onChange records an informer event for the next refresh.
+func (c *volumeCounts) onChange(o any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.snapshot == nil {
@@ -56,11 +56,11 @@ func (c *volumeCounts) hear(o any) {
 	} else if _, ok := client.Delivered[*storagev1.CSIStorageCapacity](o); !ok {
 		c.again = true
 	}
-	c.again = c.again || len(c.claims)+len(c.nodes) > maxNews
+	c.again = c.again || len(c.claims)+len(c.nodes) > maxPendingChanges
 }
 
-// maxNews bounds what is remembered while no pod with volumes comes: with more everything is counted anew.
-const maxNews = 10_000
+// maxPendingChanges bounds the recorded changes while no pod with volumes is scheduled. With more, everything is counted again.
+const maxPendingChanges = 10_000
 
 // refresh brings the counts up to date with a snapshot. It then knows the drivers of the wanted volumes, and of required.
 func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, wanted map[csiVolume]bool, required []string) {

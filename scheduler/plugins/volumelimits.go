@@ -20,7 +20,7 @@ import (
 // (preventPodSchedulingIfMissing).
 type NodeVolumeLimits struct{ Storage *Storage }
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 
 var tooManyVolumes = framework.Refuse("NodeVolumeLimits", framework.Unschedulable, "node(s) exceed max volume count")
@@ -43,7 +43,7 @@ type withinLimits struct {
 
 // PreFilter has nothing to say about pods without volumes of CSI drivers.
 func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	if !p.Storage.known() || len(pod.Uses) == 0 {
+	if !p.Storage.watching() || len(pod.Uses) == 0 {
 		return nil, nil
 	}
 	found := inOrder(p.Storage.attached(pod.Pod, nil, nil))

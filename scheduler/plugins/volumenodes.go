@@ -12,50 +12,50 @@ import (
 	"keelson/scheduler/state"
 )
 
-// labelIn is a node label that has to have one of some values.
-type labelIn struct {
-	*state.Column
-	ids []int32 // the values' numbers
+// labelValues is the requirement that a node label has one of some values.
+type labelValues struct {
+	*state.LabelColumn
+	ids []int32 // the values' IDs in the column
 }
 
-func (l labelIn) at(place int) bool { return slices.Contains(l.ids, l.Of[place]) }
+func (l labelValues) at(place int) bool { return slices.Contains(l.ids, l.ValueIDs[place]) }
 
-// maxListed bounds the values that are compared one by one.
+// maxListed bounds the values that are compared one by one for each node.
 const maxListed = 16
 
-func in(s *state.Snapshot, key string, values []string) labelIn {
-	l := labelIn{Column: s.Column(key)}
+func newLabelValues(s *state.Snapshot, key string, values []string) labelValues {
+	l := labelValues{LabelColumn: s.Column(key)}
 	for _, v := range values {
-		if id := l.Number(v); id >= 0 {
+		if id := l.IDOf(v); id >= 0 {
 			l.ids = append(l.ids, id)
 		}
 	}
 	return l
 }
 
-// reach tells which nodes can have a volume, by their places in a snapshot.
-type reach struct {
+// volumeNodes is the set of nodes that match a volume's node affinity, by their places in a snapshot.
+type volumeNodes struct {
 	everywhere bool
-	terms      [][]labelIn   // one of them, and all of it
-	choice     *state.Choice // in place of terms where they are not simple; nil: they are
+	terms      [][]labelValues  // alternatives; all requirements of a term must match
+	selection  *state.Selection // used instead of terms unless onlyInOperators; else nil
 }
 
-// reachOf is what volume.CheckNodeAffinity says of all nodes.
-func reachOf(s *state.Snapshot, v *corev1.PersistentVolume) reach {
+// nodesOfVolume is volume.CheckNodeAffinity for all nodes.
+func nodesOfVolume(s *state.Snapshot, v *corev1.PersistentVolume) volumeNodes {
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
-		return reach{everywhere: true}
+		return volumeNodes{everywhere: true}
 	}
 	required := v.Spec.NodeAffinity.Required
-	if !simple(required) {
-		return reach{choice: s.Choose("volume|"+required.String(), state.Names, func(n *state.NodeInfo) bool {
+	if !onlyInOperators(required) {
+		return volumeNodes{selection: s.SelectNodes("volume|"+required.String(), state.NodeNames, func(n *state.NodeInfo) bool {
 			return volume.CheckNodeAffinity(v, n.Node.Labels) == nil
 		})}
 	}
-	var r reach
+	var r volumeNodes
 	for i := range required.NodeSelectorTerms {
-		var term []labelIn
+		var term []labelValues
 		for _, e := range required.NodeSelectorTerms[i].MatchExpressions {
-			term = append(term, in(s, e.Key, e.Values))
+			term = append(term, newLabelValues(s, e.Key, e.Values))
 		}
 		if len(term) > 0 { // an empty term matches nothing
 			r.terms = append(r.terms, term)
@@ -64,8 +64,8 @@ func reachOf(s *state.Snapshot, v *corev1.PersistentVolume) reach {
 	return r
 }
 
-// simple reports whether a selector only asks for labels that have one of a few values, as nearly all volumes do.
-func simple(s *corev1.NodeSelector) bool {
+// onlyInOperators reports whether all requirements are labels with the operator In and few values, as for nearly all volumes.
+func onlyInOperators(s *corev1.NodeSelector) bool {
 	return !slices.ContainsFunc(s.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool {
 		return len(t.MatchFields) > 0 || slices.ContainsFunc(t.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
 			return e.Operator != corev1.NodeSelectorOpIn || len(e.Values) > maxListed
@@ -73,12 +73,12 @@ func simple(s *corev1.NodeSelector) bool {
 	})
 }
 
-func (r *reach) at(place int) bool {
+func (r *volumeNodes) at(place int) bool {
 	switch {
 	case r.everywhere:
 		return true
-	case r.choice != nil:
-		return r.choice.In[r.choice.Of[place]] > 0
+	case r.selection != nil:
+		return r.selection.Included[r.selection.ValueIDs[place]] > 0
 	}
 	for _, term := range r.terms {
 		all := true
@@ -92,8 +92,8 @@ func (r *reach) at(place int) bool {
 	return false
 }
 
-// refuse sets st where out is nil and the volume cannot be.
-func (r *reach) refuse(out []*framework.Status, st *framework.Status) {
+// refuse sets st for the nodes without a status in out that the volume cannot be on.
+func (r *volumeNodes) refuse(out []*framework.Status, st *framework.Status) {
 	if r.everywhere {
 		return
 	}
@@ -104,7 +104,7 @@ func (r *reach) refuse(out []*framework.Status, st *framework.Status) {
 	}
 }
 
-// refuseAll sets st where out is nil.
+// refuseAll sets st for all nodes without a status in out.
 func refuseAll(out []*framework.Status, st *framework.Status) {
 	for place := range out {
 		if out[place] == nil {

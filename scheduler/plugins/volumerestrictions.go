@@ -15,11 +15,11 @@ import (
 	"keelson/scheduler/state"
 )
 
-// VolumeRestrictions keeps a pod off nodes where a disk it wants is in use in a way that cannot be shared.
-// It keeps a claim that one pod may have at a time (ReadWriteOncePod) for the pod that has it, too.
+// VolumeRestrictions filters nodes where a pod uses one of the pod's disks in a way that cannot be shared. It refuses all
+// nodes while another pod uses a ReadWriteOncePod claim of the pod.
 type VolumeRestrictions struct{ Storage *Storage }
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (VolumeRestrictions) Name() string { return "VolumeRestrictions" }
 
 var diskTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable, "node(s) had no available disk")
@@ -27,21 +27,21 @@ var diskTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable, 
 var claimTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable,
 	"node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod")
 
-// PreFilter has nothing to say about pods without such disks and claims.
+// PreFilter returns nil for pods without such disks and claims.
 func (p VolumeRestrictions) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Uses) == 0 {
 		return nil, nil
 	}
-	f := restricted{disks: exclusive(pod.Pod), users: p.users(pod.Pod, s), snapshot: s}
+	f := restrictionsFilter{disks: restrictedDisks(pod.Pod), users: p.users(pod.Pod, s), snapshot: s}
 	if len(f.disks)+len(f.users) == 0 {
 		return nil, nil
 	}
 	return f, nil
 }
 
-// users are the pods that have a claim which the pod wants for itself. As in Kubernetes, those on nodes that are gone do not count.
+// users returns the pods that use a ReadWriteOncePod claim of the pod, with a description for Explain. As in Kubernetes, those on nodes that are gone do not count.
 func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.UID]string {
-	if !p.Storage.known() {
+	if !p.Storage.watching() {
 		return nil
 	}
 	var out map[types.UID]string
@@ -62,15 +62,15 @@ func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.
 	return out
 }
 
-// restricted is what the pod cannot share. The users of its claims may be anywhere.
-type restricted struct {
-	disks    freeDisks
-	users    map[types.UID]string // and how they use them
+// restrictionsFilter has the disks that the pod cannot share, and the users of its ReadWriteOncePod claims on any node.
+type restrictionsFilter struct {
+	disks    disksFilter
+	users    map[types.UID]string // description by pod
 	snapshot *state.Snapshot
 }
 
-// Explain names the pod that has what cannot be shared.
-func (r restricted) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+// Explain names the pod that uses the claim or disk.
+func (r restrictionsFilter) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	if len(r.users) > 0 {
 		return slices.Min(slices.Collect(maps.Values(r.users))), "", 1
 	}
@@ -80,15 +80,15 @@ func (r restricted) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.St
 	return "", "", 1
 }
 
-func (r restricted) Filter(n *state.NodeInfo) *framework.Status {
+func (r restrictionsFilter) Filter(n *state.NodeInfo) *framework.Status {
 	if len(r.users) > 0 {
 		return claimTaken
 	}
 	return r.disks.Filter(n)
 }
 
-// FilterAll is Filter of all nodes: of those where nobody has such a disk it need not be asked.
-func (r restricted) FilterAll(out []*framework.Status) {
+// FilterAll is Filter for all nodes. It visits only nodes where a pod uses one of the disks.
+func (r restrictionsFilter) FilterAll(out []*framework.Status) {
 	if len(r.users) > 0 {
 		refuseAll(out, claimTaken)
 		return
@@ -102,17 +102,17 @@ func (r restricted) FilterAll(out []*framework.Status) {
 	}
 }
 
-// Adjust is the verdict without the removed pods.
-func (r restricted) Adjust(_ *state.NodeInfo, _, removed []*state.PodInfo) framework.NodeFilter {
-	out := restricted{disks: r.disks, users: maps.Clone(r.users), snapshot: r.snapshot}
+// Adjust returns the filter without the removed pods. Filter itself checks the pods of a node.
+func (r restrictionsFilter) Adjust(_ *state.NodeInfo, _, removed []*state.PodInfo) framework.NodeFilter {
+	out := restrictionsFilter{disks: r.disks, users: maps.Clone(r.users), snapshot: r.snapshot}
 	for _, p := range removed {
 		delete(out.users, p.Pod.UID)
 	}
 	return out
 }
 
-// exclusive lists the pod's volumes that not every pod may share.
-func exclusive(pod *corev1.Pod) []*corev1.Volume {
+// restrictedDisks returns the pod's volumes that other pods may not always share.
+func restrictedDisks(pod *corev1.Pod) []*corev1.Volume {
 	var out []*corev1.Volume
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -123,28 +123,28 @@ func exclusive(pod *corev1.Pod) []*corev1.Volume {
 	return out
 }
 
-type freeDisks []*corev1.Volume
+type disksFilter []*corev1.Volume
 
-func (want freeDisks) Filter(n *state.NodeInfo) *framework.Status {
+func (want disksFilter) Filter(n *state.NodeInfo) *framework.Status {
 	if p, _ := want.holder(n); p != nil {
 		return diskTaken
 	}
 	return nil
 }
 
-// holder is the pod on the node that has a wanted disk, and the disk's name; nil: they are free.
-func (want freeDisks) holder(n *state.NodeInfo) (*state.PodInfo, string) {
+// holder returns the pod on the node that uses one of the disks in conflict, and the disk's name; nil: none.
+func (want disksFilter) holder(n *state.NodeInfo) (*state.PodInfo, string) {
 	for _, p := range n.Pods {
 		for i := range p.Pod.Spec.Volumes {
-			if at := slices.IndexFunc(want, func(v *corev1.Volume) bool { return clash(v, &p.Pod.Spec.Volumes[i]) }); at >= 0 {
-				return p, disk(want[at])
+			if at := slices.IndexFunc(want, func(v *corev1.Volume) bool { return disksConflict(v, &p.Pod.Spec.Volumes[i]) }); at >= 0 {
+				return p, diskName(want[at])
 			}
 		}
 	}
 	return nil, ""
 }
 
-func disk(v *corev1.Volume) string {
+func diskName(v *corev1.Volume) string {
 	switch {
 	case v.GCEPersistentDisk != nil:
 		return v.GCEPersistentDisk.PDName
@@ -158,8 +158,8 @@ func disk(v *corev1.Volume) string {
 	return v.Name
 }
 
-// clash reports whether both volumes are the same disk and one of them may write to it. An EBS volume is never shared.
-func clash(a, b *corev1.Volume) bool {
+// disksConflict reports whether both volumes are the same disk and one of them may write to it. An EBS volume is never shared.
+func disksConflict(a, b *corev1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
 		x, y := a.GCEPersistentDisk, b.GCEPersistentDisk
@@ -177,10 +177,10 @@ func clash(a, b *corev1.Volume) bool {
 	}
 }
 
-// EventsToRegister names what may help: a new node, or a pod that gives a wanted disk back.
+// EventsToRegister: a new node, or a deleted pod with one of the disks or claims may help.
 func (VolumeRestrictions) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.Self}, {On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
-		if freeDisks(exclusive(pod.Pod)).Filter(&state.NodeInfo{Pods: []*state.PodInfo{{Pod: e.OldPod}}}) != nil {
+		if disksFilter(restrictedDisks(pod.Pod)).Filter(&state.NodeInfo{Pods: []*state.PodInfo{{Pod: e.OldPod}}}) != nil {
 			return true
 		}
 		mine := podkind.Claims(pod.Pod)

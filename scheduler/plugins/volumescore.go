@@ -12,36 +12,36 @@ import (
 	"keelson/scheduler/state"
 )
 
-// volumesKey is where PreFilter leaves what Filter finds out for Score.
+// volumesKey is the CycleState key by which PreFilter and Filter pass the claims to PreScore.
 var volumesKey = framework.NewKey[*claimsOfPod](volumeBinding)
 
-// emptyFirst prefers nodes whose storage is least used, as Kubernetes does by default.
-var emptyFirst = RequestedToCapacity([]Point{{0, 10}, {100, 0}})
+// preferLeastUsed is the default shape, as in kube-scheduler.
+var preferLeastUsed = RequestedToCapacity([]Point{{0, 10}, {100, 0}})
 
-// PreScore ranks nodes by how much of their storage the pod's volumes would take. It has nothing to say where no volume is to be chosen and
-// no driver publishes what it has left.
+// PreScore returns the scorer of storage utilization. It returns nil if the pod has no delayed claims, or no node has a volume or published
+// capacity for them.
 func (b *VolumeBinding) PreScore(c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
-	if b == nil || !b.Storage.known() {
+	if b == nil || !b.Storage.watching() {
 		return nil
 	}
 	claims, ok := volumesKey.Read(c)
-	if !ok || !claims.measured.Load() {
+	if !ok || !claims.capacityKnown.Load() {
 		return nil
 	}
 	rank := b.Rank
 	if rank == nil {
-		rank = emptyFirst
+		rank = preferLeastUsed
 	}
-	return &volumeScore{claims, rank}
+	return &volumeScorer{claims, rank}
 }
 
-type volumeScore struct {
+type volumeScorer struct {
 	claims *claimsOfPod
 	rank   func(taken, offers int64) int64
 }
 
-// Score is the mean over storage classes: of the volumes that exist, or if there are none of those that would be made.
-func (s *volumeScore) Score(n *state.NodeInfo) int64 {
+// Score is the mean over storage classes: of the existing volumes, or if there are none of the volumes to be provisioned.
+func (s *volumeScorer) Score(n *state.NodeInfo) int64 {
 	choices, ok := s.claims.chosenOn(n.Name)
 	if !ok {
 		return 0
@@ -54,10 +54,10 @@ func (s *volumeScore) Score(n *state.NodeInfo) int64 {
 		case c.volume != nil:
 			has := c.volume.Spec.Capacity[corev1.ResourceStorage]
 			u := static[c.volume.Spec.StorageClassName]
-			static[c.volume.Spec.StorageClassName] = use{plus(u.asks, asks.Value()), plus(u.offers, has.Value())}
+			static[c.volume.Spec.StorageClassName] = use{addCapped(u.asks, asks.Value()), addCapped(u.offers, has.Value())}
 		case c.capacity != nil:
 			class := volume.GetPersistentVolumeClaimClass(c.claim)
-			u := use{asks: plus(made[class].asks, asks.Value())}
+			u := use{asks: addCapped(made[class].asks, asks.Value())}
 			if has := c.capacity.Capacity; has != nil {
 				u.offers = has.Value()
 			}
@@ -73,40 +73,40 @@ func (s *volumeScore) Score(n *state.NodeInfo) int64 {
 	}
 	var sum int64
 	for _, u := range classes {
-		sum += s.ranked(u.asks, u.offers)
+		sum += s.rankCapped(u.asks, u.offers)
 	}
 	return int64(math.Round(float64(sum) / float64(len(classes))))
 }
 
-// ScoreAll is Score of many nodes.
-func (s *volumeScore) ScoreAll(places []int32, scores []int64) {
+// ScoreAll is Score for the nodes at places.
+func (s *volumeScorer) ScoreAll(places []int32, scores []int64) {
 	c := s.claims
-	if len(c.wants) != 1 || len(c.chosen) > 0 {
+	if len(c.classes) != 1 || len(c.chosen) > 0 {
 		for i, place := range places {
 			scores[i] = s.Score(c.snapshot.Nodes[place])
 		}
 		return
 	}
-	// Most volumes are of one size.
-	w, last, score := c.wants[0], int64(-1), int64(0)
-	size := c.late[0].Spec.Resources.Requests[corev1.ResourceStorage]
+	// Most volumes have the same size, so the last score is reused.
+	w, last, score := c.classes[0], int64(-1), int64(0)
+	size := c.delayed[0].Spec.Resources.Requests[corev1.ResourceStorage]
 	asks := size.Value()
 	for i, place := range places {
 		switch {
-		case w.best[place] == nil:
+		case w.smallest[place] == nil:
 			scores[i] = s.Score(c.snapshot.Nodes[place])
 			continue
-		case w.offers[place] != last:
-			last = w.offers[place]
-			score = s.ranked(asks, last)
+		case w.sizes[place] != last:
+			last = w.sizes[place]
+			score = s.rankCapped(asks, last)
 		}
 		scores[i] = score
 	}
 }
 
-func (s *volumeScore) ranked(asks, offers int64) int64 {
+func (s *volumeScorer) rankCapped(asks, offers int64) int64 {
 	if offers <= 0 || asks > offers {
-		return s.rank(1, 1) // full
+		return s.rank(1, 1) // as if fully used
 	}
 	for asks > math.MaxInt64/100 {
 		asks, offers = asks>>1, offers>>1
@@ -114,13 +114,13 @@ func (s *volumeScore) ranked(asks, offers int64) int64 {
 	return s.rank(max(asks, 0), offers)
 }
 
-// plus adds amounts that may be as large as they get.
-func plus(a, b int64) int64 {
+// addCapped adds without overflow.
+func addCapped(a, b int64) int64 {
 	if sum := a + b; sum >= a || b < 0 {
 		return sum
 	}
 	return math.MaxInt64
 }
 
-// Normalize leaves the scores as they are: the shape gives them.
-func (*volumeScore) Normalize([]int64) {}
+// Normalize does nothing: Rank returns 0..MaxScore.
+func (*volumeScorer) Normalize([]int64) {}

@@ -14,40 +14,40 @@ import (
 	"keelson/scheduler/state"
 )
 
-// VolumeZone sends a pod to the zone and region that the labels of its volumes name.
+// VolumeZone filters nodes outside the zone and region in the labels of the pod's volumes.
 type VolumeZone struct{ Storage *Storage }
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (VolumeZone) Name() string { return "VolumeZone" }
 
 var otherZone = framework.Refuse("VolumeZone", framework.Unresolvable, "node(s) had no available volume zone")
 
-// zoneLabels are what volumes say of where they are.
+// zoneLabels are the labels of volumes that name a zone or region.
 var zoneLabels = []string{
 	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
 }
 
-// current are the labels that took the place of old ones.
-var current = map[string]string{
+// gaLabels maps the beta labels to their GA labels.
+var gaLabels = map[string]string{
 	corev1.LabelFailureDomainBetaZone: corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
 }
 
-type zoned struct {
+type zoneFilter struct {
 	snapshot *state.Snapshot
-	want     []zoneWanted
+	wanted   []wantedZone
 }
 
-type zoneWanted struct {
+type wantedZone struct {
 	label  string
 	values []string
 }
 
-// PreFilter has nothing to say about pods whose volumes name no zone.
+// PreFilter returns nil if no volume of the pod has a zone label.
 func (p VolumeZone) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	if !p.Storage.known() || len(pod.Uses) == 0 {
+	if !p.Storage.watching() || len(pod.Uses) == 0 {
 		return nil, nil
 	}
-	z := zoned{snapshot: s}
+	z := zoneFilter{snapshot: s}
 	for _, name := range podkind.Claims(pod.Pod) {
 		claim := p.Storage.claim(pod.Pod.Namespace, name)
 		if claim == nil || claim.Spec.VolumeName == "" {
@@ -59,25 +59,25 @@ func (p VolumeZone) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *st
 		}
 		for _, label := range zoneLabels {
 			if value, ok := v.Labels[label]; ok {
-				z.want = append(z.want, zoneWanted{label, strings.Split(value, "__")})
+				z.wanted = append(z.wanted, wantedZone{label, strings.Split(value, "__")})
 			}
 		}
 	}
-	if len(z.want) == 0 {
+	if len(z.wanted) == 0 {
 		return nil, nil
 	}
 	return z, nil
 }
 
-// Filter lets a node pass that says nothing of zones: it is a cluster without them.
-func (z zoned) Filter(n *state.NodeInfo) *framework.Status {
+// Filter accepts nodes without any zone label, as in a cluster without zones.
+func (z zoneFilter) Filter(n *state.NodeInfo) *framework.Status {
 	if !slices.ContainsFunc(zoneLabels, func(l string) bool { _, ok := n.Node.Labels[l]; return ok }) {
 		return nil
 	}
-	for _, w := range z.want {
+	for _, w := range z.wanted {
 		value, ok := n.Node.Labels[w.label]
 		if !ok {
-			value, ok = n.Node.Labels[current[w.label]]
+			value, ok = n.Node.Labels[gaLabels[w.label]]
 		}
 		if !ok || !slices.Contains(w.values, value) {
 			return otherZone
@@ -86,27 +86,27 @@ func (z zoned) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// FilterAll is Filter of all nodes.
-func (z zoned) FilterAll(out []*framework.Status) {
-	columns := make([]*state.Column, len(zoneLabels))
+// FilterAll is Filter for all nodes.
+func (z zoneFilter) FilterAll(out []*framework.Status) {
+	columns := make([]*state.LabelColumn, len(zoneLabels))
 	for i, label := range zoneLabels {
 		columns[i] = z.snapshot.Column(label)
 	}
-	for _, w := range z.want {
-		label := in(z.snapshot, w.label, w.values)
-		instead := in(z.snapshot, cmp.Or(current[w.label], w.label), w.values)
+	for _, w := range z.wanted {
+		label := newLabelValues(z.snapshot, w.label, w.values)
+		instead := newLabelValues(z.snapshot, cmp.Or(gaLabels[w.label], w.label), w.values)
 		for place := range out {
-			if out[place] != nil || label.at(place) || label.Of[place] < 0 && instead.at(place) {
+			if out[place] != nil || label.at(place) || label.ValueIDs[place] < 0 && instead.at(place) {
 				continue
 			}
-			if slices.ContainsFunc(columns, func(c *state.Column) bool { return c.Of[place] >= 0 }) {
+			if slices.ContainsFunc(columns, func(c *state.LabelColumn) bool { return c.ValueIDs[place] >= 0 }) {
 				out[place] = otherZone
 			}
 		}
 	}
 }
 
-// EventsToRegister names what may help.
+// EventsToRegister: a node, volume or claim may help.
 func (VolumeZone) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeLabels | framework.Volumes | framework.Claims | framework.Self}}
 }

@@ -185,7 +185,7 @@ func (t *unitTrial) fits() *framework.Status {
 			own.Filters = framework.Adjusted(own.Filters, own.Snapshot.Node(name), nil, pods)
 		}
 	}
-	alone := trial{a: &own, n: t.n, removed: removed, coming: own.Counting(own.Snapshot.ComingTo(t.n.Name))}
+	alone := trial{a: &own, n: t.n, removed: removed, coming: own.Counting(own.Snapshot.NominatedTo(t.n.Name))}
 	return alone.fits()
 }
 

@@ -29,7 +29,7 @@ func victims(a *framework.Attempt, n *state.NodeInfo, lower []*state.PodInfo, bu
 	if len(lower) == 0 {
 		return nil, noVictims
 	}
-	t := trial{a: a, n: n, removed: lower, coming: a.Counting(a.Snapshot.ComingTo(n.Name))}
+	t := trial{a: a, n: n, removed: lower, coming: a.Counting(a.Snapshot.NominatedTo(n.Name))}
 	if st := t.fits(); st != nil {
 		return nil, st
 	}

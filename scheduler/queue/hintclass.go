@@ -84,8 +84,8 @@ func (q *Queue) helpedByLocked(e *framework.Event) []*Item {
 		return nil
 	}
 	var helped, nominated []*Item
-	if e.Room != nil { // a pod that is nominated to the node has more room there than the others of its class
-		for _, p := range e.Room.Coming {
+	if e.NodeView != nil { // a pod that is nominated to the node has more room there than the others of its class
+		for _, p := range e.NodeView.Nominated {
 			if it := q.items[p.Pod.UID]; it != nil && it.hintClass != nil && !it.hintClass.single && !slices.Contains(nominated, it) {
 				nominated = append(nominated, it)
 			}

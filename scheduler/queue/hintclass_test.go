@@ -44,8 +44,8 @@ func TestHintsAreCalledOncePerClass(t *testing.T) {
 			schedtest.Pod("b2", schedtest.Priority(1)), schedtest.Pod("c1", schedtest.Asks("1", "")))
 		wait("Own", schedtest.Pod("o1"), schedtest.Pod("o2"))
 		time.Sleep(time.Minute) // no backoff is left
-		room := &state.Room{Node: state.NewNodeInfo(schedtest.Node("x")), Coming: []*state.PodInfo{state.NewPodInfo(kept)}}
-		q.OnEvent(framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("a"), Room: room})
+		room := &state.NodeView{Node: state.NewNodeInfo(schedtest.Node("x")), Nominated: []*state.PodInfo{state.NewPodInfo(kept)}}
+		q.OnEvent(framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("a"), NodeView: room})
 		slices.Sort(asked)
 		if got := strings.Join(asked, " "); got != "a b c n o o" {
 			t.Errorf("asked about %q, want each kind once", got)

@@ -282,7 +282,7 @@ func churn(t *rapid.T, h *schedtest.Harness, nodes []*corev1.Node, pods []*corev
 
 func held(s *state.Snapshot, p *corev1.Pod) map[string]map[string]int64 {
 	out := map[string]map[string]int64{}
-	for _, g := range s.Holders(state.HoldsAntiAffinity, p) {
+	for _, g := range s.MatchingTermGroups(state.ExistingAntiAffinity, p) {
 		if by := g.By(g.Term.TopologyKey); len(by) > 0 {
 			out[g.Term.TopologyKey+g.Term.Sig] = by
 		}

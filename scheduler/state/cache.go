@@ -16,41 +16,41 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// Cache is the scheduler's picture of nodes and of the pods on them. Its methods may be called from any goroutine, except
-// Refresh, which belongs to the scheduling loop.
+// Cache holds nodes and the pods on them. Its methods may be called from any goroutine, except Refresh, which belongs to the
+// scheduling loop.
 type Cache struct {
 	mu         sync.Mutex
-	nodes      map[string]*entry
-	pods       map[types.UID]*placed
+	nodes      map[string]*nodeEntry
+	pods       map[types.UID]*placedPod
 	namespaces map[string]labels.Set
 	nominated  nominations
-	// What the snapshot does not know yet.
-	dirty          []*entry
+	// The changes since the last Refresh.
+	dirty          []*nodeEntry
 	changes        []change
-	nodesChanged   bool // nodes came, went or moved between zones
+	nodesChanged   bool // nodes were added, removed or moved to another zone
 	labelsChanged  bool // a node's labels or images, or a namespace's labels changed
 	tooManyChanges bool
 
-	snap *Snapshot // the scheduling loop's
-	// trial are the pods that are on nodes only to see whether their pod group can be placed.
-	trial map[types.UID]bool
+	snap *Snapshot // read by the scheduling loop without mu
+	// tentative are the pods that are assumed only to test whether their pod group can be placed.
+	tentative map[types.UID]bool
 }
 
-// entry is one node; its info has no Node while only pods speak of it.
-type entry struct {
+// entry is one node. Its info has no Node when there are pods on it but no Node object.
+type nodeEntry struct {
 	info   *NodeInfo
-	shared bool // the snapshot has info: replace it, don't change it
+	shared bool // the snapshot has info: copy it before a change
 	dirty  bool
 	pos    int // in the snapshot's Nodes, -1 when absent
 }
 
-type placed struct {
+type placedPod struct {
 	info    *PodInfo
 	node    string
 	assumed bool
 }
 
-// change is one pod come to (sign 1), gone from (-1) or replaced on (0) a node.
+// change is one pod that was added to (sign 1), removed from (-1) or replaced on (0) a node.
 type change struct {
 	info *PodInfo
 	node string
@@ -60,7 +60,7 @@ type change struct {
 // NewCache returns an empty cache.
 func NewCache() *Cache {
 	return &Cache{
-		nodes: map[string]*entry{}, pods: map[types.UID]*placed{}, namespaces: map[string]labels.Set{},
+		nodes: map[string]*nodeEntry{}, pods: map[types.UID]*placedPod{}, namespaces: map[string]labels.Set{},
 		nominated: nominations{at: map[types.UID]string{}, on: map[string][]*PodInfo{}},
 		snap:      newSnapshot(),
 	}
@@ -72,7 +72,7 @@ func (c *Cache) SetNode(node *corev1.Node) {
 	defer c.mu.Unlock()
 	e := c.entryLocked(node.Name)
 	old := e.info.Node
-	e.info = e.ownedLocked(c)
+	e.info = e.writableLocked(c)
 	e.info.setNode(node)
 	switch {
 	case old == nil || zone(old) != zone(node):
@@ -82,7 +82,7 @@ func (c *Cache) SetNode(node *corev1.Node) {
 	}
 }
 
-// RemoveNode removes a node. Pods still on it are kept until they go, or the node comes back.
+// RemoveNode removes a node. Pods that are still on it are kept until they are removed or the node comes back.
 func (c *Cache) RemoveNode(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,14 +93,14 @@ func (c *Cache) RemoveNode(name string) {
 	c.nodesChanged, c.labelsChanged = true, true
 	if len(e.info.Pods) == 0 {
 		delete(c.nodes, name)
-		e.pos = -1 // it may still be among the dirty ones, and its place is another node's after the next refresh
+		e.pos = -1 // it may still be in c.dirty, and after the next Refresh its place belongs to another node
 		return
 	}
-	e.info = e.ownedLocked(c)
+	e.info = e.writableLocked(c)
 	e.info.Node, e.info.Allocatable, e.info.Images = nil, Resource{}, nil
 }
 
-// HasNode reports whether the node is there.
+// HasNode reports whether there is a Node object of that name.
 func (c *Cache) HasNode(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +121,7 @@ func (c *Cache) SetNamespace(name string, l map[string]string) {
 	c.namespaces = next
 	for _, p := range c.pods {
 		if p.info.Pod.Namespace == name {
-			c.tooManyChanges = true // who matches a namespace selector has to be counted again
+			c.tooManyChanges = true // pods have to be matched against namespace selectors again
 			return
 		}
 	}
@@ -136,38 +136,38 @@ func (c *Cache) RemoveNamespace(name string) {
 	c.namespaces = next
 }
 
-// SetPod adds or replaces a pod that is bound to a node. It confirms the pod if it was assumed, also when it was bound elsewhere.
+// SetPod adds or replaces a pod that is bound to a node. It confirms an assumed pod, also when another scheduler bound it to another node.
 func (c *Cache) SetPod(pod *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old, ok := c.pods[pod.UID]
 	if !ok {
-		c.placeLocked(NewPodInfo(pod), pod.Spec.NodeName, false)
+		c.addPodLocked(NewPodInfo(pod), pod.Spec.NodeName, false)
 		return
 	}
-	if old.node == pod.Spec.NodeName && sameFacts(old.info.Pod, pod) {
+	if old.node == pod.Spec.NodeName && samePodInfo(old.info.Pod, pod) {
 		info := *old.info
 		info.Pod = pod
 		e := c.entryLocked(old.node)
-		e.info = e.ownedLocked(c)
+		e.info = e.writableLocked(c)
 		if i := slices.Index(e.info.Pods, old.info); i >= 0 {
 			e.info.Pods[i] = &info
 		}
 		old.info, old.assumed = &info, false
-		c.logLocked(change{&info, old.node, 0})
+		c.recordLocked(change{&info, old.node, 0})
 		return
 	}
-	c.displaceLocked(old)
-	c.placeLocked(NewPodInfo(pod), pod.Spec.NodeName, false)
+	c.removePodLocked(old)
+	c.addPodLocked(NewPodInfo(pod), pod.Spec.NodeName, false)
 }
 
 // sameFacts reports whether nothing that PodInfo or a counter is made of differs.
-func sameFacts(a, b *corev1.Pod) bool {
+func samePodInfo(a, b *corev1.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		a.Generation == b.Generation && reflect.DeepEqual(a.Spec.Containers, b.Spec.Containers) && SameAllocation(a, b)
 }
 
-// SameAllocation compares what in-place resizing changes: what a pod holds besides what its spec asks for.
+// SameAllocation reports whether two versions of a pod agree in the status fields of in-place resizing.
 func SameAllocation(a, b *corev1.Pod) bool {
 	return resource.IsPodResizeInfeasible(a) == resource.IsPodResizeInfeasible(b) &&
 		reflect.DeepEqual(a.Status.AllocatedResources, b.Status.AllocatedResources) && reflect.DeepEqual(a.Status.Resources, b.Status.Resources) &&
@@ -177,7 +177,7 @@ func SameAllocation(a, b *corev1.Pod) bool {
 
 func sameStatuses(a, b []corev1.ContainerStatus, spec []corev1.Container) bool {
 	if len(a) == 0 {
-		return !slices.ContainsFunc(b, func(st corev1.ContainerStatus) bool { return !repeats(&st, spec) })
+		return !slices.ContainsFunc(b, func(st corev1.ContainerStatus) bool { return !repeatsSpec(&st, spec) })
 	}
 	return slices.EqualFunc(a, b, func(a, b corev1.ContainerStatus) bool {
 		return a.Name == b.Name && reflect.DeepEqual(a.AllocatedResources, b.AllocatedResources) && reflect.DeepEqual(a.Resources, b.Resources)
@@ -185,7 +185,7 @@ func sameStatuses(a, b []corev1.ContainerStatus, spec []corev1.Container) bool {
 }
 
 // repeats tells whether a status says of requests what the spec says or nothing, as the first status of most containers does.
-func repeats(st *corev1.ContainerStatus, spec []corev1.Container) bool {
+func repeatsSpec(st *corev1.ContainerStatus, spec []corev1.Container) bool {
 	i := slices.IndexFunc(spec, func(c corev1.Container) bool { return c.Name == st.Name })
 	if i < 0 {
 		return true // it counts for nothing
@@ -201,49 +201,49 @@ func (c *Cache) RemovePod(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p, ok := c.pods[uid]; ok {
-		c.displaceLocked(p)
+		c.removePodLocked(p)
 	}
 }
 
-// Assume counts a pod on node before the server has said so. It is an error if the pod is on a node already.
+// Assume adds a pod to a node before its binding is written. It is an error if the pod is on a node already.
 func (c *Cache) Assume(p *PodInfo, node string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if old, ok := c.pods[p.Pod.UID]; ok {
 		return fmt.Errorf("assume pod %s on %s: it is on %s", p.Key, node, old.node)
 	}
-	c.placeLocked(p, node, true)
+	c.addPodLocked(p, node, true)
 	return nil
 }
 
-// Try announces that a pod will be assumed only to test whether its pod group can be placed, until Tried. Events are judged as if its
-// resources were free: if the group releases them, the pods that this helps have been woken already.
-func (c *Cache) Try(uid types.UID) {
+// AssumeTentatively announces that a pod will be assumed only to test whether its pod group can be placed, until EndTentative. NodeView
+// counts its resources as free: so if the group releases them, the pods that fit there have been moved by earlier events already.
+func (c *Cache) AssumeTentatively(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.trial == nil {
-		c.trial = map[types.UID]bool{}
+	if c.tentative == nil {
+		c.tentative = map[types.UID]bool{}
 	}
-	c.trial[uid] = true
+	c.tentative[uid] = true
 }
 
-// Tried ends what Try began, for all pods.
-func (c *Cache) Tried() {
+// EndTentative ends AssumeTentatively for all pods.
+func (c *Cache) EndTentative() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clear(c.trial)
+	clear(c.tentative)
 }
 
-// Forget takes back an assumption; a pod that was confirmed since stays.
+// Forget removes an assumed pod. A pod that SetPod has confirmed since then stays.
 func (c *Cache) Forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p, ok := c.pods[uid]; ok && p.assumed {
-		c.displaceLocked(p)
+		c.removePodLocked(p)
 	}
 }
 
-// Where returns the node a pod is on, and whether that is only assumed; empty when it is on none.
+// Where returns a pod's node and whether the pod is assumed there; empty when it has none.
 func (c *Cache) Where(uid types.UID) (node string, assumed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,7 +253,7 @@ func (c *Cache) Where(uid types.UID) (node string, assumed bool) {
 	return "", false
 }
 
-// Size counts nodes, pods that are on them, and those of the pods that the server has not said so of.
+// Size counts nodes, pods on them, and how many of these pods are assumed.
 func (c *Cache) Size() (nodes, pods, assumed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,27 +265,27 @@ func (c *Cache) Size() (nodes, pods, assumed int) {
 	return len(c.nodes), len(c.pods), assumed
 }
 
-func (c *Cache) placeLocked(p *PodInfo, node string, assumed bool) {
+func (c *Cache) addPodLocked(p *PodInfo, node string, assumed bool) {
 	e := c.entryLocked(node)
-	e.info = e.ownedLocked(c)
+	e.info = e.writableLocked(c)
 	e.info.add(p)
-	c.pods[p.Pod.UID] = &placed{p, node, assumed}
-	c.logLocked(change{p, node, 1})
+	c.pods[p.Pod.UID] = &placedPod{p, node, assumed}
+	c.recordLocked(change{p, node, 1})
 }
 
-func (c *Cache) displaceLocked(p *placed) {
+func (c *Cache) removePodLocked(p *placedPod) {
 	delete(c.pods, p.info.Pod.UID)
-	c.logLocked(change{p.info, p.node, -1})
+	c.recordLocked(change{p.info, p.node, -1})
 	e := c.entryLocked(p.node)
-	e.info = e.ownedLocked(c)
+	e.info = e.writableLocked(c)
 	e.info.remove(p.info)
 	if e.info.Node == nil && len(e.info.Pods) == 0 {
 		delete(c.nodes, p.node)
 	}
 }
 
-// logLocked remembers a change for the snapshot. A scheduler with nothing to do does not refresh, so the log has an end.
-func (c *Cache) logLocked(ch change) {
+// recordLocked stores a change for the next Refresh. The list is bounded, since an idle scheduler does not refresh.
+func (c *Cache) recordLocked(ch change) {
 	if c.tooManyChanges {
 		return
 	}
@@ -296,18 +296,18 @@ func (c *Cache) logLocked(ch change) {
 	c.changes = append(c.changes, ch)
 }
 
-func (c *Cache) entryLocked(name string) *entry {
+func (c *Cache) entryLocked(name string) *nodeEntry {
 	e, ok := c.nodes[name]
 	if !ok {
-		e = &entry{info: &NodeInfo{Name: name}, pos: -1}
+		e = &nodeEntry{info: &NodeInfo{Name: name}, pos: -1}
 		c.nodes[name] = e
 	}
 	return e
 }
 
-// ownedLocked returns the node's info for changing and marks the node as changed.
-func (e *entry) ownedLocked(c *Cache) *NodeInfo {
-	e.changedLocked(c)
+// writableLocked returns a NodeInfo that may be modified, and marks the node as dirty.
+func (e *nodeEntry) writableLocked(c *Cache) *NodeInfo {
+	e.markDirtyLocked(c)
 	if e.shared {
 		e.shared = false
 		return e.info.clone()
@@ -315,8 +315,8 @@ func (e *entry) ownedLocked(c *Cache) *NodeInfo {
 	return e.info
 }
 
-// changedLocked marks the node as changed.
-func (e *entry) changedLocked(c *Cache) {
+// markDirtyLocked adds the node to c.dirty.
+func (e *nodeEntry) markDirtyLocked(c *Cache) {
 	if !e.dirty {
 		e.dirty = true
 		c.dirty = append(c.dirty, e)

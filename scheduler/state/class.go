@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// AppendClass appends to b what a pod asks of a node by itself, whatever else is in the cluster, as a key: its node name, node selector,
-// tolerations and node affinity, what it requests, its host ports and its images. Pods of one workload share it.
+// AppendClass appends to b the key of the pod's class: everything that the pod requires of a single node, without regard to other pods.
+// That is its node name, node selector, tolerations, node affinity, requests, host ports and images. Pods of one workload share a class.
 func (p *PodInfo) AppendClass(b []byte) []byte {
 	s := &p.Pod.Spec
 	add := func(parts ...string) {

@@ -2,8 +2,8 @@
 
 package state
 
-// Clone is a cache of its own with the same nodes and namespaces, and the pods but for those that without names; it has no
-// nominations. It is there to try something on. What it shares with c neither changes.
+// Clone returns an independent cache for a trial. It has the same nodes, namespaces and pods, except the pods that without selects, and no
+// nominations. Neither cache modifies what both share.
 func (c *Cache) Clone(without func(*PodInfo) bool) *Cache {
 	out := NewCache()
 	c.mu.Lock()
@@ -14,9 +14,9 @@ func (c *Cache) Clone(without func(*PodInfo) bool) *Cache {
 		if !e.shared {
 			info = info.clone()
 		}
-		out.nodes[name] = &entry{info: info, shared: true, pos: -1}
+		out.nodes[name] = &nodeEntry{info: info, shared: true, pos: -1}
 	}
-	var gone []*placed
+	var gone []*placedPod
 	for uid, p := range c.pods {
 		own := *p
 		out.pods[uid] = &own
@@ -25,7 +25,7 @@ func (c *Cache) Clone(without func(*PodInfo) bool) *Cache {
 		}
 	}
 	for _, p := range gone {
-		out.displaceLocked(p)
+		out.removePodLocked(p)
 	}
 	out.nodesChanged, out.labelsChanged, out.tooManyChanges = true, true, true
 	return out

@@ -15,7 +15,7 @@ import (
 // GroupKey names a pod group.
 type GroupKey = types.NamespacedName
 
-// GroupOf is the group that a pod belongs to; false: none.
+// GroupOf returns the pod group of a pod; false: none.
 func GroupOf(pod *corev1.Pod) (GroupKey, bool) {
 	if pod.Spec.SchedulingGroup == nil { // nearly always
 		return GroupKey{}, false
@@ -24,7 +24,7 @@ func GroupOf(pod *corev1.Pod) (GroupKey, bool) {
 	return GroupKey{Namespace: pod.Namespace, Name: name}, name != ""
 }
 
-// Groups is what the scheduler knows of pod groups: their objects, and how many pods there are of each. Safe for several goroutines.
+// Groups holds the PodGroup objects and counts the pods of each group. Safe for several goroutines.
 type Groups struct {
 	mu  sync.Mutex
 	all map[GroupKey]*groupEntry
@@ -32,21 +32,21 @@ type Groups struct {
 
 type groupEntry struct {
 	object    *schedulingv1beta1.PodGroup
-	pods      map[types.UID]bool // whether it has a node, if only by assumption
+	pods      map[types.UID]bool // true: the pod has a node or is assumed
 	scheduled int
 }
 
 // PodGroup is a group's current state.
 type PodGroup struct {
 	Object *schedulingv1beta1.PodGroup // shared; nil: there is none
-	// Pods of it there are that have not finished, Scheduled of them have a node.
+	// Pods counts the pods that have not finished, Scheduled those of them that have a node or are assumed.
 	Pods, Scheduled int
 }
 
-// NewGroups knows none.
+// NewGroups returns an empty Groups.
 func NewGroups() *Groups { return &Groups{all: map[GroupKey]*groupEntry{}} }
 
-// MinCount is how many pods of a group must have nodes before any is bound: 1 unless it is a gang.
+// MinCount is the number of pods that must have nodes before any is bound: 1 unless the group is a gang.
 func (g *PodGroup) MinCount() int {
 	if g.Object == nil || g.Object.Spec.SchedulingPolicy.Gang == nil {
 		return 1
@@ -54,7 +54,7 @@ func (g *PodGroup) MinCount() int {
 	return int(g.Object.Spec.SchedulingPolicy.Gang.MinCount)
 }
 
-// Priority is that of the group's object.
+// Priority returns spec.priority of the PodGroup object.
 func (g *PodGroup) Priority() int32 {
 	if g.Object == nil || g.Object.Spec.Priority == nil {
 		return 0
@@ -95,37 +95,38 @@ func (g *Groups) Together(key GroupKey) ([]types.UID, bool) {
 	return out, true
 }
 
-// SetObject adds or replaces a group's object; nil: it is gone.
+// SetObject adds or replaces the PodGroup object; nil removes it.
 func (g *Groups) SetObject(key GroupKey, o *schedulingv1beta1.PodGroup) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.entryLocked(key).object = o
-	g.tidyLocked(key)
+	g.dropIfEmptyLocked(key)
 }
 
-// AddPod says that a pod exists; with a node if its spec names one. Pods of no group are no business of g's, and a nil g has none.
+// AddPod adds a pod; it counts as scheduled if spec.nodeName is set. Like all methods with a pod it ignores pods without a group, and does
+// nothing when g is nil.
 func (g *Groups) AddPod(pod *corev1.Pod) {
-	g.change(pod, func(e *groupEntry) {
+	g.update(pod, func(e *groupEntry) {
 		if _, known := e.pods[pod.UID]; !known {
 			e.pods[pod.UID] = false
 		}
 		if pod.Spec.NodeName != "" {
-			e.setLocked(pod.UID, true)
+			e.setScheduledLocked(pod.UID, true)
 		}
 	})
 }
 
-// Assume says that a pod is to have a node, and Forget that it is not after all. Pods that have gone stay so.
+// Assume counts a pod as scheduled. It ignores pods that were not added or have been removed.
 func (g *Groups) Assume(pod *corev1.Pod) {
-	g.change(pod, func(e *groupEntry) { e.setLocked(pod.UID, true) })
+	g.update(pod, func(e *groupEntry) { e.setScheduledLocked(pod.UID, true) })
 }
 
-// Forget takes back an assumption.
+// Forget undoes Assume.
 func (g *Groups) Forget(pod *corev1.Pod) {
-	g.change(pod, func(e *groupEntry) { e.setLocked(pod.UID, false) })
+	g.update(pod, func(e *groupEntry) { e.setScheduledLocked(pod.UID, false) })
 }
 
-func (g *Groups) change(pod *corev1.Pod, f func(*groupEntry)) {
+func (g *Groups) update(pod *corev1.Pod, f func(*groupEntry)) {
 	key, ok := GroupOf(pod)
 	if !ok || g == nil {
 		return
@@ -133,13 +134,13 @@ func (g *Groups) change(pod *corev1.Pod, f func(*groupEntry)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f(g.entryLocked(key))
-	g.tidyLocked(key)
+	g.dropIfEmptyLocked(key)
 }
 
-// RemovePod says that a pod is gone, has finished, or will not be scheduled any more.
+// RemovePod removes a pod that was deleted or has finished.
 func (g *Groups) RemovePod(pod *corev1.Pod) {
-	g.change(pod, func(e *groupEntry) {
-		e.setLocked(pod.UID, false)
+	g.update(pod, func(e *groupEntry) {
+		e.setScheduledLocked(pod.UID, false)
 		delete(e.pods, pod.UID)
 	})
 }
@@ -153,13 +154,13 @@ func (g *Groups) entryLocked(key GroupKey) *groupEntry {
 	return e
 }
 
-func (g *Groups) tidyLocked(key GroupKey) {
+func (g *Groups) dropIfEmptyLocked(key GroupKey) {
 	if e := g.all[key]; e.object == nil && len(e.pods) == 0 {
 		delete(g.all, key)
 	}
 }
 
-func (e *groupEntry) setLocked(uid types.UID, scheduled bool) {
+func (e *groupEntry) setScheduledLocked(uid types.UID, scheduled bool) {
 	was, known := e.pods[uid]
 	if !known || was == scheduled {
 		return
@@ -172,7 +173,7 @@ func (e *groupEntry) setLocked(uid types.UID, scheduled bool) {
 	}
 }
 
-// Len counts the groups that something is known of.
+// Len counts the groups that have an object or pods.
 func (g *Groups) Len() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

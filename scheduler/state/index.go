@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxCounters bounds how many questions about pods are kept answered; the one unused for longest goes.
+// maxCounters bounds the number of cached queries. The least recently used one is dropped.
 const maxCounters = 512
 
-// Query asks for pods that match every one of Terms (their topology keys aside). Live leaves out pods that are being deleted.
+// Query selects the pods that match all Terms, whatever their topology keys. Live excludes pods that are being deleted.
 type Query struct {
 	Terms []*Term
 	Live  bool
@@ -48,20 +48,20 @@ func (q Query) Matches(pod *corev1.Pod, ns labels.Set) bool {
 	return true
 }
 
-// Kind is what a pod's own term asks of other pods.
-type Kind int
+// TermKind is the field of a pod's spec that a term comes from.
+type TermKind int
 
-// The kinds of terms that existing pods hold against, or for, a newcomer.
+// The kinds of the terms of existing pods.
 const (
-	HoldsAffinity Kind = iota // required
-	HoldsAntiAffinity
-	HoldsPreferred     // weights count
-	HoldsPreferredAnti // weights count
-	kinds
+	ExistingAffinity TermKind = iota // required
+	ExistingAntiAffinity
+	ExistingPreferred     // weights count
+	ExistingPreferredAnti // weights count
+	termKinds
 )
 
-// Group is all terms of one kind that mean the same, with how many pods hold it (or the sum of their weights) by node.
-type Group struct {
+// TermGroup stands for all equal terms of one kind. Its counter has the number of pods with the term by node, or the sum of its weights.
+type TermGroup struct {
 	*Counter
 	Term *Term
 }
@@ -72,38 +72,38 @@ type query struct {
 	used int64
 }
 
-type located struct {
+type placedOn struct {
 	info *PodInfo
 	node string
 }
 
-// index answers "how many pods that match this are where" without looking at every pod.
+// index counts pods by query and by term, per node. It is updated with each change of a pod, so that a lookup does not visit all pods.
 type index struct {
-	snap    *Snapshot
-	cells   int                              // of all sums that are kept
-	pods    map[string]map[types.UID]located // by namespace
-	clock   int64
-	queries map[string]*query
-	holders [kinds]map[string]*Group
-	users   map[string][]located // by what they use
+	snap       *Snapshot
+	keptSums   int                               // number of sums in all counters
+	pods       map[string]map[types.UID]placedOn // by namespace
+	clock      int64
+	queries    map[string]*query
+	termGroups [termKinds]map[string]*TermGroup
+	users      map[string][]placedOn // by PodInfo.Uses
 }
 
 func newIndex(s *Snapshot) *index {
-	x := &index{snap: s, pods: map[string]map[types.UID]located{}, queries: map[string]*query{}, users: map[string][]located{}}
-	for k := range x.holders {
-		x.holders[k] = map[string]*Group{}
+	x := &index{snap: s, pods: map[string]map[types.UID]placedOn{}, queries: map[string]*query{}, users: map[string][]placedOn{}}
+	for k := range x.termGroups {
+		x.termGroups[k] = map[string]*TermGroup{}
 	}
 	return x
 }
 
-// topologyChanged drops sums by label: they are made again when asked for.
+// topologyChanged drops all sums by label, since node labels changed.
 func (x *index) topologyChanged() {
 	for _, q := range x.queries {
-		q.drop()
+		q.dropSums()
 	}
-	for _, groups := range x.holders {
+	for _, groups := range x.termGroups {
 		for _, g := range groups {
-			g.drop()
+			g.dropSums()
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (x *index) apply(ch change) {
 	pod := ch.info.Pod
 	ns := x.pods[pod.Namespace]
 	if ns == nil {
-		ns = map[types.UID]located{}
+		ns = map[types.UID]placedOn{}
 		x.pods[pod.Namespace] = ns
 	}
 	if ch.sign < 0 {
@@ -121,9 +121,9 @@ func (x *index) apply(ch change) {
 			delete(x.pods, pod.Namespace)
 		}
 	} else {
-		ns[pod.UID] = located{ch.info, ch.node}
+		ns[pod.UID] = placedOn{ch.info, ch.node}
 	}
-	x.use(ch)
+	x.updateUsers(ch)
 	if ch.sign == 0 {
 		return
 	}
@@ -134,40 +134,40 @@ func (x *index) apply(ch change) {
 		}
 	}
 	if ch.info.hasTerms() {
-		x.hold(ch.info, ch.node, sign)
+		x.addTerms(ch.info, ch.node, sign)
 	}
 }
 
-func (x *index) hold(p *PodInfo, node string, sign int64) {
+func (x *index) addTerms(p *PodInfo, node string, sign int64) {
 	for _, t := range p.Affinity {
-		x.holdTerm(HoldsAffinity, t, node, sign)
+		x.addTerm(ExistingAffinity, t, node, sign)
 	}
 	for _, t := range p.AntiAffinity {
-		x.holdTerm(HoldsAntiAffinity, t, node, sign)
+		x.addTerm(ExistingAntiAffinity, t, node, sign)
 	}
 	for _, t := range p.PreferredAffinity {
-		x.holdTerm(HoldsPreferred, t.Term, node, sign*t.Weight)
+		x.addTerm(ExistingPreferred, t.Term, node, sign*t.Weight)
 	}
 	for _, t := range p.PreferredAntiAffinity {
-		x.holdTerm(HoldsPreferredAnti, t.Term, node, sign*t.Weight)
+		x.addTerm(ExistingPreferredAnti, t.Term, node, sign*t.Weight)
 	}
 }
 
-func (x *index) holdTerm(k Kind, t *Term, node string, n int64) {
+func (x *index) addTerm(k TermKind, t *Term, node string, n int64) {
 	key := t.TopologyKey + "|" + t.Sig
-	g := x.holders[k][key]
+	g := x.termGroups[k][key]
 	if g == nil {
-		g = &Group{newCounter(x), t}
-		x.holders[k][key] = g
+		g = &TermGroup{newCounter(x), t}
+		x.termGroups[k][key] = g
 	}
 	g.add(node, n)
 	if len(g.nodes) == 0 {
-		g.drop()
-		delete(x.holders[k], key)
+		g.dropSums()
+		delete(x.termGroups[k], key)
 	}
 }
 
-// Count returns the counter of the pods that match q. It is valid until the next Refresh.
+// Count returns the number of pods that match q, per node. It is valid until the next Refresh.
 func (s *Snapshot) Count(q Query) *Counter {
 	x := s.index
 	x.clock++
@@ -201,14 +201,14 @@ func (x *index) dropOldest() {
 			oldest = sig
 		}
 	}
-	x.queries[oldest].drop()
+	x.queries[oldest].dropSums()
 	delete(x.queries, oldest)
 }
 
-// Holders returns the groups of a kind whose term matches pod: what pods already there ask of it.
-func (s *Snapshot) Holders(k Kind, pod *corev1.Pod) []*Group {
-	var out []*Group
-	for _, g := range s.index.holders[k] {
+// MatchingTermGroups returns the terms of existing pods, of one kind, that match pod.
+func (s *Snapshot) MatchingTermGroups(k TermKind, pod *corev1.Pod) []*TermGroup {
+	var out []*TermGroup
+	for _, g := range s.index.termGroups[k] {
 		if g.Term.Matches(pod, s.Namespaces[pod.Namespace]) {
 			out = append(out, g)
 		}
@@ -216,5 +216,5 @@ func (s *Snapshot) Holders(k Kind, pod *corev1.Pod) []*Group {
 	return out
 }
 
-// AnyHolders reports whether any pod holds a term of a kind.
-func (s *Snapshot) AnyHolders(k Kind) bool { return len(s.index.holders[k]) > 0 }
+// HasTermGroups reports whether any existing pod has a term of a kind.
+func (s *Snapshot) HasTermGroups(k TermKind) bool { return len(s.index.termGroups[k]) > 0 }

@@ -9,27 +9,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxRules bounds what a pod may say about nodes and other pods. Each rule is held against every node or pod, while other pods wait: in a
-// large cluster 10,000 of them would take seconds. Kubernetes has no such bound, and no pod that is meant comes near this one.
+// maxRules bounds the number of rules of a pod about nodes and other pods. Each rule is evaluated for every node or pod while other pods
+// wait; in a large cluster 10,000 rules would take seconds. kube-scheduler has no such bound. Real pods stay far below it.
 const maxRules = 500
 
-// valuesPerRule is how many values of an expression cost as much as a rule.
+// valuesPerRule: so many values of an expression count as one more rule.
 const valuesPerRule = 32
 
-// checkRules returns an error for a pod that says too much.
-func checkRules(s *corev1.PodSpec) error {
-	if n := rules(s); n > maxRules {
+// checkRules returns an error for a pod with too many rules.
+func checkRuleCount(s *corev1.PodSpec) error {
+	if n := countRules(s); n > maxRules {
 		return fmt.Errorf("the pod has %d rules about nodes and other pods, the scheduler looks at no more than %d", n, maxRules)
 	}
 	return nil
 }
 
-// rules counts the pod's terms, expressions, constraints and tolerations.
-func rules(s *corev1.PodSpec) int {
+// countRules counts the pod's terms, expressions, constraints and tolerations.
+func countRules(s *corev1.PodSpec) int {
 	n := len(s.NodeSelector) + len(s.Tolerations)
 	for i := range s.TopologySpreadConstraints {
 		t := &s.TopologySpreadConstraints[i]
-		n += 1 + ofSelector(t.LabelSelector) + len(t.MatchLabelKeys)
+		n += 1 + countSelector(t.LabelSelector) + len(t.MatchLabelKeys)
 	}
 	if s.Affinity == nil {
 		return n
@@ -37,23 +37,23 @@ func rules(s *corev1.PodSpec) int {
 	if a := s.Affinity.NodeAffinity; a != nil {
 		if r := a.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
 			for i := range r.NodeSelectorTerms {
-				n += ofNodeTerm(&r.NodeSelectorTerms[i])
+				n += countNodeTerm(&r.NodeSelectorTerms[i])
 			}
 		}
 		for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
-			n += ofNodeTerm(&a.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference)
+			n += countNodeTerm(&a.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference)
 		}
 	}
 	if a := s.Affinity.PodAffinity; a != nil {
-		n += ofPodTerms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+		n += countPodTerms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if a := s.Affinity.PodAntiAffinity; a != nil {
-		n += ofPodTerms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+		n += countPodTerms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	return n
 }
 
-func ofNodeTerm(t *corev1.NodeSelectorTerm) int {
+func countNodeTerm(t *corev1.NodeSelectorTerm) int {
 	n := 1
 	for i := range t.MatchExpressions {
 		n += 1 + len(t.MatchExpressions[i].Values)/valuesPerRule
@@ -64,10 +64,10 @@ func ofNodeTerm(t *corev1.NodeSelectorTerm) int {
 	return n
 }
 
-func ofPodTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) int {
+func countPodTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) int {
 	n := 0
 	add := func(t *corev1.PodAffinityTerm) {
-		n += 1 + ofSelector(t.LabelSelector) + ofSelector(t.NamespaceSelector) + len(t.Namespaces)/valuesPerRule + len(t.MatchLabelKeys) + len(t.MismatchLabelKeys)
+		n += 1 + countSelector(t.LabelSelector) + countSelector(t.NamespaceSelector) + len(t.Namespaces)/valuesPerRule + len(t.MatchLabelKeys) + len(t.MismatchLabelKeys)
 	}
 	for i := range required {
 		add(&required[i])
@@ -78,7 +78,7 @@ func ofPodTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPo
 	return n
 }
 
-func ofSelector(s *metav1.LabelSelector) int {
+func countSelector(s *metav1.LabelSelector) int {
 	if s == nil {
 		return 0
 	}

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package state is what the scheduler knows of the cluster: nodes, the pods on them
-// (also those whose binding is still under way), and counts of pods by label and
-// topology. Event handlers write to the Cache; one scheduling loop reads a Snapshot,
-// which it brings up to date between two attempts.
+// Package state is the scheduler's cache: nodes, the pods on them (assumed pods
+// included), nominated pods, and counts of pods by label and topology. Event handlers
+// write to the Cache. One scheduling loop reads the Snapshot and updates it between two
+// attempts (Cache.Refresh). The package never calls the API server and decides nothing.
+//
+// A node's place is its index in Snapshot.Nodes. Many slices here are indexed by place.
 //
 // Invariants:
 //  1. A NodeInfo or PodInfo that a snapshot has seen is never modified: the cache replaces it.
-//  2. Bringing a snapshot up to date costs what has changed, not what there is.
+//  2. The cost of Refresh follows the number of changes, not the size of the cluster.
 //  3. A pod is on one node at most, and an assumed pod counts as if it were bound.
 package state
 
@@ -21,13 +23,12 @@ import (
 	podkind "keelson/api/core/pod"
 )
 
-// NodeInfo is a node with the pods on it and their sums. Immutable once in a snapshot.
+// NodeInfo is a node, the pods on it and the sums of their requests. Immutable once in a snapshot.
 type NodeInfo struct {
 	Node *corev1.Node
 	Name string
 	Pods []*PodInfo
-	// Allocatable is what the node offers, Requested what its pods ask for;
-	// ScoreCPU and ScoreMemory are sums of the pods' own.
+	// Requested, ScoreCPU and ScoreMemory are the sums over Pods.
 	Allocatable Resource
 	Requested   Resource
 	ScoreCPU    int64
@@ -35,17 +36,17 @@ type NodeInfo struct {
 	Ports       []podkind.HostPort
 	// Images maps the names of images on the node to their size in bytes.
 	Images map[string]int64
-	// Cordoned repeats spec.unschedulable; Blocked and Soft tell whether the node has taints with effect NoSchedule or NoExecute,
-	// and PreferNoSchedule. They are here because reading the Node for every pod would miss the CPU's caches.
-	Cordoned, Blocked, Soft bool
-	// Stamp is replaced whenever the node's labels, taints or cordon change: what was found out about them under the same stamp holds.
+	// Cordoned repeats spec.unschedulable. HardTaints: the node has a NoSchedule or NoExecute taint. SoftTaints: it has a PreferNoSchedule
+	// taint. They are copied because reading the Node object for every pod would miss the CPU's caches.
+	Cordoned, HardTaints, SoftTaints bool
+	// Stamp is replaced when the node's labels, taints or spec.unschedulable change. A result computed from them is valid for the same stamp.
 	Stamp *Stamp
 }
 
-// Stamp has nothing but an identity.
+// Stamp is compared by its address.
 type Stamp struct{ _ byte }
 
-// NewNodeInfo makes a node with pods on it, for tests and harnesses too.
+// NewNodeInfo returns a node with pods on it, also for tests.
 func NewNodeInfo(node *corev1.Node, pods ...*PodInfo) *NodeInfo {
 	n := &NodeInfo{}
 	n.setNode(node)
@@ -61,13 +62,13 @@ func (n *NodeInfo) setNode(node *corev1.Node) {
 		n.Stamp = &Stamp{}
 	}
 	n.Node, n.Name = node, node.Name
-	n.Allocatable = offers(node.Status.Allocatable)
-	n.Cordoned, n.Blocked, n.Soft = node.Spec.Unschedulable, false, false
+	n.Allocatable = allocatable(node.Status.Allocatable)
+	n.Cordoned, n.HardTaints, n.SoftTaints = node.Spec.Unschedulable, false, false
 	for i := range node.Spec.Taints {
 		if node.Spec.Taints[i].Effect == corev1.TaintEffectPreferNoSchedule {
-			n.Soft = true
+			n.SoftTaints = true
 		} else {
-			n.Blocked = true
+			n.HardTaints = true
 		}
 	}
 	n.Images = make(map[string]int64, len(node.Status.Images))
@@ -86,7 +87,7 @@ func (n *NodeInfo) clone() *NodeInfo {
 	return &c
 }
 
-// With returns n as it would be with some pods taken away and others added; n stays as it is.
+// With returns a copy of n with some pods removed and others added.
 func (n *NodeInfo) With(added, removed []*PodInfo) *NodeInfo {
 	c := n.clone()
 	for _, p := range removed {
@@ -129,7 +130,7 @@ func (n *NodeInfo) sum(p *PodInfo, sign int64) {
 	n.ScoreMemory += sign * p.ScoreMemory
 }
 
-// zone names where a node stands, for taking turns between zones; empty when it does not say.
+// zone returns the region and zone of a node, for the order of Snapshot.Nodes; empty when it has neither label.
 func zone(node *corev1.Node) string {
 	region, z := node.Labels[corev1.LabelTopologyRegion], node.Labels[corev1.LabelTopologyZone]
 	if region == "" && z == "" {

@@ -17,32 +17,33 @@ var (
 	defaultMemory = resource.NewQuantity(DefaultMemory, resource.BinarySI)
 )
 
-// PodInfo is a pod with what plugins want to know about it, worked out once. It is immutable; the Pod is shared (P4).
+// PodInfo is a pod with the values that plugins need, computed once. It is immutable; the Pod is shared (P4).
 type PodInfo struct {
 	Pod *corev1.Pod
 	Key string // namespace/name
-	// Request is what the pod asks for; ScoreCPU and ScoreMemory have defaults filled in for containers that ask for none.
+	// Request is the sum of the pod's requests. ScoreCPU and ScoreMemory include defaults for containers without a request
+	// (NonZeroRequested in kube-scheduler).
 	Request     Resource
 	ScoreCPU    int64
 	ScoreMemory int64
 	Priority    int32
 	Ports       []podkind.HostPort
-	// Uses are the keys of what the pod uses that others may want as well: its claims (ClaimUse) and disks.
+	// Uses are the keys of the claims (ClaimUse) and disks (DiskUse) of the pod.
 	Uses []string
 	// The pod's inter-pod terms, parsed.
 	Affinity, AntiAffinity                   []*Term
 	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
-	// Err says why a term could not be parsed, or that there are too many; such a pod cannot be scheduled.
+	// Err is set if a term cannot be parsed or there are too many rules. Such a pod cannot be scheduled.
 	Err error
 }
 
-// NewPodInfo works out pod's facts.
+// NewPodInfo computes the PodInfo of a pod.
 func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	p := &PodInfo{Pod: pod, Key: pod.Namespace + "/" + pod.Name}
 	p.Request, p.ScoreCPU, p.ScoreMemory = requests(pod)
 	p.Priority = Priority(pod)
 	p.Ports, p.Uses = podkind.HostPorts(pod), uses(pod)
-	if p.Err = checkRules(&pod.Spec); p.Err != nil {
+	if p.Err = checkRuleCount(&pod.Spec); p.Err != nil {
 		return p
 	}
 	if a := pod.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
@@ -51,7 +52,7 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	return p
 }
 
-// Priority is a pod's; without one it is 0.
+// Priority returns spec.priority, 0 if it is not set.
 func Priority(pod *corev1.Pod) int32 {
 	if pod.Spec.Priority == nil {
 		return 0
@@ -79,12 +80,12 @@ func (p *PodInfo) parseTerms(a *corev1.Affinity) (err error) {
 	return nil
 }
 
-// hasTerms reports whether other pods may have to look at this one's terms.
+// hasTerms reports whether the pod has inter-pod terms.
 func (p *PodInfo) hasTerms() bool {
 	return len(p.Affinity)+len(p.AntiAffinity)+len(p.PreferredAffinity)+len(p.PreferredAntiAffinity) > 0
 }
 
-// NormalImage writes an image name as nodes report it: with a tag or digest.
+// NormalImage returns an image name as nodes report it: with a tag or digest.
 func NormalImage(name string) string {
 	if strings.LastIndexByte(name, ':') <= strings.LastIndexByte(name, '/') {
 		return name + ":latest"

@@ -11,27 +11,27 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// What a container is taken to ask for in scores when it asks for nothing, so that many empty pods do not pile up on one node.
+// The requests that scores assume for a container without requests, so that many such pods do not pile up on one node.
 const (
 	DefaultMilliCPU = 100
 	DefaultMemory   = 200 * 1024 * 1024
 )
 
-// More than this of anything is taken to be this much: a pod that asks for it fits nowhere, because nodes offer a little less at most. Sums
-// of 8,000 such pods do not overflow.
-const tooMuch = 1 << 50
+// maxAmount is the largest amount of any resource. A pod that requests it fits nowhere, because nodes are capped just below it. Sums of
+// 8,000 such pods do not overflow.
+const maxAmount = 1 << 50
 
-// milli and units are q's amount, within bounds. A quantity may say more than an int64 holds.
+// milli and units return q's amount, capped at maxAmount. A quantity may exceed an int64.
 func milli(q *quantity.Quantity) int64 {
-	if q.CmpInt64(tooMuch/1000) >= 0 {
-		return tooMuch
+	if q.CmpInt64(maxAmount/1000) >= 0 {
+		return maxAmount
 	}
 	return max(q.MilliValue(), 0)
 }
 
 func units(q *quantity.Quantity) int64 {
-	if q.CmpInt64(tooMuch) >= 0 {
-		return tooMuch
+	if q.CmpInt64(maxAmount) >= 0 {
+		return maxAmount
 	}
 	return max(q.Value(), 0)
 }
@@ -46,7 +46,7 @@ type Resource struct {
 	Scalar           map[corev1.ResourceName]int64
 }
 
-// NewResource reads a resource list. Names that no scheduler counts (such as "example") are left out.
+// NewResource converts a resource list. It skips names that are not countable, such as "example".
 func NewResource(list corev1.ResourceList) Resource {
 	var r Resource
 	for name, q := range list {
@@ -71,14 +71,14 @@ func NewResource(list corev1.ResourceList) Resource {
 	return r
 }
 
-// offers reads what a node offers.
-func offers(list corev1.ResourceList) Resource {
+// allocatable converts status.allocatable of a node, capped below maxAmount.
+func allocatable(list corev1.ResourceList) Resource {
 	r := NewResource(list)
 	for _, n := range []*int64{&r.MilliCPU, &r.Memory, &r.EphemeralStorage} {
-		*n = min(*n, tooMuch-1)
+		*n = min(*n, maxAmount-1)
 	}
 	for name, n := range r.Scalar {
-		r.Scalar[name] = min(n, tooMuch-1)
+		r.Scalar[name] = min(n, maxAmount-1)
 	}
 	return r
 }
@@ -121,7 +121,7 @@ func (r *Resource) Get(name corev1.ResourceName) int64 {
 	}
 }
 
-// requests returns what a pod asks for, and its CPU and memory with the defaults above filled in for containers that ask for none.
+// requests returns a pod's requests, and its CPU and memory with the defaults above for containers without a request.
 func requests(pod *corev1.Pod) (r Resource, cpu, mem int64) {
 	if r, cpu, mem, ok := plainRequests(pod); ok {
 		return r, cpu, mem
@@ -129,13 +129,13 @@ func requests(pod *corev1.Pod) (r Resource, cpu, mem int64) {
 	opts := resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	list := resource.PodRequests(pod, opts)
 	r = NewResource(list)
-	opts.NonMissingContainerRequests = filled(list, resource.IsPodLevelRequestsSet(pod))
+	opts.NonMissingContainerRequests = missingDefaults(list, resource.IsPodLevelRequestsSet(pod))
 	list = resource.PodRequests(pod, opts)
 	return r, milli(list.Cpu()), units(list.Memory())
 }
 
-// filled returns the defaults that apply: pod-level requests override them once given.
-func filled(list corev1.ResourceList, podLevel bool) corev1.ResourceList {
+// missingDefaults returns the defaults that apply: none for a resource with a pod-level request.
+func missingDefaults(list corev1.ResourceList, podLevel bool) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	if _, given := list[corev1.ResourceCPU]; !podLevel || !given {
 		out[corev1.ResourceCPU] = *defaultCPU
@@ -146,7 +146,7 @@ func filled(list corev1.ResourceList, podLevel bool) corev1.ResourceList {
 	return out
 }
 
-// plainRequests is the quick way for pods that have nothing but containers with CPU and memory and have not been resized.
+// plainRequests is the fast path for pods with only containers that request CPU and memory, and without a resize.
 func plainRequests(pod *corev1.Pod) (r Resource, cpu, mem int64, ok bool) {
 	s := &pod.Spec
 	if len(s.InitContainers) > 0 || s.Overhead != nil || s.Resources != nil || len(pod.Status.ContainerStatuses) > 0 {
@@ -172,7 +172,7 @@ func plainRequests(pod *corev1.Pod) (r Resource, cpu, mem int64, ok bool) {
 		}
 		cpu += ofCPU
 		mem += ofMem
-		if max(r.MilliCPU, r.Memory) >= tooMuch {
+		if max(r.MilliCPU, r.Memory) >= maxAmount {
 			return r, 0, 0, false
 		}
 	}

@@ -10,34 +10,34 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Snapshot is the cluster as one scheduling attempt sees it. It belongs to the scheduling loop and changes only in Cache.Refresh.
+// Snapshot is the cluster state for one scheduling attempt. It belongs to the scheduling loop and changes only in Cache.Refresh.
 type Snapshot struct {
-	// Nodes in visiting order: zones take turns.
+	// Nodes in the order in which they are filtered: zones take turns.
 	Nodes []*NodeInfo
 	// Namespaces maps a namespace to its labels.
 	Namespaces map[string]labels.Set
 
-	// Epoch is another one whenever nodes came, went or changed places, or their labels, taints or images changed.
+	// Epoch changes when nodes are added, removed or change places, or their labels, taints or images change.
 	Epoch int64
-	// Versions are other numbers, by place in Nodes, whenever a node, the pods on it or the pods nominated to it have changed.
+	// Versions has a version per node, by place. It changes with the node, the pods on it and the pods nominated to it.
 	Versions []int64
 
-	version int64
-	changed []int32 // the places that got the versions after logged, in their order
-	logged  int64
-	places  map[string]int32 // in Nodes, by name
-	soft    int              // nodes with PreferNoSchedule taints
-	images  map[string]int
-	columns map[string]*Column
-	choices map[string]*Choice
-	index   *index
-	// coming are the nominated pods by place in Nodes, nominated their nodes' names.
-	coming    [][]*PodInfo
-	nominated map[types.UID]string
+	version     int64
+	changed     []int32 // the places that got the versions after logged, in that order
+	logged      int64
+	places      map[string]int32 // in Nodes, by name
+	softTainted int              // nodes with PreferNoSchedule taints
+	images      map[string]int
+	columns     map[string]*LabelColumn
+	selections  map[string]*Selection
+	index       *index
+	// nominatedAt has the nominated pods by place, nominatedNodes their nodes' names.
+	nominatedAt    [][]*PodInfo
+	nominatedNodes map[types.UID]string
 }
 
 func newSnapshot() *Snapshot {
-	s := &Snapshot{places: map[string]int32{}, nominated: map[types.UID]string{}, Namespaces: map[string]labels.Set{}}
+	s := &Snapshot{places: map[string]int32{}, nominatedNodes: map[types.UID]string{}, Namespaces: map[string]labels.Set{}}
 	s.index = newIndex(s)
 	return s
 }
@@ -50,7 +50,7 @@ func (s *Snapshot) Node(name string) *NodeInfo {
 	return nil
 }
 
-// Place returns where in Nodes a node is, or -1.
+// Place returns the index of a node in Nodes, or -1.
 func (s *Snapshot) Place(name string) int32 {
 	if place, ok := s.places[name]; ok {
 		return place
@@ -59,9 +59,9 @@ func (s *Snapshot) Place(name string) int32 {
 }
 
 // SoftTaints reports whether any node has a taint with effect PreferNoSchedule.
-func (s *Snapshot) SoftTaints() bool { return s.soft > 0 }
+func (s *Snapshot) SoftTaints() bool { return s.softTainted > 0 }
 
-// ImageNodes returns how many nodes have an image (named as nodes name it).
+// ImageNodes returns how many nodes have an image (by its NormalImage name).
 func (s *Snapshot) ImageNodes(name string) int {
 	if s.images == nil {
 		s.images = map[string]int{}
@@ -74,30 +74,30 @@ func (s *Snapshot) ImageNodes(name string) int {
 	return s.images[name]
 }
 
-// Refresh brings the snapshot up to date and returns it. Only the scheduling loop may call it and use the result.
+// Refresh updates the snapshot and returns it. Only the scheduling loop may call it and use the result.
 func (c *Cache) Refresh() *Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.snap
 	s.Namespaces = c.namespaces
-	c.nominateLocked(s)
+	c.refreshNominationsLocked(s)
 	if c.nodesChanged {
-		c.relistLocked(s)
+		c.rebuildNodesLocked(s)
 	}
 	for _, e := range c.dirty {
 		e.dirty, e.shared = false, true
 		if e.pos >= 0 && e.info.Node != nil {
-			s.Nodes[e.pos], s.coming[e.pos] = e.info, c.nominated.on[e.info.Name]
+			s.Nodes[e.pos], s.nominatedAt[e.pos] = e.info, c.nominated.on[e.info.Name]
 			s.changedAt(e.pos)
 		}
 	}
 	c.dirty = c.dirty[:0]
 	if c.labelsChanged {
-		s.images, s.columns, s.choices, s.soft = nil, nil, nil, 0
+		s.images, s.columns, s.selections, s.softTainted = nil, nil, nil, 0
 		s.Epoch++
 		for _, n := range s.Nodes {
-			if n.Soft {
-				s.soft++
+			if n.SoftTaints {
+				s.softTainted++
 			}
 		}
 		s.index.topologyChanged()
@@ -118,7 +118,7 @@ func (c *Cache) Refresh() *Snapshot {
 	return s
 }
 
-// maxLogged bounds how many of the last changes are known; from about so many on it is as quick to look at all nodes.
+// maxLogged bounds the list of changed places. With about so many changes, checking all nodes is as fast.
 const maxLogged = 1024
 
 // changedAt gives the node at a place its next version.
@@ -134,8 +134,8 @@ func (s *Snapshot) changedAt(place int) {
 // Version is the newest of Versions.
 func (s *Snapshot) Version() int64 { return s.version }
 
-// Changed returns the places whose versions are newer than since, some of them more than once. It does not know when that is long ago, or
-// nodes have changed places since.
+// Changed returns the places whose versions are newer than since; a place may occur more than once. known is false when since is too old, or
+// nodes have changed places since then.
 func (s *Snapshot) Changed(since int64) (places []int32, known bool) {
 	if since < s.logged {
 		return nil, false
@@ -143,9 +143,9 @@ func (s *Snapshot) Changed(since int64) (places []int32, known bool) {
 	return s.changed[since-s.logged:], true
 }
 
-// relistLocked orders the nodes anew: by zone, each zone's nodes by name, zones taking turns.
-func (c *Cache) relistLocked(s *Snapshot) {
-	zones := map[string][]*entry{}
+// rebuildNodesLocked rebuilds Nodes: each zone's nodes by name, zones taking turns.
+func (c *Cache) rebuildNodesLocked(s *Snapshot) {
+	zones := map[string][]*nodeEntry{}
 	var names []string
 	for _, e := range c.nodes {
 		e.pos = -1
@@ -161,11 +161,11 @@ func (c *Cache) relistLocked(s *Snapshot) {
 	slices.Sort(names)
 	longest := 0
 	for _, es := range zones {
-		slices.SortFunc(es, func(a, b *entry) int { return cmp.Compare(a.info.Name, b.info.Name) })
+		slices.SortFunc(es, func(a, b *nodeEntry) int { return cmp.Compare(a.info.Name, b.info.Name) })
 		longest = max(longest, len(es))
 	}
 	s.Nodes = make([]*NodeInfo, 0, len(c.nodes))
-	s.Versions, s.coming = s.Versions[:0], s.coming[:0]
+	s.Versions, s.nominatedAt = s.Versions[:0], s.nominatedAt[:0]
 	s.version++
 	s.changed, s.logged = s.changed[:0], s.version
 	s.places = make(map[string]int32, len(c.nodes))
@@ -175,7 +175,7 @@ func (c *Cache) relistLocked(s *Snapshot) {
 				e := es[i]
 				e.pos, e.shared = len(s.Nodes), true
 				s.Nodes, s.Versions = append(s.Nodes, e.info), append(s.Versions, s.version)
-				s.coming = append(s.coming, c.nominated.on[e.info.Name])
+				s.nominatedAt = append(s.nominatedAt, c.nominated.on[e.info.Name])
 				s.places[e.info.Name] = int32(e.pos) //nolint:gosec // nobody has so many nodes
 			}
 		}

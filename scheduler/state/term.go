@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Term says which pods count: those in one of Namespaces, or in a namespace whose labels match NamespaceSelector (nil: none),
-// whose own labels match Selector; and by which node label they are counted. Terms with equal Sig are interchangeable.
+// Term is a parsed pod (anti-)affinity term or spread constraint. It matches pods whose labels match Selector, in one of Namespaces or in a
+// namespace whose labels match NamespaceSelector (nil: none). Terms with equal Sig match the same pods.
 type Term struct {
 	TopologyKey       string
 	Namespaces        []string // sorted
@@ -22,7 +22,7 @@ type Term struct {
 	Selector          labels.Selector
 	Sig               string // without TopologyKey
 
-	// A label that every matching pod must have, for a quick no; empty when there is none.
+	// A label that every matching pod must have, as a fast check; empty when there is none.
 	pairKey, pairValue string
 }
 
@@ -47,7 +47,7 @@ func NewTerm(topologyKey string, namespaces []string, nsSelector, selector label
 	b.WriteByte('|')
 	reqs, ok := selector.Requirements()
 	if !ok {
-		b.WriteByte('!') // one that matches nothing is written as one that matches everything
+		b.WriteByte('!') // labels.Nothing and labels.Everything have the same string
 	}
 	b.WriteString(selector.String())
 	t.Sig = b.String()

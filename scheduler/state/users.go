@@ -14,7 +14,8 @@ import (
 // ClaimUse is the key of a claim among PodInfo.Uses.
 func ClaimUse(namespace, name string) string { return namespace + "/" + name }
 
-// DiskUse is the key, among PodInfo.Uses, of a disk that not every pod may share; "": v is none. Volumes that clash have the same key.
+// DiskUse is the key, among PodInfo.Uses, of a disk that VolumeRestrictions checks; "": v is no such disk. Conflicting volumes have the same
+// key.
 func DiskUse(v *corev1.Volume) string {
 	switch {
 	case v.GCEPersistentDisk != nil:
@@ -44,18 +45,18 @@ func uses(pod *corev1.Pod) []string {
 	return out
 }
 
-// use notes who uses what.
-func (x *index) use(ch change) {
+// updateUsers updates the users of claims and disks.
+func (x *index) updateUsers(ch change) {
 	for _, key := range ch.info.Uses {
 		list := x.users[key]
-		at := slices.IndexFunc(list, func(l located) bool { return l.info.Pod.UID == ch.info.Pod.UID })
+		at := slices.IndexFunc(list, func(l placedOn) bool { return l.info.Pod.UID == ch.info.Pod.UID })
 		switch {
 		case ch.sign < 0 && at >= 0:
 			list = slices.Delete(list, at, at+1)
 		case ch.sign >= 0 && at >= 0:
-			list[at] = located{ch.info, ch.node}
+			list[at] = placedOn{ch.info, ch.node}
 		case ch.sign >= 0:
-			list = append(list, located{ch.info, ch.node})
+			list = append(list, placedOn{ch.info, ch.node})
 		}
 		if len(list) == 0 {
 			delete(x.users, key)
@@ -65,7 +66,7 @@ func (x *index) use(ch change) {
 	}
 }
 
-// Users are the pods that use a claim or a disk, by its key, with the names of their nodes. They are valid until the next Refresh.
+// Users returns the pods on nodes that use a claim or a disk, by its key, with their nodes' names. Valid until the next Refresh.
 func (s *Snapshot) Users(key string) iter.Seq2[*PodInfo, string] {
 	return func(yield func(*PodInfo, string) bool) {
 		for _, l := range s.index.users[key] {

@@ -24,25 +24,25 @@ func TestChoose(t *testing.T) {
 	asked := 0
 	choose := func() string {
 		s := c.Refresh()
-		got := s.Choose("untainted", "zone", func(n *NodeInfo) bool { asked++; return !n.Blocked })
+		got := s.SelectNodes("untainted", "zone", func(n *NodeInfo) bool { asked++; return !n.HardTaints })
 		n := s.Count(Query{Terms: []*Term{NewTerm("zone", []string{"default"}, nil, labels.Everything())}})
 		in, out := map[string]int32{}, map[string]string{}
-		for id, count := range got.In {
+		for id, count := range got.Included {
 			if count > 0 {
 				in[got.Values[id]] = count
 			}
 		}
-		for _, place := range got.Out {
-			out[s.Nodes[place].Name] = got.Values[got.Of[place]]
+		for _, place := range got.Excluded {
+			out[s.Nodes[place].Name] = got.Values[got.ValueIDs[place]]
 		}
 		among := map[string]int64{}
-		for id, count := range n.Among(got) {
+		for id, count := range n.SumsOfExcluded(got) {
 			if count != 0 {
 				among[got.Values[id]] = count
 			}
 		}
-		if len(in) != got.Some {
-			t.Errorf("%d values are let in, it says %d", len(in), got.Some)
+		if len(in) != got.IncludedValues {
+			t.Errorf("%d values are let in, it says %d", len(in), got.IncludedValues)
 		}
 		return fmt.Sprint(in, out, among, asked)
 	}
@@ -63,10 +63,10 @@ func TestChoose(t *testing.T) {
 	set("a", "1", corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute})
 	check("two taints came", "map[2:1] map[a:1 b:1] map[1:1] 9")
 	s := c.Refresh()
-	for i := range 3 * maxChoices {
-		s.Choose(fmt.Sprint(i), "zone", func(*NodeInfo) bool { return true })
+	for i := range 3 * maxSelections {
+		s.SelectNodes(fmt.Sprint(i), "zone", func(*NodeInfo) bool { return true })
 	}
-	if n := len(s.choices); n > maxChoices {
-		t.Errorf("%d choices are kept, at most %d should be", n, maxChoices)
+	if n := len(s.selections); n > maxSelections {
+		t.Errorf("%d choices are kept, at most %d should be", n, maxSelections)
 	}
 }

@@ -44,7 +44,7 @@ func TestDiskInWords(t *testing.T) {
 	}
 	n := state.NewNodeInfo(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, state.NewPodInfo(with("holder")))
 	pod := state.NewPodInfo(with("p"))
-	if got, _, _ := (restricted{disks: exclusive(pod.Pod)}).Explain(pod, n, nil); got != "disk data used by ns/holder" {
+	if got, _, _ := (restrictionsFilter{disks: restrictedDisks(pod.Pod)}).Explain(pod, n, nil); got != "disk data used by ns/holder" {
 		t.Errorf("got %q, want the holder", got)
 	}
 }

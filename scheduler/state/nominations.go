@@ -9,16 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// nominations are the nominated pods: those for which preemption is making room, each with its node (status.nominatedNodeName).
+// nominations is the nominator: the pods for which preemption is making room, each with its node (status.nominatedNodeName).
 type nominations struct {
 	at map[types.UID]string
 	on map[string][]*PodInfo // by node; a list is replaced, never modified
-	// changed are the pods whose nominations the snapshot does not know yet; tooMany: it has to learn all anew.
+	// changed are the pods whose nominations changed since the last Refresh. tooMany: the list was dropped, Refresh copies all.
 	changed []types.UID
 	tooMany bool
 }
 
-// Nominate notes that room is being made for a pod on a node, and nowhere else.
+// Nominate records the node on which preemption makes room for a pod. It replaces an earlier nomination.
 func (c *Cache) Nominate(p *PodInfo, node string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,7 +29,7 @@ func (c *Cache) Nominate(p *PodInfo, node string) {
 	c.nominationChangedLocked(p.Pod.UID, node)
 }
 
-// Unnominate takes a pod's nomination back and returns the node; empty: there was none.
+// Unnominate removes a pod's nomination and returns its node; empty: there was none.
 func (c *Cache) Unnominate(uid types.UID) (node string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,11 +59,11 @@ func (c *Cache) nominationChangedLocked(uid types.UID, node string) {
 		n.changed = append(n.changed, uid)
 	}
 	if e, ok := c.nodes[node]; ok {
-		e.changedLocked(c)
+		e.markDirtyLocked(c)
 	}
 }
 
-// Nominated returns the node where room is being made for a pod; empty: nowhere.
+// Nominated returns the node to which a pod is nominated; empty: none.
 func (c *Cache) Nominated(uid types.UID) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,14 +82,14 @@ func (c *Cache) EachNominated(f func(p *PodInfo, node string)) {
 	}
 }
 
-// Room is a node at some time, and the pods nominated to it: what there is for a pod that waits.
-type Room struct {
-	Node   *NodeInfo
-	Coming []*PodInfo
+// NodeView is a node at one moment with the pods nominated to it. QueueingHints check it for waiting pods.
+type NodeView struct {
+	Node      *NodeInfo
+	Nominated []*PodInfo
 }
 
-// Room returns what there is on a node now, without pods that are only tried there; nil: there is no such node.
-func (c *Cache) Room(node string) *Room {
+// NodeView returns a node without its tentative pods (AssumeTentatively); nil: there is no such node.
+func (c *Cache) NodeView(node string) *NodeView {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.nodes[node]
@@ -97,57 +97,57 @@ func (c *Cache) Room(node string) *Room {
 		return nil
 	}
 	e.shared = true
-	room := &Room{Node: e.info, Coming: c.nominated.on[node]}
-	var tried []*PodInfo
-	for uid := range c.trial {
+	view := &NodeView{Node: e.info, Nominated: c.nominated.on[node]}
+	var tentative []*PodInfo
+	for uid := range c.tentative {
 		if p, ok := c.pods[uid]; ok && p.node == node {
-			tried = append(tried, p.info)
+			tentative = append(tentative, p.info)
 		}
 	}
-	if len(tried) > 0 {
-		room.Node = room.Node.With(nil, tried)
+	if len(tentative) > 0 {
+		view.Node = view.Node.With(nil, tentative)
 	}
-	return room
+	return view
 }
 
-// Coming are the pods nominated to the node at a place of Nodes.
-func (s *Snapshot) Coming(place int) []*PodInfo {
-	if len(s.nominated) == 0 {
+// NominatedAt returns the pods nominated to the node at a place.
+func (s *Snapshot) NominatedAt(place int) []*PodInfo {
+	if len(s.nominatedNodes) == 0 {
 		return nil
 	}
-	return s.coming[place]
+	return s.nominatedAt[place]
 }
 
-// ComingTo is Coming of the node of that name.
-func (s *Snapshot) ComingTo(node string) []*PodInfo {
+// NominatedTo returns the pods nominated to the node of that name.
+func (s *Snapshot) NominatedTo(node string) []*PodInfo {
 	if place := s.Place(node); place >= 0 {
-		return s.Coming(int(place))
+		return s.NominatedAt(int(place))
 	}
 	return nil
 }
 
-// AnyComing tells whether any pod is nominated.
-func (s *Snapshot) AnyComing() bool { return len(s.nominated) > 0 }
+// AnyNominated reports whether any pod is nominated.
+func (s *Snapshot) AnyNominated() bool { return len(s.nominatedNodes) > 0 }
 
 // NominatedPlace returns the place of the node to which a pod is nominated; -1: there is none.
 func (s *Snapshot) NominatedPlace(uid types.UID) int {
-	if node, ok := s.nominated[uid]; ok {
+	if node, ok := s.nominatedNodes[uid]; ok {
 		return int(s.Place(node))
 	}
 	return -1
 }
 
-// nominateLocked brings the snapshot's nominations up to date, but for the lists of nodes that changed.
-func (c *Cache) nominateLocked(s *Snapshot) {
+// refreshNominationsLocked updates Snapshot.nominatedNodes. Refresh updates nominatedAt, since Nominate marks the node as dirty.
+func (c *Cache) refreshNominationsLocked(s *Snapshot) {
 	n := &c.nominated
 	if n.tooMany {
-		s.nominated, n.tooMany = maps.Clone(n.at), false
+		s.nominatedNodes, n.tooMany = maps.Clone(n.at), false
 	}
 	for _, uid := range n.changed {
 		if node, ok := n.at[uid]; ok {
-			s.nominated[uid] = node
+			s.nominatedNodes[uid] = node
 		} else {
-			delete(s.nominated, uid)
+			delete(s.nominatedNodes, uid)
 		}
 	}
 	n.changed = n.changed[:0]
