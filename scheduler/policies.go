@@ -21,7 +21,7 @@ func (s *Scheduler) newPolicies() *objects.Follower {
 	}
 	for _, p := range s.profiles {
 		if slices.ContainsFunc(p.Plugins, func(w framework.Weighted) bool { return w.Plugin.Name() == policy.Plugin }) {
-			return objects.New(objects.Config{Client: s.cfg.Client.Dynamic, Set: &s.inEffect, Changed: s.policyChanged, Wrong: s.policyWrong, Log: s.log})
+			return objects.New(objects.Config{Client: s.cfg.Client.Dynamic, Set: &s.inEffect, OnChange: s.policyChanged, OnInvalid: s.policyWrong, Log: s.log})
 		}
 	}
 	return nil

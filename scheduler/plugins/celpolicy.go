@@ -37,7 +37,7 @@ func newCELPolicy(set *policy.Set) framework.Factory {
 			}
 			p.Own = own
 			for _, o := range own {
-				o.Trouble = func(message string) {
+				o.OnError = func(message string) {
 					h.Log.Warn("scheduling policy of the configuration", "policy", o.Name, "trouble", message)
 				}
 			}
@@ -64,7 +64,7 @@ func (p *CELPolicy) all() []*policy.Policy {
 }
 
 // judging is the CycleState key by which PreFilter passes the policies that apply to the pod to PreScore.
-var judgeKey = framework.NewKey[*policy.Judge]("policies")
+var judgeKey = framework.NewKey[*policy.Evaluation]("policies")
 
 // PreFilter finds the policies that apply to the pod.
 func (p *CELPolicy) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
@@ -72,12 +72,12 @@ func (p *CELPolicy) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *st
 	if len(policies) == 0 {
 		return nil, nil
 	}
-	j, st := policy.For(policies, p.Profile, pod, s)
+	j, st := policy.NewEvaluation(policies, p.Profile, pod, s)
 	if st != nil {
 		return nil, st
 	}
 	judgeKey.Write(c, j)
-	if !j.Filters() {
+	if !j.HasFilters() {
 		return nil, nil
 	}
 	return j.NodeFilter(), nil
@@ -92,7 +92,7 @@ func (p *CELPolicy) PreScore(c *framework.CycleState, pod *state.PodInfo, s *sta
 	j, ok := judgeKey.Read(c)
 	if !ok {
 		var st *framework.Status
-		if j, st = policy.For(policies, p.Profile, pod, s); st != nil {
+		if j, st = policy.NewEvaluation(policies, p.Profile, pod, s); st != nil {
 			return nil
 		}
 	}
@@ -107,18 +107,18 @@ func (p *CELPolicy) EventsToRegister() []framework.ClusterEventWithHint {
 		{On: nodes, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 			policies := p.all()
 			ns, known := p.labelsOf(pod)
-			return policy.Wakes(policies, p.Profile, pod, ns, known)&e.Kinds != 0 &&
+			return policy.EventKinds(policies, p.Profile, pod, ns, known)&e.Kinds != 0 &&
 				policy.Admits(policies, p.Profile, pod, ns, known, &state.NodeInfo{Node: e.NewNode, Name: e.NewNode.Name})
 		}},
 		{On: pods, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 			ns, known := p.labelsOf(pod)
-			return policy.Wakes(p.all(), p.Profile, pod, ns, known)&e.Kinds != 0
+			return policy.EventKinds(p.all(), p.Profile, pod, ns, known)&e.Kinds != 0
 		}},
 		{On: framework.NamespaceLabels, Worth: func(*state.PodInfo, *framework.Event) bool { return policy.SelectNamespaces(p.all()) }},
 		{On: framework.Objects, Resource: policy.Resource, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 			old, ok := e.OldObject.(*policy.Policy)
 			ns, known := p.labelsOf(pod)
-			return ok && old.Concerns(p.Profile, pod, ns, known)
+			return ok && old.MayApply(p.Profile, pod, ns, known)
 		}},
 		{On: framework.Self},
 	}

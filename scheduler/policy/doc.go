@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package policy compiles and evaluates scheduling policies: filter and score rules in CEL, from the scheduler's configuration file or
-// from SchedulingPolicy objects. The plugin CELPolicy runs them, the scheduler follows the objects. It does no I/O.
+// from SchedulingPolicy objects. The plugin CELPolicy evaluates them; the package objects watches the objects. This package does no I/O.
 //
 // Invariants:
-//  1. A Policy is immutable; what it remembers of nodes only repeats what it would find out again.
-//  2. An expression is compiled once per policy. What it may cost is estimated then, and limited each time it is evaluated.
-//  3. An expression cannot do more than give a value, an error or run out of its limit: none of them ends the scheduler.
+//  1. A Policy is immutable, except for its caches of values per node. A cached value equals a new evaluation.
+//  2. An expression is compiled once per policy. Its worst cost is estimated then, and its cost is limited in each evaluation.
+//  3. An expression returns a value or an error, or reaches its cost limit. None of them ends the scheduler.
 package policy
 
 import (
-	_ "embed" // of the definition
+	_ "embed" // for Manifest
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,26 +19,26 @@ import (
 // Plugin is the name of the plugin that runs policies.
 const Plugin = "CELPolicy"
 
-// Resource are the SchedulingPolicy objects, CRD the name of their definition.
+// Resource is the resource of SchedulingPolicy objects, CRD the name of its CustomResourceDefinition.
 var (
 	Resource = schema.GroupVersionResource{Group: "scheduling.keelson.dev", Version: "v1", Resource: "schedulingpolicies"}
 	CRD      = Resource.Resource + "." + Resource.Group
 )
 
-// Manifest defines SchedulingPolicy, and lets a scheduler read them: YAML to be applied once.
+// Manifest has the CustomResourceDefinition of SchedulingPolicy and the RBAC objects with which a scheduler may read them.
 //
 //go:embed schedulingpolicy.yaml
 var Manifest []byte
 
-// Spec is what a policy says: the spec of a SchedulingPolicy.
+// Spec is the spec of a SchedulingPolicy.
 type Spec struct {
-	// The policy is about pods that all of these let in; what is empty lets in all.
+	// The policy applies to pods that match all of these fields. An empty field matches all pods.
 	SchedulerNames    []string              `json:"schedulerNames,omitempty"`
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	PodSelector       *metav1.LabelSelector `json:"podSelector,omitempty"`
 	// Match is an expression over pod.
 	Match string `json:"match,omitempty"`
-	// FailurePolicy is what a match or filter does that cannot be evaluated: Fail (by default) refuses, Ignore lets in.
+	// FailurePolicy decides about a match or filter that cannot be evaluated: Fail (default) refuses, Ignore accepts.
 	FailurePolicy string   `json:"failurePolicy,omitempty"`
 	Filters       []Filter `json:"filters,omitempty"`
 	Scores        []Score  `json:"scores,omitempty"`
@@ -50,24 +50,24 @@ const (
 	FromFile   = "configuration"
 )
 
-// What FailurePolicy may say.
+// The values of FailurePolicy.
 const (
 	Fail   = "Fail"
 	Ignore = "Ignore"
 )
 
-// Filter lets a pod onto the nodes for which its expression over pod and node is true.
+// Filter accepts the nodes for which its expression over pod and node is true.
 type Filter struct {
 	Expression string `json:"expression"`
-	// Message is told where the filter refuses; MessageExpression makes one of pod and node, and goes first.
+	// Message is the reason of a refusal. MessageExpression computes the reason from pod and node, and takes precedence.
 	Message           string `json:"message,omitempty"`
 	MessageExpression string `json:"messageExpression,omitempty"`
 }
 
-// Score gives nodes points: a number, taken as 0 to 100, or a bool (0 or 100).
+// Score scores nodes: a number, capped to 0..100, or a bool (0 or 100).
 type Score struct {
 	Expression string `json:"expression"`
-	// Weight multiplies it, 1 to 100; 1 by default.
+	// Weight multiplies the score, 1 to 100; default 1.
 	Weight *int32 `json:"weight,omitempty"`
 }
 
@@ -83,10 +83,10 @@ type Named struct {
 	Spec `json:",inline"`
 }
 
-// Bounds of what is read, as the definition of SchedulingPolicy has them too.
+// Limits; the CustomResourceDefinition has the same.
 const (
-	MaxPolicies   = 256 // that are in effect
-	maxRules      = 16  // filters of a policy, and scores
+	MaxPolicies   = 256 // in effect at the same time
+	maxRules      = 16  // filters of a policy, and also scores
 	maxExpression = 4096
 	maxMessage    = 256
 	maxWeight     = 100

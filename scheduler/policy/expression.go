@@ -19,18 +19,18 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 )
 
-// Limits in CEL's units of cost, of which one takes less than a microsecond.
+// Limits in CEL cost units. A unit takes less than a microsecond.
 const (
-	// evaluationLimit is what one evaluation may cost, attemptLimit all those of one attempt of a pod.
+	// evaluationLimit is for one evaluation, attemptLimit for all evaluations in one attempt of a pod.
 	evaluationLimit = 20_000
 	attemptLimit    = 500_000
-	// estimateLimit is what an expression may cost at worst, as estimated from the sizes below, to be taken at all.
+	// estimateLimit is for the estimated worst cost of an expression, with the sizes below. Expressions above it are invalid.
 	estimateLimit = 1_000_000
-	likelyString  = 256
-	likelyList    = 64
+	assumedString = 256
+	assumedList   = 64
 )
 
-// scope says which variables an expression sees.
+// scope is the set of variables of an expression.
 type scope int
 
 const (
@@ -38,7 +38,7 @@ const (
 	podAndNode
 )
 
-// environments are made when the first policy is.
+// environments are created with the first policy.
 var environments = sync.OnceValues(func() ([2]*cel.Env, error) {
 	var out [2]*cel.Env
 	base := environment.MustBaseEnvSet(version.MajorMinor(1, 37)).StoredExpressionsEnv()
@@ -56,17 +56,17 @@ var environments = sync.OnceValues(func() ([2]*cel.Env, error) {
 	return [2]*cel.Env{podOnly: pod, podAndNode: both}, nil
 })
 
-// expression is a compiled one.
+// expression is a compiled CEL expression.
 type expression struct {
 	source string
-	at     string // its field below spec
+	field  string // its field path below spec
 	run    cel.Program
 	reads  reads
 }
 
-// compile compiles one whose value is of one of the kinds that are wanted; of names these in errors.
+// compile compiles an expression whose result must have one of the wanted kinds; of names them in errors.
 func compile(source, at string, in scope, of string, wanted ...celtypes.Kind) (e *expression, err error) {
-	defer func() { // whatever a text may do to the parser
+	defer func() { // the parser may panic on hostile input
 		if r := recover(); r != nil {
 			e, err = nil, fmt.Errorf("cannot be compiled: %v", r)
 		}
@@ -81,7 +81,7 @@ func compile(source, at string, in scope, of string, wanted ...celtypes.Kind) (e
 	env := envs[in]
 	ast, issues := env.Compile(source)
 	if issues != nil && issues.Err() != nil {
-		return nil, positions(issues)
+		return nil, compileError(issues)
 	}
 	ok := false
 	for _, k := range wanted {
@@ -90,7 +90,7 @@ func compile(source, at string, in scope, of string, wanted ...celtypes.Kind) (e
 	if !ok {
 		return nil, fmt.Errorf("1:1: must be %s, but is %s", of, ast.OutputType())
 	}
-	cost, err := env.EstimateCost(ast, &library.CostEstimator{SizeEstimator: likelySizes{}})
+	cost, err := env.EstimateCost(ast, &library.CostEstimator{SizeEstimator: assumedSizes{}})
 	if err != nil {
 		return nil, fmt.Errorf("1:1: its cost cannot be estimated: %w", err)
 	}
@@ -101,11 +101,11 @@ func compile(source, at string, in scope, of string, wanted ...celtypes.Kind) (e
 	if err != nil {
 		return nil, fmt.Errorf("1:1: %w", err)
 	}
-	return &expression{source: source, at: at, run: run, reads: readsOf(ast.NativeRep().Expr())}, nil
+	return &expression{source: source, field: at, run: run, reads: readsOf(ast.NativeRep().Expr())}, nil
 }
 
-// positions tells the issues as line:column: message, the first few of them.
-func positions(issues *cel.Issues) error {
+// compileError formats the first few issues as "line:column: message".
+func compileError(issues *cel.Issues) error {
 	const most = 3
 	var out []string
 	for i, e := range issues.Errors() {
@@ -119,23 +119,23 @@ func positions(issues *cel.Issues) error {
 	return errors.New(strings.Join(out, "; "))
 }
 
-// likelySizes are what is assumed of what nothing is known about.
-type likelySizes struct{}
+// assumedSizes are the sizes of values whose real size is not known at compile time.
+type assumedSizes struct{}
 
-func (likelySizes) EstimateSize(e checker.AstNode) *checker.SizeEstimate {
+func (assumedSizes) EstimateSize(e checker.AstNode) *checker.SizeEstimate {
 	switch e.Type().Kind() {
 	case celtypes.StringKind, celtypes.BytesKind:
-		return &checker.SizeEstimate{Max: likelyString}
+		return &checker.SizeEstimate{Max: assumedString}
 	default:
-		return &checker.SizeEstimate{Max: likelyList}
+		return &checker.SizeEstimate{Max: assumedList}
 	}
 }
 
-func (likelySizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
+func (assumedSizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
 	return nil
 }
 
-// budget is what is left of what one attempt may cost.
+// budget is the rest of attemptLimit.
 type budget struct{ left atomic.Int64 }
 
 func newBudget() *budget {
@@ -145,17 +145,17 @@ func newBudget() *budget {
 }
 
 var (
-	errSpent  = fmt.Errorf("the policies cost more than the %d that they may in one attempt", attemptLimit)
-	errCostly = fmt.Errorf("costs more than the %d that it may", evaluationLimit)
+	errBudget    = fmt.Errorf("the policies cost more than the %d that they may in one attempt", attemptLimit)
+	errCostLimit = fmt.Errorf("costs more than the %d that it may", evaluationLimit)
 )
 
-// variables are what an expression sees.
+// variables are the values of an expression's variables.
 type variables struct {
 	pod  podInfo
 	node nodeInfo
 }
 
-// ResolveName is how CEL asks.
+// ResolveName implements interpreter.Activation.
 func (v *variables) ResolveName(name string) (any, bool) {
 	switch {
 	case name == "pod":
@@ -166,12 +166,12 @@ func (v *variables) ResolveName(name string) (any, bool) {
 	return nil, false
 }
 
-// Parent is how CEL asks for more.
+// Parent implements interpreter.Activation.
 func (*variables) Parent() interpreter.Activation { return nil }
 
 func (e *expression) eval(v *variables, b *budget) (ref.Val, error) {
 	if b.left.Load() <= 0 {
-		return nil, errSpent
+		return nil, errBudget
 	}
 	out, details, err := e.run.Eval(v)
 	cost := uint64(evaluationLimit)
@@ -180,7 +180,7 @@ func (e *expression) eval(v *variables, b *budget) (ref.Val, error) {
 	}
 	b.left.Add(-int64(min(cost, evaluationLimit)) - 1) //nolint:gosec // it is small
 	if cancelled, ok := errors.AsType[interpreter.EvalCancelledError](err); ok && cancelled.Cause == interpreter.CostLimitExceeded {
-		return nil, errCostly
+		return nil, errCostLimit
 	}
 	if err != nil {
 		return nil, errors.New(clip(oneLine(err.Error()), maxMessage))

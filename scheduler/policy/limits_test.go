@@ -53,7 +53,7 @@ func TestReads(t *testing.T) {
 		if len(got) != len(strings.Fields(tt.node)) {
 			t.Errorf("%s: %v, want %s", tt.expression, kinds, tt.node)
 		}
-		key, ok := e.reads.key(aPod("pod", "1", "1Gi"))
+		key, ok := e.reads.cacheKey(aPod("pod", "1", "1Gi"))
 		if !ok {
 			key = "?"
 		}
@@ -92,7 +92,7 @@ func TestRemembered(t *testing.T) {
 	for range 1000 { // what is remembered is bounded
 		ask(aPod("pod", "1", "1Gi"), aNode())
 	}
-	if size := p.filters[0].table(other, 0).size.Load(); size > spareSize+1 {
+	if size := p.filters[0].cacheFor(other, 0).size.Load(); size > spareValues+1 {
 		t.Errorf("%d values are remembered", size)
 	}
 	for i := range 1000 {
@@ -100,7 +100,7 @@ func TestRemembered(t *testing.T) {
 		pod.Pod.Labels = map[string]string{"app": fmt.Sprint(i)}
 		ask(pod, n)
 	}
-	if n := len(p.filters[0].tables); n > maxTables {
+	if n := len(p.filters[0].caches); n > maxCaches {
 		t.Errorf("%d kinds of pods are remembered", n)
 	}
 }
@@ -119,7 +119,7 @@ func crowded(images int) *state.NodeInfo {
 func TestCostLimits(t *testing.T) {
 	p := made(t, &Spec{Filters: []Filter{{Expression: "node.status.images.all(a, node.status.images.all(b, a.sizeBytes + b.sizeBytes >= 0))"}}})
 	told := make(chan string, 9)
-	p.Trouble = func(m string) { told <- m }
+	p.OnError = func(m string) { told <- m }
 	costly, cheap := crowded(5000), crowded(1)
 	const spent = "node(s) refused by policy p: the policies cost more than the 500000 that they may in one attempt"
 	for range 2 { // the second attempt has its own budget
@@ -172,7 +172,7 @@ func TestAllAtOnce(t *testing.T) {
 		t.Helper()
 		s := cache.Refresh()
 		for range 2 {
-			j, st := For([]*Policy{p}, "default-scheduler", aPod("pod", "1", "1Gi"), s)
+			j, st := NewEvaluation([]*Policy{p}, "default-scheduler", aPod("pod", "1", "1Gi"), s)
 			if st != nil {
 				t.Fatal(st)
 			}

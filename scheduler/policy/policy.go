@@ -16,13 +16,13 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// Policy is a Spec, compiled.
+// Policy is a compiled Spec.
 type Policy struct {
 	Name string
-	// From is where it was written.
+	// From is FromObject or FromFile.
 	From string
-	// Trouble, when set, hears of the first expression that could not be evaluated. It must not block.
-	Trouble func(message string)
+	// OnError, if set, is called once, with the first evaluation error. It must not block.
+	OnError func(message string)
 
 	schedulers       []string
 	namespaces, pods labels.Selector // nil: all
@@ -30,7 +30,7 @@ type Policy struct {
 	ignore           bool
 	filters          []*filter
 	scores           []*score
-	troubled         atomic.Bool
+	reported         atomic.Bool
 }
 
 type filter struct {
@@ -43,10 +43,10 @@ type filter struct {
 type score struct {
 	rule
 	weight int64
-	shown  string // the expression, short and in one line
+	shown  string // the expression, shortened and in one line
 }
 
-// Compile compiles what a policy says. Each thing that is wrong is told with its field and, of an expression, line:column.
+// Compile compiles a Spec. Each error has its field, and the line:column of an expression.
 func Compile(name string, s *Spec, at *field.Path) (*Policy, field.ErrorList) {
 	p := &Policy{Name: name, From: FromObject, schedulers: slices.Clone(s.SchedulerNames), ignore: s.FailurePolicy == Ignore}
 	var errs field.ErrorList
@@ -176,16 +176,16 @@ func (p *Policy) score(i int, in *Score, at *field.Path, c compiler) *score {
 	return s
 }
 
-// selects reports whether the policy is about a pod, as far as its selectors say. known is false where nothing is known of the labels of its
-// namespace: then it may be.
+// selects reports whether the policy's selectors match a pod. known is false if the labels of its namespace are not known: then
+// namespaceSelector matches.
 func (p *Policy) selects(scheduler string, pod podInfo, namespace labels.Set, known bool) bool {
 	return (len(p.schedulers) == 0 || slices.Contains(p.schedulers, scheduler)) &&
 		(p.pods == nil || p.pods.Matches(labels.Set(pod.Pod.Labels))) &&
 		(p.namespaces == nil || !known || p.namespaces.Matches(namespace))
 }
 
-// applies reports whether the policy is about a pod. An error is that of its match.
-func (p *Policy) applies(scheduler string, v *variables, namespace labels.Set, b *budget) (bool, error) {
+// appliesTo reports whether the policy applies to a pod. The error is that of its match expression.
+func (p *Policy) appliesTo(scheduler string, v *variables, namespace labels.Set, b *budget) (bool, error) {
 	if !p.selects(scheduler, v.pod, namespace, true) {
 		return false, nil
 	}
@@ -194,20 +194,20 @@ func (p *Policy) applies(scheduler string, v *variables, namespace labels.Set, b
 	}
 	out, err := p.match.eval(v, b)
 	if err != nil {
-		p.tell("match", err, v)
+		p.reportError("match", err, v)
 		return false, err
 	}
 	return out == celtypes.True, nil
 }
 
-// tell passes on the first trouble.
-func (p *Policy) tell(rule string, err error, v *variables) {
-	if p.troubled.Load() || !p.troubled.CompareAndSwap(false, true) || p.Trouble == nil {
+// reportError calls OnError with the first error.
+func (p *Policy) reportError(rule string, err error, v *variables) {
+	if p.reported.Load() || !p.reported.CompareAndSwap(false, true) || p.OnError == nil {
 		return
 	}
 	where := "pod " + v.pod.Key
 	if v.node != nil {
 		where += ", node " + v.node.Name
 	}
-	p.Trouble(fmt.Sprintf("spec.%s: %v (%s)", rule, err, where))
+	p.OnError(fmt.Sprintf("spec.%s: %v (%s)", rule, err, where))
 }

@@ -61,10 +61,10 @@ func made(t testing.TB, s *Spec) *Policy {
 	return p
 }
 
-func judge(t testing.TB, pod *state.PodInfo, policies ...*Policy) (*Judge, *framework.Status) {
+func judge(t testing.TB, pod *state.PodInfo, policies ...*Policy) (*Evaluation, *framework.Status) {
 	t.Helper()
 	s := &state.Snapshot{Namespaces: map[string]labels.Set{"shop": {"team": "red"}}}
-	return For(policies, "default-scheduler", pod, s)
+	return NewEvaluation(policies, "default-scheduler", pod, s)
 }
 
 // TestFilters: an expression lets the pod onto the node (empty), or refuses it with these words.
@@ -192,7 +192,7 @@ func TestAbout(t *testing.T) {
 	}
 	p := made(t, &Spec{Match: "pod.labels['x'] == ''", Filters: []Filter{{Expression: "true"}}})
 	var told string
-	p.Trouble = func(m string) { told += m }
+	p.OnError = func(m string) { told += m }
 	for range 2 {
 		if _, st := judge(t, aPod("pod", "1", "1Gi"), p); st == nil || st.Error() != "policy p: match cannot be evaluated: no such key: x" {
 			t.Errorf("match that fails: %v", st)
@@ -254,7 +254,7 @@ func TestScores(t *testing.T) {
 				t.Errorf("%+v: rules gave %s, want %s", tt.scores, got, tt.given)
 			}
 		}
-		if j.Filters() {
+		if j.HasFilters() {
 			t.Errorf("%+v: there are filters", tt.scores)
 		}
 	}

@@ -14,13 +14,13 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// reads is what an expression looks at, and so what can change its value. What cannot be told is taken to be everything.
+// reads has the fields that an expression reads, and so what can change its value. If a field is not clear, all fields count.
 type reads struct {
-	node  framework.Kinds // events that may change what it reads of a node; 0: only the name, or nothing
-	nodes bool            // whether it reads anything of a node
-	usage bool            // which pods a node has, and what they ask for
-	rest  bool            // of a node what has no stamp: more than labels, taints, cordon and name
-	// Of the pod: its namespace, its priority, all labels or some; other: anything else.
+	node      framework.Kinds // events that may change the node fields that it reads; 0: only the name, or none
+	nodes     bool            // it reads some node field
+	usage     bool            // it reads the number of pods on the node, or their requests
+	unstamped bool            // it reads node fields that NodeInfo.Stamp does not cover: others than labels, taints, unschedulable and name
+	// The pod fields that it reads; label has the keys of single labels, other stands for any other field.
 	namespace, priority, labels, other bool
 	label                              map[string]bool
 }
@@ -31,18 +31,17 @@ func readsOf(e ast.Expr) reads {
 	return r
 }
 
-// stable reports whether the value rests on what a node's stamp covers.
-func (r *reads) stable() bool { return !r.usage && !r.rest }
+// stable reports whether the value depends only on node fields that NodeInfo.Stamp covers.
+func (r *reads) stable() bool { return !r.usage && !r.unstamped }
 
-// walk looks for node and pod, and for the longest way of fields and keys from there. A variable of a macro that has the same name only adds to
-// what is read.
+// walk finds the longest field paths that begin at node or pod. A macro variable of the same name only adds to the fields that count.
 func (r *reads) walk(e ast.Expr) {
-	if name, way, ok := wayOf(e); ok {
+	if name, path, ok := pathOf(e); ok {
 		switch name {
 		case "node":
-			r.ofNode(way)
+			r.addNodePath(path)
 		case "pod":
-			r.ofPod(way)
+			r.addPodPath(path)
 		}
 		return
 	}
@@ -78,15 +77,15 @@ func (r *reads) walk(e ast.Expr) {
 	}
 }
 
-// wayOf is the variable where a chain of fields and constant keys begins, and the chain.
-func wayOf(e ast.Expr) (name string, way []string, ok bool) {
+// pathOf returns the variable at which a chain of fields and constant keys begins, and the chain.
+func pathOf(e ast.Expr) (name string, path []string, ok bool) {
 	switch e.Kind() {
 	case ast.IdentKind:
 		return e.AsIdent(), nil, true
 	case ast.SelectKind:
 		s := e.AsSelect()
-		name, way, ok = wayOf(s.Operand())
-		return name, append(way, s.FieldName()), ok
+		name, path, ok = pathOf(s.Operand())
+		return name, append(path, s.FieldName()), ok
 	case ast.CallKind:
 		c := e.AsCall()
 		f := c.FunctionName()
@@ -97,23 +96,23 @@ func wayOf(e ast.Expr) (name string, way []string, ok bool) {
 		if !isText {
 			return "", nil, false
 		}
-		name, way, ok = wayOf(c.Args()[0])
-		return name, append(way, string(key)), ok
+		name, path, ok = pathOf(c.Args()[0])
+		return name, append(path, string(key)), ok
 	}
 	return "", nil, false
 }
 
-func at(way []string, i int) string {
-	if i < len(way) {
-		return way[i]
+func at(path []string, i int) string {
+	if i < len(path) {
+		return path[i]
 	}
 	return ""
 }
 
-func (r *reads) ofNode(way []string) {
+func (r *reads) addNodePath(path []string) {
 	r.nodes = true
-	field := at(way, 0)
-	switch second := at(way, 1); {
+	field := at(path, 0)
+	switch second := at(path, 1); {
 	case field == "metadata" && second == "labels", field == "metadata" && second == "name":
 		field = second
 	case field == "spec" && second == "taints", field == "spec" && second == "unschedulable":
@@ -129,16 +128,16 @@ func (r *reads) ofNode(way []string) {
 		r.node |= framework.NodeTaints
 	case "allocatable":
 		r.node |= framework.NodeAllocatable
-		r.rest = true
+		r.unstamped = true
 	case "requested", "free", "pods":
 		r.node |= framework.NodeAllocatable | framework.PodAdd | framework.PodShrinks | framework.PodDelete
 		r.usage = true
 	case "annotations":
 		r.node |= framework.NodeOther
-		r.rest = true
+		r.unstamped = true
 	default:
 		r.node |= framework.NodeOther | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable | framework.NodeFeatures
-		r.rest = true
+		r.unstamped = true
 		if field == "" { // the whole node
 			r.node |= framework.PodAdd | framework.PodShrinks | framework.PodDelete
 			r.usage = true
@@ -146,34 +145,34 @@ func (r *reads) ofNode(way []string) {
 	}
 }
 
-func (r *reads) ofPod(way []string) {
-	switch second := at(way, 1); {
-	case len(way) > 1 && way[0] == "metadata" && (second == "labels" || second == "namespace"):
-		way = way[1:]
-	case len(way) > 1 && way[0] == "spec" && second == "priority":
-		way = way[1:]
+func (r *reads) addPodPath(path []string) {
+	switch second := at(path, 1); {
+	case len(path) > 1 && path[0] == "metadata" && (second == "labels" || second == "namespace"):
+		path = path[1:]
+	case len(path) > 1 && path[0] == "spec" && second == "priority":
+		path = path[1:]
 	}
-	switch at(way, 0) {
+	switch at(path, 0) {
 	case "namespace":
 		r.namespace = true
 	case "priority":
 		r.priority = true
 	case "labels":
-		if len(way) < 2 {
+		if len(path) < 2 {
 			r.labels = true
 			return
 		}
 		if r.label == nil {
 			r.label = map[string]bool{}
 		}
-		r.label[way[1]] = true
+		r.label[path[1]] = true
 	default:
 		r.other = true
 	}
 }
 
-// key says in what pods differ as far as the expression reads; false: in what no key says.
-func (r *reads) key(pod podInfo) (string, bool) {
+// cacheKey returns the values of the pod fields that the expression reads; false: it reads fields that have no key.
+func (r *reads) cacheKey(pod podInfo) (string, bool) {
 	if r.other {
 		return "", false
 	}

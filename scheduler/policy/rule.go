@@ -16,36 +16,36 @@ import (
 	"keelson/scheduler/state"
 )
 
-// rule is an expression over a pod and a node, and what is known of its values.
+// rule is an expression over a pod and a node, with caches of its values.
 type rule struct {
 	*expression
 	policy *Policy
 
 	mu     sync.Mutex
-	tables map[string]*table            // by what the expression reads of a pod
-	errs   map[string]*framework.Status // refusals by what went wrong
+	caches map[string]*valueCache       // by the pod fields that the expression reads (reads.cacheKey)
+	errs   map[string]*framework.Status // refusals by error text
 }
 
-// table remembers the values that an expression had for pods that are alike to it: by the stamps of nodes, where it reads no more of a node;
-// and all of them, by place in the snapshot.
-type table struct {
-	stable bool
-	values sync.Map
-	size   atomic.Int64
+// valueCache has the values of an expression for pods with the same cacheKey. byStamp holds the values by NodeInfo.Stamp, if the expression
+// reads only what a stamp covers (stable). rows holds all values by place in the snapshot.
+type valueCache struct {
+	stable  bool
+	byStamp sync.Map
+	size    atomic.Int64
 
 	mu       sync.Mutex
-	of       *state.Snapshot
+	snapshot *state.Snapshot
 	epoch    int64
-	versions []int64 // of the nodes (Snapshot.Versions) for which rows hold
+	versions []int64 // the Snapshot.Versions for which rows are valid
 	rows     []value
 }
 
-// each calls do with the value for each node of a snapshot that want asks for. It finds out what has changed.
-func (t *table) each(s *state.Snapshot, want func(place int) bool, find func(*state.NodeInfo) (value, bool), do func(place int, v value)) {
+// forEach calls do with the value of each node that want selects. It evaluates the nodes that have changed.
+func (t *valueCache) forEach(s *state.Snapshot, want func(place int) bool, find func(*state.NodeInfo) (value, bool), do func(place int, v value)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n := len(s.Nodes); t.of != s || t.epoch != s.Epoch || len(t.rows) != n {
-		t.of, t.epoch, t.versions, t.rows = s, s.Epoch, make([]int64, n), make([]value, n)
+	if n := len(s.Nodes); t.snapshot != s || t.epoch != s.Epoch || len(t.rows) != n {
+		t.snapshot, t.epoch, t.versions, t.rows = s, s.Epoch, make([]int64, n), make([]value, n)
 	}
 	for place, version := range s.Versions {
 		if !want(place) {
@@ -56,7 +56,7 @@ func (t *table) each(s *state.Snapshot, want func(place int) bool, find func(*st
 			continue
 		}
 		n, known := s.Nodes[place], true
-		v := remembered(t, n, func() (v value, keep bool) {
+		v := cachedValue(t, n, func() (v value, keep bool) {
 			v, known = find(n)
 			return v, known
 		})
@@ -67,50 +67,50 @@ func (t *table) each(s *state.Snapshot, want func(place int) bool, find func(*st
 	}
 }
 
-// row is the value that each has found, or found again, for a node of the snapshot; false: it could not.
-func (t *table) row(s *state.Snapshot, place int) (value, bool) {
+// valueAt returns the value of a node from rows; false: it is missing or outdated.
+func (t *valueCache) valueAt(s *state.Snapshot, place int) (value, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.of != s || t.epoch != s.Epoch || t.versions[place] != s.Versions[place] {
+	if t.snapshot != s || t.epoch != s.Epoch || t.versions[place] != s.Versions[place] {
 		return value{}, false
 	}
 	return t.rows[place], true
 }
 
-// Bounds of what a rule remembers: tables, values beyond two for each node, and texts of errors.
+// Limits of a rule: caches, values in byStamp beyond two for each node, and different error texts.
 const (
-	maxTables = 16
-	spareSize = 64
-	maxErrs   = 8
+	maxCaches   = 16
+	spareValues = 64
+	maxErrs     = 8
 )
 
-// table is the one for a pod in a cluster of so many nodes; nil: there is nothing to remember.
-func (r *rule) table(pod podInfo, nodes int) *table {
-	key, ok := r.reads.key(pod)
+// cacheFor returns the cache for a pod in a cluster of so many nodes; nil: the values cannot be cached.
+func (r *rule) cacheFor(pod podInfo, nodes int) *valueCache {
+	key, ok := r.reads.cacheKey(pod)
 	if !ok {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.tables[key]
-	if t != nil && t.size.Load() <= int64(2*nodes+spareSize) {
+	t := r.caches[key]
+	if t != nil && t.size.Load() <= int64(2*nodes+spareValues) {
 		return t
 	}
-	if r.tables == nil || t == nil && len(r.tables) >= maxTables {
-		r.tables = map[string]*table{}
+	if r.caches == nil || t == nil && len(r.caches) >= maxCaches {
+		r.caches = map[string]*valueCache{}
 	}
-	t = &table{stable: r.reads.stable()}
-	r.tables[key] = t
+	t = &valueCache{stable: r.reads.stable()}
+	r.caches[key] = t
 	return t
 }
 
-// value is something remembered.
+// value is the result of a rule for a node.
 type value struct {
 	refused *framework.Status // of a filter
 	raw     float64           // of a score; NaN: it has none
 }
 
-// points are a score's from 0 to MaxScore; what is none is 0.
+// points returns the score, 0 to MaxScore; 0 without a value.
 func (v value) points() int64 {
 	if math.IsNaN(v.raw) {
 		return 0
@@ -118,42 +118,42 @@ func (v value) points() int64 {
 	return int64(math.Round(min(max(v.raw, 0), framework.MaxScore)))
 }
 
-// remembered returns what is known for a node, or else finds it out.
-func remembered(t *table, n *state.NodeInfo, find func() (v value, keep bool)) value {
+// cachedValue returns the cached value of a node, or evaluates it.
+func cachedValue(t *valueCache, n *state.NodeInfo, find func() (v value, keep bool)) value {
 	if t == nil || !t.stable {
 		v, _ := find()
 		return v
 	}
-	if v, ok := t.values.Load(n.Stamp); ok {
+	if v, ok := t.byStamp.Load(n.Stamp); ok {
 		return v.(value) //nolint:forcetypeassert // nothing else is in there
 	}
 	v, keep := find()
 	if keep {
-		t.values.Store(n.Stamp, v)
+		t.byStamp.Store(n.Stamp, v)
 		t.size.Add(1)
 	}
 	return v
 }
 
-// told is what people read of a score's value.
-func (v value) told() (raw float64, score int64, ok bool) {
+// reported returns a score's value for the decision that users read.
+func (v value) reported() (raw float64, score int64, ok bool) {
 	if math.IsNaN(v.raw) {
 		return 0, 0, false
 	}
 	return min(max(v.raw, -math.MaxFloat64), math.MaxFloat64), v.points(), true
 }
 
-// refuse makes the status of a refusal.
+// refuse returns the status of a refusal.
 func (r *rule) refuse(message string) *framework.Status {
 	code := framework.Unresolvable
 	if r.reads.usage {
-		code = framework.Unschedulable // with fewer pods there it may be true
+		code = framework.Unschedulable // preemption may change the result
 	}
 	return framework.Refuse(Plugin, code, fmt.Sprintf("node(s) refused by policy %s: %s", r.policy.Name, message))
 }
 
-// failed makes the refusal of a rule that cannot be evaluated. It makes few different ones: they are counted by their text.
-func (r *rule) failed(err error) *framework.Status {
+// failure returns the refusal of a filter that cannot be evaluated. It returns few different ones, since refusals are counted by their text.
+func (r *rule) failure(err error) *framework.Status {
 	text := err.Error()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,24 +166,24 @@ func (r *rule) failed(err error) *framework.Status {
 	if r.errs == nil {
 		r.errs = map[string]*framework.Status{}
 	}
-	st := r.refuse(r.at + " cannot be evaluated: " + text)
-	if errors.Is(err, errSpent) {
+	st := r.refuse(r.field + " cannot be evaluated: " + text)
+	if errors.Is(err, errBudget) {
 		st = r.refuse(text)
 	}
 	r.errs[text] = st
 	return st
 }
 
-// judge tells whether the filter refuses a node.
-func (f *filter) judge(v *variables, b *budget) (value, bool) {
+// evaluate runs the filter on a node. The bool reports whether the value may be cached.
+func (f *filter) evaluate(v *variables, b *budget) (value, bool) {
 	out, err := f.eval(v, b)
 	switch {
 	case err != nil:
-		f.policy.tell(f.at, err, v)
+		f.policy.reportError(f.field, err, v)
 		if f.policy.ignore {
-			return value{}, !errors.Is(err, errSpent)
+			return value{}, !errors.Is(err, errBudget)
 		}
-		return value{refused: f.failed(err)}, !errors.Is(err, errSpent)
+		return value{refused: f.failure(err)}, !errors.Is(err, errBudget)
 	case out == celtypes.True:
 		return value{}, true
 	default:
@@ -191,17 +191,17 @@ func (f *filter) judge(v *variables, b *budget) (value, bool) {
 	}
 }
 
-// give finds out what a node gets.
-func (s *score) give(v *variables, b *budget) (value, bool) {
+// evaluate runs the score on a node. The bool reports whether the value may be cached.
+func (s *score) evaluate(v *variables, b *budget) (value, bool) {
 	out, err := s.eval(v, b)
 	if err != nil {
-		s.policy.tell(s.at, err, v)
-		return value{raw: math.NaN()}, !errors.Is(err, errSpent)
+		s.policy.reportError(s.field, err, v)
+		return value{raw: math.NaN()}, !errors.Is(err, errBudget)
 	}
 	return value{raw: number(out)}, true
 }
 
-// number takes a result as a number: true is MaxScore.
+// number converts a result to a number: true is MaxScore.
 func number(out ref.Val) float64 {
 	switch x := out.(type) {
 	case celtypes.Bool:

@@ -4,13 +4,13 @@ package policy
 
 import "sync/atomic"
 
-// Set are the policies in effect, which change while others read them. The zero value has none.
+// Set holds the policies in effect. It may be read while they change. The zero value is empty.
 type Set struct{ list atomic.Pointer[[]*Policy] }
 
-// Use replaces them; list is not modified from then on.
+// Use replaces the policies. The caller must not modify list afterwards.
 func (s *Set) Use(list []*Policy) { s.list.Store(&list) }
 
-// All are the policies in effect. Read only.
+// All returns the policies in effect. Read only.
 func (s *Set) All() []*Policy {
 	if l := s.list.Load(); l != nil {
 		return *l

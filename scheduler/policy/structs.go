@@ -17,8 +17,8 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
-// structs lets expressions read Go structs by the names that their fields have in JSON, typed, so that a wrong name is an error when the
-// expression is compiled. A field that is not set reads as its type's empty value; has() tells.
+// structs is the CEL type provider and adapter for Go structs. Expressions read fields by their JSON names. Fields are typed, so a wrong name
+// is an error at compile time. A field that is not set reads as its type's zero value; has() reports whether it is set.
 type structs struct {
 	celtypes.Provider
 	base   celtypes.Adapter
@@ -35,14 +35,14 @@ func newStructs(p celtypes.Provider, a celtypes.Adapter) *structs {
 	return &structs{Provider: p, base: a, byName: map[string]*structType{}, byType: map[reflect.Type]*structType{}}
 }
 
-// declare makes a type whose fields are given; t is that of the struct behind it.
+// declare adds a type with the given fields for the struct t.
 func (s *structs) declare(name string, t reflect.Type, fields map[string]*celtypes.FieldType) *structType {
 	st := &structType{celtypes.NewObjectType(name), fields}
 	s.byName[name], s.byType[t] = st, st
 	return st
 }
 
-// FindStructType knows the types of structs.
+// FindStructType implements types.Provider.
 func (s *structs) FindStructType(name string) (*celtypes.Type, bool) {
 	if st, ok := s.byName[name]; ok {
 		return celtypes.NewTypeTypeWithParam(st.Type), true
@@ -50,7 +50,7 @@ func (s *structs) FindStructType(name string) (*celtypes.Type, bool) {
 	return s.Provider.FindStructType(name)
 }
 
-// FindStructFieldNames knows their fields.
+// FindStructFieldNames implements types.Provider.
 func (s *structs) FindStructFieldNames(name string) ([]string, bool) {
 	st, ok := s.byName[name]
 	if !ok {
@@ -63,7 +63,7 @@ func (s *structs) FindStructFieldNames(name string) ([]string, bool) {
 	return out, true
 }
 
-// FindStructFieldType knows the fields' types.
+// FindStructFieldType implements types.Provider.
 func (s *structs) FindStructFieldType(name, field string) (*celtypes.FieldType, bool) {
 	if st, ok := s.byName[name]; ok {
 		f, ok := st.fields[field]
@@ -72,7 +72,7 @@ func (s *structs) FindStructFieldType(name, field string) (*celtypes.FieldType, 
 	return s.Provider.FindStructFieldType(name, field)
 }
 
-// NewValue refuses to make objects.
+// NewValue implements types.Provider: expressions cannot construct objects.
 func (s *structs) NewValue(name string, fields map[string]ref.Val) ref.Val {
 	if _, ok := s.byName[name]; ok {
 		return celtypes.NewErr("an expression cannot make a %s", name)
@@ -80,7 +80,7 @@ func (s *structs) NewValue(name string, fields map[string]ref.Val) ref.Val {
 	return s.Provider.NewValue(name, fields)
 }
 
-// NativeToValue wraps what getters return.
+// NativeToValue implements types.Adapter for the values that getters return.
 func (s *structs) NativeToValue(v any) ref.Val {
 	switch v := v.(type) {
 	case ref.Val:
@@ -109,12 +109,12 @@ var (
 	stringMapType   = reflect.TypeFor[map[string]string]()
 )
 
-// isSpecial tells of structs that are values of CEL's.
+// isSpecial reports whether a struct is a scalar value in CEL.
 func isSpecial(t reflect.Type) bool {
 	return t == quantityType || t == timeType || t == microTimeType || t == durationType || t == intOrStringType
 }
 
-// typeOf is the type that an expression sees.
+// typeOf returns the CEL type of a Go type.
 func (s *structs) typeOf(t reflect.Type) *celtypes.Type {
 	switch t {
 	case quantityType:
@@ -196,7 +196,7 @@ func (s *structs) addFields(st *structType, root, t reflect.Type, at []int) {
 	}
 }
 
-// native is what a getter returns of a value: strings and string maps as they are, for which CEL has quick ways.
+// native converts a field's value for a getter. Strings and string maps stay as they are, since CEL has fast paths for them.
 func (s *structs) native(v reflect.Value) any {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -225,7 +225,7 @@ func (s *structs) native(v reflect.Value) any {
 		if v.Type().Elem().Kind() == reflect.Uint8 {
 			return v.Bytes()
 		}
-		return celtypes.NewDynamicList(s, v.Interface()) // wraps: reading it costs what is read of it
+		return celtypes.NewDynamicList(s, v.Interface()) // wraps the slice without a copy
 	case reflect.Map:
 		return celtypes.NewDynamicMap(s, v.Interface())
 	default:
@@ -233,7 +233,7 @@ func (s *structs) native(v reflect.Value) any {
 	}
 }
 
-// address is a pointer to a struct, or to a copy where it has no address.
+// address returns a pointer to a struct, or to a copy if it is not addressable.
 func address(v reflect.Value) any {
 	if v.CanAddr() {
 		return v.Addr().Interface()
@@ -262,16 +262,16 @@ func special(v any) any {
 	return celtypes.NullValue
 }
 
-// object is a struct as a value of its own.
+// object is a struct as a CEL value.
 type object struct {
-	st *structType
-	of any // a pointer
-	in *structs
+	st      *structType
+	pointer any // to the struct
+	structs *structs
 }
 
 func (o *object) ConvertToNative(t reflect.Type) (any, error) {
-	if reflect.TypeOf(o.of).AssignableTo(t) {
-		return o.of, nil
+	if reflect.TypeOf(o.pointer).AssignableTo(t) {
+		return o.pointer, nil
 	}
 	return nil, fmt.Errorf("a %s is no %v", o.st.TypeName(), t)
 }
@@ -285,33 +285,33 @@ func (o *object) ConvertToType(t ref.Type) ref.Val {
 
 func (o *object) Equal(other ref.Val) ref.Val {
 	x, ok := other.(*object)
-	return celtypes.Bool(ok && x.st == o.st && (x.of == o.of || equality.Semantic.DeepEqual(x.of, o.of)))
+	return celtypes.Bool(ok && x.st == o.st && (x.pointer == o.pointer || equality.Semantic.DeepEqual(x.pointer, o.pointer)))
 }
 
 func (o *object) Type() ref.Type { return o.st.Type }
 
-func (o *object) Value() any { return o.of }
+func (o *object) Value() any { return o.pointer }
 
-// Get reads a field by its name, where the type was not known when the expression was compiled.
+// Get reads a field by its name, if its type was not known at compile time.
 func (o *object) Get(name ref.Val) ref.Val {
 	f, err := o.field(name)
 	if err != nil {
 		return err
 	}
-	v, got := f.GetFrom(o.of)
+	v, got := f.GetFrom(o.pointer)
 	if got != nil {
 		return celtypes.WrapErr(got)
 	}
-	return o.in.NativeToValue(v)
+	return o.structs.NativeToValue(v)
 }
 
-// IsSet is has().
+// IsSet implements has().
 func (o *object) IsSet(name ref.Val) ref.Val {
 	f, err := o.field(name)
 	if err != nil {
 		return err
 	}
-	return celtypes.Bool(f.IsSet(o.of))
+	return celtypes.Bool(f.IsSet(o.pointer))
 }
 
 func (o *object) field(name ref.Val) (*celtypes.FieldType, ref.Val) {

@@ -22,7 +22,7 @@ const (
 	podTypeName  = "scheduling.Pod"
 )
 
-// attr makes a field of T.
+// attr returns a field of the type T.
 func attr[T any](t *celtypes.Type, get func(T) any, set func(T) bool) *celtypes.FieldType {
 	return &celtypes.FieldType{
 		Type: t,
@@ -57,7 +57,7 @@ type (
 	podInfo  = *state.PodInfo
 )
 
-// declareNode makes the type of node: short forms, and the object itself in metadata, spec and status.
+// declareNode declares the type of the variable node: short forms, and the whole object in metadata, spec and status.
 func (s *structs) declareNode() {
 	s.declare(nodeTypeName, reflect.TypeFor[state.NodeInfo](), map[string]*celtypes.FieldType{
 		"name":        attr(celtypes.StringType, func(n nodeInfo) any { return n.Name }, always),
@@ -69,10 +69,10 @@ func (s *structs) declareNode() {
 		"unschedulable": attr(celtypes.BoolType, func(n nodeInfo) any { return n.Node.Spec.Unschedulable }, func(n nodeInfo) bool { return n.Node.Spec.Unschedulable }),
 		"allocatable":   attr(amountsType, func(n nodeInfo) any { return &amounts{s, n.Allocatable.Scalar, n.Allocatable.Get} }, always),
 		"requested": attr(amountsType, func(n nodeInfo) any {
-			return &amounts{s, n.Allocatable.Scalar, func(r corev1.ResourceName) int64 { return taken(n, r) }}
+			return &amounts{s, n.Allocatable.Scalar, func(r corev1.ResourceName) int64 { return requested(n, r) }}
 		}, always),
 		"free": attr(amountsType, func(n nodeInfo) any {
-			return &amounts{s, n.Allocatable.Scalar, func(r corev1.ResourceName) int64 { return n.Allocatable.Get(r) - taken(n, r) }}
+			return &amounts{s, n.Allocatable.Scalar, func(r corev1.ResourceName) int64 { return n.Allocatable.Get(r) - requested(n, r) }}
 		}, always),
 		"pods":     attr(celtypes.IntType, func(n nodeInfo) any { return int64(len(n.Pods)) }, always),
 		"metadata": attr(s.typeOf(reflect.TypeFor[metav1.ObjectMeta]()), func(n nodeInfo) any { return &n.Node.ObjectMeta }, always),
@@ -81,14 +81,14 @@ func (s *structs) declareNode() {
 	})
 }
 
-func taken(n nodeInfo, r corev1.ResourceName) int64 {
+func requested(n nodeInfo, r corev1.ResourceName) int64 {
 	if r == corev1.ResourcePods {
 		return int64(len(n.Pods))
 	}
 	return n.Requested.Get(r)
 }
 
-// declarePod makes the type of pod.
+// declarePod declares the type of the variable pod.
 func (s *structs) declarePod() {
 	s.declare(podTypeName, reflect.TypeFor[state.PodInfo](), map[string]*celtypes.FieldType{
 		"name":        attr(celtypes.StringType, func(p podInfo) any { return p.Pod.Name }, always),
@@ -103,14 +103,14 @@ func (s *structs) declarePod() {
 	})
 }
 
-// amounts is a map of quantities that are made when they are asked for. It has cpu, memory, ephemeral-storage, pods and the scalars' names.
+// amounts is a CEL map of quantities that are created on access. Its keys are cpu, memory, ephemeral-storage, pods and the scalars' names.
 type amounts struct {
-	in      *structs
+	structs *structs
 	scalars map[corev1.ResourceName]int64
 	get     func(corev1.ResourceName) int64
 }
 
-var plainAmounts = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods}
+var baseResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods}
 
 func (a *amounts) Find(key ref.Val) (ref.Val, bool) {
 	s, ok := key.(celtypes.String)
@@ -133,8 +133,8 @@ func (a *amounts) Find(key ref.Val) (ref.Val, bool) {
 	return apiservercel.Quantity{Quantity: q}, true
 }
 
-// full is the same as a map that is made at once.
-func (a *amounts) full() traits.Mapper {
+// asMap returns a map with all quantities.
+func (a *amounts) asMap() traits.Mapper {
 	all := map[ref.Val]ref.Val{}
 	add := func(name corev1.ResourceName) {
 		key := celtypes.String(name)
@@ -142,13 +142,13 @@ func (a *amounts) full() traits.Mapper {
 			all[key] = q
 		}
 	}
-	for _, name := range plainAmounts {
+	for _, name := range baseResources {
 		add(name)
 	}
 	for name := range a.scalars {
 		add(name)
 	}
-	return celtypes.NewRefValMap(a.in, all)
+	return celtypes.NewRefValMap(a.structs, all)
 }
 
 func (a *amounts) Get(key ref.Val) ref.Val {
@@ -166,10 +166,10 @@ func (a *amounts) Contains(key ref.Val) ref.Val {
 	return celtypes.Bool(ok)
 }
 
-func (a *amounts) Iterator() traits.Iterator                   { return a.full().Iterator() }
-func (a *amounts) Size() ref.Val                               { return a.full().Size() }
-func (a *amounts) Equal(other ref.Val) ref.Val                 { return a.full().Equal(other) }
+func (a *amounts) Iterator() traits.Iterator                   { return a.asMap().Iterator() }
+func (a *amounts) Size() ref.Val                               { return a.asMap().Size() }
+func (a *amounts) Equal(other ref.Val) ref.Val                 { return a.asMap().Equal(other) }
 func (a *amounts) Type() ref.Type                              { return celtypes.MapType }
-func (a *amounts) Value() any                                  { return a.full().Value() }
-func (a *amounts) ConvertToNative(t reflect.Type) (any, error) { return a.full().ConvertToNative(t) }
-func (a *amounts) ConvertToType(t ref.Type) ref.Val            { return a.full().ConvertToType(t) }
+func (a *amounts) Value() any                                  { return a.asMap().Value() }
+func (a *amounts) ConvertToNative(t reflect.Type) (any, error) { return a.asMap().ConvertToNative(t) }
+func (a *amounts) ConvertToType(t ref.Type) ref.Val            { return a.asMap().ConvertToType(t) }

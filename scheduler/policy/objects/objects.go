@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objects follows SchedulingPolicy objects for the scheduler: it compiles them, keeps the policies that are in effect in a policy.Set,
-// and writes what it found into their status. It waits for the objects' definition, which need not be there, by a watch and not by asking.
+// Package objects watches SchedulingPolicy objects for the scheduler, which starts one Follower. It compiles the objects, keeps the policies in
+// effect in a policy.Set, and writes the result into their status. It also watches their CustomResourceDefinition, which may be missing, and
+// watches the objects once it is established. The API server uses Check to validate writes. This package evaluates no policy.
 //
-// A version that cannot be compiled changes nothing: what was in effect stays so. That is kept in the object's status, so that it holds after a
-// restart too.
+// A generation that does not compile changes nothing: the last valid one stays in effect. It is stored in status.effective, so that it is in
+// effect after a restart too.
 package objects
 
 import (
@@ -31,45 +32,45 @@ import (
 	"keelson/scheduler/policy"
 )
 
-// Config says what to follow and whom to tell. Client, Set and Changed are needed.
+// Config has the dependencies of a Follower. Client, Set and OnChange are required.
 type Config struct {
 	Client dynamic.Interface
 	Set    *policy.Set
-	// Changed hears of what came into effect (now) in place of old, after Set has it; nil: nothing. It must not block.
-	Changed func(old, now *policy.Policy)
-	// Wrong hears of an object that cannot be compiled.
-	Wrong func(obj *unstructured.Unstructured, message string)
-	Log   *slog.Logger
+	// OnChange is called when now has replaced old in Set; nil: no policy. It must not block.
+	OnChange func(old, now *policy.Policy)
+	// OnInvalid is called for an object that does not compile.
+	OnInvalid func(obj *unstructured.Unstructured, message string)
+	Log       *slog.Logger
 }
 
-// Follower is made by New.
+// Follower watches the objects; see New.
 type Follower struct {
 	cfg     Config
 	pending workqueue.TypedRateLimitingInterface[string] // names of objects whose status may be out of date
 
 	mu      sync.Mutex
 	known   map[string]*entry
-	objects *source // nil: they are not defined
+	objects *source // nil: the definition does not exist
 }
 
-// entry is an object.
+// entry is the state of one object.
 type entry struct {
 	obj        *unstructured.Unstructured
-	wrong      field.ErrorList // of its newest generation
-	trouble    string          // of the policy that is in effect, while it ran
-	effect     *policy.Policy  // nil: none is
-	generation int64           // of which effect is
-	spec       any             // the same, as it was written
-	noRoom     bool            // too many others are in effect
+	errs       field.ErrorList // of the newest generation
+	evalError  string          // the first evaluation error of inEffect
+	inEffect   *policy.Policy  // nil: none
+	generation int64           // the generation of inEffect
+	spec       any             // the spec of inEffect
+	overLimit  bool            // MaxPolicies others are in effect
 }
 
-// source is an informer and its end.
+// source is a running informer.
 type source struct {
 	informer cache.SharedIndexInformer
 	stop     context.CancelFunc
 	done     sync.WaitGroup
-	known    cache.DoneChecker
-	refused  chan struct{} // closed when the server does not let us read
+	synced   cache.DoneChecker
+	refused  chan struct{} // closed when the API server forbids reading, or does not serve the resource
 }
 
 // New starts nothing.
@@ -80,21 +81,21 @@ func New(cfg Config) *Follower {
 
 var definitions = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
-// Start follows the objects until ctx is done, and returns once those that are there are known. wait blocks until all has ended.
+// Start watches the objects until ctx is done. It returns when the existing objects are compiled. wait blocks until all goroutines have ended.
 func (f *Follower) Start(ctx context.Context) (wait func(), err error) {
 	def, err := f.follow(ctx, definitions, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, policy.CRD).String()
 	}, cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { f.define(ctx, o) }, UpdateFunc: func(_, o any) { f.define(ctx, o) }, DeleteFunc: func(any) { f.undefine() },
+		AddFunc: func(o any) { f.onDefinition(ctx, o) }, UpdateFunc: func(_, o any) { f.onDefinition(ctx, o) }, DeleteFunc: func(any) { f.onDefinitionDeleted() },
 	})
 	if err != nil {
 		return nil, err
 	}
 	wait = func() {
 		def.done.Wait()
-		f.halt()
+		f.stopObjects()
 	}
-	if !def.await(ctx) && ctx.Err() == nil {
+	if !def.waitSynced(ctx) && ctx.Err() == nil {
 		def.stop()
 		f.cfg.Log.Info("scheduling policies of the API are not followed: their definition cannot be read")
 		return wait, nil
@@ -102,7 +103,7 @@ func (f *Follower) Start(ctx context.Context) (wait func(), err error) {
 	f.mu.Lock()
 	objects := f.objects
 	f.mu.Unlock()
-	if objects != nil && !objects.await(ctx) && ctx.Err() == nil {
+	if objects != nil && !objects.waitSynced(ctx) && ctx.Err() == nil {
 		f.cfg.Log.Warn("scheduling policies cannot be read: those of the API are not in effect until they can")
 	}
 	return wait, nil
@@ -125,16 +126,16 @@ func (f *Follower) follow(ctx context.Context, of schemaResource, tweak dynamici
 	if err != nil {
 		return nil, fmt.Errorf("follow %s: %w", of.Resource, err)
 	}
-	s.known = reg.HasSyncedChecker()
+	s.synced = reg.HasSyncedChecker()
 	ctx, s.stop = context.WithCancel(ctx)
 	s.done.Go(func() { s.informer.RunWithContext(ctx) })
 	return s, nil
 }
 
-// await reports whether the informer has told of all there is; false: it may not, or ctx is done.
-func (s *source) await(ctx context.Context) bool {
+// waitSynced waits for the initial list; false: reading is refused, or ctx is done.
+func (s *source) waitSynced(ctx context.Context) bool {
 	select {
-	case <-s.known.Done():
+	case <-s.synced.Done():
 		return true
 	case <-s.refused:
 		return false
@@ -143,8 +144,8 @@ func (s *source) await(ctx context.Context) bool {
 	}
 }
 
-// define follows the objects once they are served.
-func (f *Follower) define(ctx context.Context, o any) {
+// onDefinition starts the watch of the objects when their definition is established.
+func (f *Follower) onDefinition(ctx context.Context, o any) {
 	def, ok := o.(*unstructured.Unstructured)
 	if !ok || !established(def) {
 		return
@@ -155,7 +156,7 @@ func (f *Follower) define(ctx context.Context, o any) {
 		return
 	}
 	s, err := f.follow(ctx, policy.Resource, nil, cache.ResourceEventHandlerFuncs{
-		AddFunc: f.set, UpdateFunc: func(_, o any) { f.set(o) }, DeleteFunc: f.drop,
+		AddFunc: f.onUpdate, UpdateFunc: func(_, o any) { f.onUpdate(o) }, DeleteFunc: f.onDelete,
 	})
 	if err != nil {
 		f.cfg.Log.Error("cannot follow scheduling policies", "err", err)
@@ -172,8 +173,8 @@ func established(def *unstructured.Unstructured) bool {
 	}) && def.GetDeletionTimestamp() == nil
 }
 
-// halt ends the following of objects; what is in effect stays so.
-func (f *Follower) halt() {
+// stopObjects ends the watch of the objects. The policies stay in effect.
+func (f *Follower) stopObjects() {
 	f.mu.Lock()
 	s := f.objects
 	f.objects = nil
@@ -184,9 +185,9 @@ func (f *Follower) halt() {
 	}
 }
 
-// undefine forgets all objects: with their definition they are gone.
-func (f *Follower) undefine() {
-	f.halt()
+// onDefinitionDeleted removes all policies, since their objects are deleted with the definition.
+func (f *Follower) onDefinitionDeleted() {
+	f.stopObjects()
 	f.mu.Lock()
 	names := slices.Collect(maps.Keys(f.known))
 	f.mu.Unlock()
@@ -195,7 +196,7 @@ func (f *Follower) undefine() {
 	}
 }
 
-func (f *Follower) drop(o any) {
+func (f *Follower) onDelete(o any) {
 	u, ok := client.Delivered[*unstructured.Unstructured](o)
 	if !ok {
 		return
@@ -204,18 +205,18 @@ func (f *Follower) drop(o any) {
 	f.mu.Lock()
 	var waits []*unstructured.Unstructured
 	for _, name := range slices.Sorted(maps.Keys(f.known)) {
-		if e := f.known[name]; e.noRoom {
+		if e := f.known[name]; e.overLimit {
 			waits = append(waits, e.obj)
 		}
 	}
 	f.mu.Unlock()
 	for _, u := range waits {
-		f.take(u)
+		f.apply(u)
 	}
 }
 
-// set takes a version of an object.
-func (f *Follower) set(o any) {
+// onUpdate handles an added or updated object.
+func (f *Follower) onUpdate(o any) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
 		return
@@ -225,19 +226,19 @@ func (f *Follower) set(o any) {
 	old := f.known[name]
 	same := old != nil && old.obj.GetUID() == u.GetUID() && old.obj.GetGeneration() == u.GetGeneration()
 	if same {
-		old.obj = u // only its status or metadata is another
+		old.obj = u // only status or metadata changed
 	}
 	f.mu.Unlock()
 	switch {
 	case !same:
-		f.take(u)
-	case !said(u):
-		f.pending.Add(name) // what was written is there no more
+		f.apply(u)
+	case !statusCurrent(u):
+		f.pending.Add(name) // someone has overwritten the status
 	}
 }
 
-// take compiles an object and has it come into effect, if it can.
-func (f *Follower) take(u *unstructured.Unstructured) {
+// apply compiles an object and puts it in effect if it is valid.
+func (f *Follower) apply(u *unstructured.Unstructured) {
 	name := u.GetName()
 	f.mu.Lock()
 	var old *entry
@@ -250,37 +251,37 @@ func (f *Follower) take(u *unstructured.Unstructured) {
 	f.replace(name, f.compile(u, old, room))
 }
 
-// compile makes the entry of an object. old is what was known of its name, nil: nothing.
+// compile returns the entry of an object. old is the previous entry of its name; nil: none.
 func (f *Follower) compile(u *unstructured.Unstructured, old *entry, room bool) *entry {
-	e := &entry{obj: u, generation: u.GetGeneration(), spec: u.Object["spec"], noRoom: !room}
+	e := &entry{obj: u, generation: u.GetGeneration(), spec: u.Object["spec"], overLimit: !room}
 	at := field.NewPath("spec")
 	if !room {
-		e.wrong = field.ErrorList{field.Forbidden(at, fmt.Sprintf("%d policies are in effect, which is the limit", policy.MaxPolicies))}
+		e.errs = field.ErrorList{field.Forbidden(at, fmt.Sprintf("%d policies are in effect, which is the limit", policy.MaxPolicies))}
 	} else {
-		e.effect, e.wrong = read(u.GetName(), e.spec, at)
+		e.inEffect, e.errs = read(u.GetName(), e.spec, at)
 	}
-	if e.effect == nil {
+	if e.inEffect == nil {
 		e.generation, e.spec = 0, nil
 		if old != nil && old.obj.GetUID() == u.GetUID() {
-			e.effect, e.generation, e.spec, e.trouble = old.effect, old.generation, old.spec, old.trouble
-		} else if spec, generation, ok := before(u); ok && room {
-			if e.effect, _ = read(u.GetName(), spec, at); e.effect != nil {
+			e.inEffect, e.generation, e.spec, e.evalError = old.inEffect, old.generation, old.spec, old.evalError
+		} else if spec, generation, ok := lastEffective(u); ok && room {
+			if e.inEffect, _ = read(u.GetName(), spec, at); e.inEffect != nil {
 				e.generation, e.spec = generation, spec
 			}
 		}
 	}
-	if e.effect != nil && e.effect.Trouble == nil {
-		uid, name, p := u.GetUID(), u.GetName(), e.effect
-		p.Trouble = func(message string) { f.trouble(name, uid, p, message) }
+	if e.inEffect != nil && e.inEffect.OnError == nil {
+		uid, name, p := u.GetUID(), u.GetName(), e.inEffect
+		p.OnError = func(message string) { f.recordError(name, uid, p, message) }
 	}
-	if len(e.wrong) > 0 && f.cfg.Wrong != nil && !said(u) {
-		f.cfg.Wrong(u, e.message())
+	if len(e.errs) > 0 && f.cfg.OnInvalid != nil && !statusCurrent(u) {
+		f.cfg.OnInvalid(u, e.message())
 	}
 	return e
 }
 
-// before is what was in effect when the status was written.
-func before(u *unstructured.Unstructured) (spec any, generation int64, ok bool) {
+// lastEffective returns status.effective.
+func lastEffective(u *unstructured.Unstructured) (spec any, generation int64, ok bool) {
 	effective, ok, _ := unstructured.NestedMap(u.Object, "status", "effective")
 	if !ok {
 		return nil, 0, false
@@ -292,46 +293,46 @@ func before(u *unstructured.Unstructured) (spec any, generation int64, ok bool) 
 
 func (f *Follower) inEffectLocked(but string) (n int) {
 	for name, e := range f.known {
-		if name != but && e.effect != nil {
+		if name != but && e.inEffect != nil {
 			n++
 		}
 	}
 	return n
 }
 
-// replace puts an entry (nil: none) in place of what was known of a name, and tells.
+// replace replaces the entry of a name (nil: removes it), updates Set and calls OnChange.
 func (f *Follower) replace(name string, e *entry) {
 	f.mu.Lock()
 	var old, now *policy.Policy
 	if was := f.known[name]; was != nil {
-		old = was.effect
+		old = was.inEffect
 	}
 	if e == nil {
 		delete(f.known, name)
 	} else {
-		f.known[name], now = e, e.effect
+		f.known[name], now = e, e.inEffect
 	}
 	var list []*policy.Policy
 	for _, name := range slices.Sorted(maps.Keys(f.known)) {
-		if p := f.known[name].effect; p != nil {
+		if p := f.known[name].inEffect; p != nil {
 			list = append(list, p)
 		}
 	}
 	f.cfg.Set.Use(list)
 	f.mu.Unlock()
 	if old != now {
-		f.cfg.Changed(old, now)
+		f.cfg.OnChange(old, now)
 	}
 	f.pending.Add(name)
 }
 
-// trouble notes what went wrong while a policy ran.
-func (f *Follower) trouble(name string, uid types.UID, p *policy.Policy, message string) {
+// recordError stores an evaluation error for the condition Degraded.
+func (f *Follower) recordError(name string, uid types.UID, p *policy.Policy, message string) {
 	f.mu.Lock()
 	e := f.known[name]
-	ok := e != nil && e.obj.GetUID() == uid && e.effect == p
+	ok := e != nil && e.obj.GetUID() == uid && e.inEffect == p
 	if ok {
-		e.trouble = message
+		e.evalError = message
 	}
 	f.mu.Unlock()
 	if ok {

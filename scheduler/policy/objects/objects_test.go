@@ -82,8 +82,8 @@ func (w *world) follow() (stop func()) {
 	}
 	f := objects.New(objects.Config{
 		Client: w, Set: &w.set, Log: slog.New(slog.DiscardHandler),
-		Changed: func(old, now *policy.Policy) { w.changes = append(w.changes, text(old)+">"+text(now)) },
-		Wrong:   func(_ *unstructured.Unstructured, message string) { w.wrong = append(w.wrong, message) },
+		OnChange:  func(old, now *policy.Policy) { w.changes = append(w.changes, text(old)+">"+text(now)) },
+		OnInvalid: func(_ *unstructured.Unstructured, message string) { w.wrong = append(w.wrong, message) },
 	})
 	wait, err := f.Start(ctx)
 	if err != nil {
@@ -142,7 +142,7 @@ func (w *world) says(name string) string {
 
 // refuses tells why the policies in effect refuse a node without labels; empty: they let in.
 func (w *world) refuses() string {
-	j, st := policy.For(w.set.All(), "default-scheduler", state.NewPodInfo(schedtest.Pod("p")), &state.Snapshot{})
+	j, st := policy.NewEvaluation(w.set.All(), "default-scheduler", state.NewPodInfo(schedtest.Pod("p")), &state.Snapshot{})
 	if st == nil {
 		st = j.Filter(state.NewNodeInfo(schedtest.Node("n")))
 	}

@@ -27,11 +27,11 @@ type schemaResource = schema.GroupVersionResource
 // Conditions and their reasons.
 const (
 	ready, degraded = "Ready", "Degraded"
-	maxSaid         = 4096
+	maxMessage      = 4096
 	maxTries        = 8
 )
 
-// status is an object's.
+// status is the status of a SchedulingPolicy.
 type status struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
@@ -43,7 +43,7 @@ type effective struct {
 	Spec       json.RawMessage `json:"spec"`
 }
 
-// read compiles a spec as it stands in an object.
+// read compiles the spec of an object.
 func read(name string, spec any, at *field.Path) (*policy.Policy, field.ErrorList) {
 	var s policy.Spec
 	m, ok := spec.(map[string]any)
@@ -56,7 +56,7 @@ func read(name string, spec any, at *field.Path) (*policy.Policy, field.ErrorLis
 	return policy.Compile(name, &s, at)
 }
 
-// Check judges an object that is written: it must compile, unless its spec was so before.
+// Check validates an object that is created or updated. Its spec must compile, unless it is unchanged.
 func Check(obj, old *unstructured.Unstructured) field.ErrorList {
 	spec := obj.Object["spec"]
 	if old != nil && equality.Semantic.DeepEqual(spec, old.Object["spec"]) {
@@ -72,38 +72,38 @@ func statusOf(u *unstructured.Unstructured) (s status) {
 		err = json.Unmarshal(b, &s)
 	}
 	if err != nil {
-		return status{} // somebody else's: it is written anew
+		return status{} // not our format: it will be overwritten
 	}
 	return s
 }
 
-// said reports whether the status is about the object's generation.
-func said(u *unstructured.Unstructured) bool {
+// statusCurrent reports whether the status is for the object's generation.
+func statusCurrent(u *unstructured.Unstructured) bool {
 	s := statusOf(u)
 	return s.ObservedGeneration == u.GetGeneration() && meta.FindStatusCondition(s.Conditions, ready) != nil
 }
 
-// message tells what is wrong, and what is in effect.
+// message lists the errors, and the generation in effect.
 func (e *entry) message() string {
-	if len(e.wrong) == 0 {
+	if len(e.errs) == 0 {
 		return fmt.Sprintf("generation %d is in effect", e.generation)
 	}
-	texts := make([]string, len(e.wrong))
-	for i, w := range e.wrong {
+	texts := make([]string, len(e.errs))
+	for i, w := range e.errs {
 		texts[i] = w.Error()
 	}
 	out := strings.Join(texts, "; ")
-	if len(out) > maxSaid {
-		out = strings.ToValidUTF8(out[:maxSaid], "") + "..."
+	if len(out) > maxMessage {
+		out = strings.ToValidUTF8(out[:maxMessage], "") + "..."
 	}
-	if e.effect == nil {
+	if e.inEffect == nil {
 		return out + "; the policy is not in effect"
 	}
 	return out + fmt.Sprintf("; generation %d stays in effect", e.generation)
 }
 
-// want is what the status is to be.
-func (e *entry) want() (status, error) {
+// desiredStatus returns the status to write.
+func (e *entry) desiredStatus() (status, error) {
 	was, generation := statusOf(e.obj), e.obj.GetGeneration()
 	s := status{ObservedGeneration: generation, Conditions: slices.Clone(was.Conditions)}
 	set := func(c metav1.Condition) {
@@ -111,17 +111,17 @@ func (e *entry) want() (status, error) {
 		meta.SetStatusCondition(&s.Conditions, c)
 	}
 	c := metav1.Condition{Type: ready, Status: metav1.ConditionTrue, Reason: "InEffect", Message: e.message()}
-	if len(e.wrong) > 0 {
+	if len(e.errs) > 0 {
 		c.Status, c.Reason = metav1.ConditionFalse, "Invalid"
 	}
 	set(c)
 	switch {
-	case e.trouble != "":
-		set(metav1.Condition{Type: degraded, Status: metav1.ConditionTrue, Reason: "EvaluationFailed", Message: e.trouble})
+	case e.evalError != "":
+		set(metav1.Condition{Type: degraded, Status: metav1.ConditionTrue, Reason: "EvaluationFailed", Message: e.evalError})
 	case was.ObservedGeneration != generation || meta.FindStatusCondition(was.Conditions, degraded) == nil:
 		set(metav1.Condition{Type: degraded, Status: metav1.ConditionFalse, Reason: "AsExpected"})
 	}
-	if e.effect != nil {
+	if e.inEffect != nil {
 		spec, err := json.Marshal(e.spec)
 		if err != nil {
 			return s, fmt.Errorf("encode spec: %w", err)
@@ -153,7 +153,7 @@ func (f *Follower) Report(ctx context.Context) {
 	}
 }
 
-// write writes the status of an object, unless it says the same already.
+// write writes the status of an object, unless it is the same already.
 func (f *Follower) write(ctx context.Context, name string) error {
 	f.mu.Lock()
 	e := f.known[name]
@@ -163,7 +163,7 @@ func (f *Follower) write(ctx context.Context, name string) error {
 	}
 	copied := *e
 	f.mu.Unlock()
-	s, err := copied.want()
+	s, err := copied.desiredStatus()
 	if err != nil {
 		return err
 	}
