@@ -18,7 +18,7 @@ import (
 // loopOutside makes one attempt after another for pods of the extender lane.
 func (s *Scheduler) loopOutside(ctx context.Context) {
 	for {
-		it := s.queue.outside.Pop(ctx)
+		it := s.queue.extenderLane.Pop(ctx)
 		if it == nil {
 			return
 		}

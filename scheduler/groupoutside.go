@@ -60,7 +60,7 @@ func (h *handover) next(ctx context.Context) *queue.Item {
 
 // askedAbout tells whether extenders have a say about a pod.
 func (s *Scheduler) askedAbout(pod *corev1.Pod) bool {
-	return s.queue.wants != nil && s.queue.wants(pod)
+	return s.queue.interested != nil && s.queue.interested(pod)
 }
 
 // ofExtenders tells whether extenders have a say about any pod of a group.

@@ -15,25 +15,25 @@ import (
 // leaves the queue. Pods of a group wait in the first queue; groups with pods of the extender lane are handed over when they are popped (groupoutside.go).
 type lanes struct {
 	*queue.Queue
-	outside *queue.Queue           // the extender lane; nil: there are no extenders
-	wants   func(*corev1.Pod) bool // tells whether an extender is asked about a pod
+	extenderLane *queue.Queue           // nil: there are no extenders
+	interested   func(*corev1.Pod) bool // reports whether an extender is interested in a pod
 }
 
-func newLanes(c queue.Config, wants func(*corev1.Pod) bool) *lanes {
-	l := &lanes{Queue: queue.New(c), wants: wants}
-	if wants != nil {
-		l.outside = queue.New(c)
+func newLanes(c queue.Config, interested func(*corev1.Pod) bool) *lanes {
+	l := &lanes{Queue: queue.New(c), interested: interested}
+	if interested != nil {
+		l.extenderLane = queue.New(c)
 	}
 	return l
 }
 
-// of is the queue that has a pod, or would.
+// of returns the queue of a pod.
 func (l *lanes) of(pod *corev1.Pod) *queue.Queue {
-	if l.outside == nil || l.Queue.Has(pod.UID) || l.GroupOf(pod) {
+	if l.extenderLane == nil || l.Queue.Has(pod.UID) || l.GroupOf(pod) {
 		return l.Queue
 	}
-	if l.outside.Has(pod.UID) || l.wants(pod) {
-		return l.outside
+	if l.extenderLane.Has(pod.UID) || l.interested(pod) {
+		return l.extenderLane
 	}
 	return l.Queue
 }
@@ -41,8 +41,8 @@ func (l *lanes) of(pod *corev1.Pod) *queue.Queue {
 // each runs f for every queue.
 func (l *lanes) each(f func(*queue.Queue)) {
 	f(l.Queue)
-	if l.outside != nil {
-		f(l.outside)
+	if l.extenderLane != nil {
+		f(l.extenderLane)
 	}
 }
 
@@ -52,7 +52,7 @@ func (l *lanes) OnEvent(e framework.Event) { l.each(func(q *queue.Queue) { q.OnE
 func (l *lanes) Activate(uid types.UID)    { l.each(func(q *queue.Queue) { q.Activate(uid) }) }
 func (l *lanes) Close()                    { l.each((*queue.Queue).Close) }
 func (l *lanes) Has(uid types.UID) bool {
-	return l.Queue.Has(uid) || l.outside != nil && l.outside.Has(uid)
+	return l.Queue.Has(uid) || l.extenderLane != nil && l.extenderLane.Has(uid)
 }
 
 // A pod goes back to the lane that it came from.
@@ -66,10 +66,10 @@ func (l *lanes) Unschedulable(it *queue.Item, refusedBy []string) {
 // Counts counts the pods of all lanes.
 func (l *lanes) Counts() (waiting map[queue.Place]int, refusedBy map[[2]string]int) {
 	waiting, refusedBy = l.Queue.Counts()
-	if l.outside == nil {
+	if l.extenderLane == nil {
 		return waiting, refusedBy
 	}
-	w, r := l.outside.Counts()
+	w, r := l.extenderLane.Counts()
 	for place, n := range w {
 		waiting[place] += n
 	}

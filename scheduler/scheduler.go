@@ -123,7 +123,7 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	var wants func(*corev1.Pod) bool
 	if s.extenders != nil {
-		wants = s.extenders.Wants
+		wants = s.extenders.Interested
 	}
 	s.policies = s.newPolicies()
 	s.queue = newLanes(s.queueConfig(), wants)
@@ -171,7 +171,7 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 func (s *Scheduler) loop(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if s.queue.outside != nil {
+	if s.queue.extenderLane != nil {
 		wg.Go(func() { s.loopOutside(ctx) })
 		wg.Go(func() { s.loopGroupsOutside(ctx) })
 	}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain turns a scheduling attempt into a mark.Decision: what people read in
-// "why" and "timeline". The scheduler calls it once per attempt; it decides nothing.
-// For pods that found a node it must be cheap: texts are made for few nodes only.
+// Package explain converts a scheduling attempt to a mark.Decision, which users read in
+// `keelson why` and `keelson timeline`. The scheduler calls it once per attempt. It never
+// changes the result of an attempt. It must be cheap for pods that found a node, so it
+// formats texts for few nodes only.
 package explain
 
 import (
@@ -19,22 +20,22 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Bounds of a Decision. Clusters of up to Everything nodes are told in full.
+// Limits of a Decision. With up to SmallCluster nodes, it has all nodes.
 const (
-	Everything  = 100
-	maxVerdicts = 16
-	maxScores   = 5
-	// maxExplained bounds how many refusals of a large cluster are measured to find the nearest.
+	SmallCluster = 100
+	maxVerdicts  = 16
+	maxScores    = 5
+	// maxExplained bounds the refusals of a large cluster that are explained to find the nearest node.
 	maxExplained = 256
 )
 
-// Decision tells what an attempt found.
+// Decision returns the decision of an attempt.
 func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decision {
 	d := &mark.Decision{
 		Attempt: attempt, QueueWait: wait, Nodes: a.Looked, Fit: len(a.Feasible), Filter: a.FilterTook, Score: a.ScoreTook,
 		PreFilter: a.PreFilterTook, PostFilter: a.PostFilterTook, PreScore: a.PreScoreTook,
 	}
-	small := len(a.Snapshot.Nodes) <= Everything
+	small := len(a.Snapshot.Nodes) <= SmallCluster
 	if a.Chosen != nil {
 		d.Chosen = a.Chosen.Name
 		d.Scores, d.Rules = scores(a, small), rules(a)
@@ -62,7 +63,7 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 	return d
 }
 
-// tied counts the nodes with the chosen one's total; 0: it was the only one.
+// tied counts the nodes with the same total as the chosen one; 0: it is the only one.
 func tied(a *framework.Attempt) int {
 	if len(a.Best) < 2 {
 		return 0
@@ -70,13 +71,14 @@ func tied(a *framework.Attempt) int {
 	return len(a.Best)
 }
 
-type measured struct {
+// rankedVerdict is a verdict with the distance of the node from fitting (framework.Explainer).
+type rankedVerdict struct {
 	mark.Verdict
 	distance float64
 	of       *framework.Refusal // that Verdict does not explain yet; nil: it does
 }
 
-// verdicts tells the refusals: all of a small cluster's by name, else the nearest; of a pod that found a node a handful.
+// verdicts returns the refusals: in a small cluster all by node name, else the nearest nodes, and only a few if the pod found a node.
 func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
 	look, keep := len(a.Refused), len(a.Refused)
 	if !small {
@@ -85,16 +87,16 @@ func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
 			look = min(look, maxVerdicts)
 		}
 	}
-	all := make([]measured, 0, look)
+	all := make([]rankedVerdict, 0, look)
 	for i := range a.Refused[:look] {
 		r := &a.Refused[i]
 		if m, ok := rank(a, r); ok && look > keep {
 			all = append(all, m)
 			continue
 		}
-		all = append(all, measure(a, r))
+		all = append(all, explainRefusal(a, r))
 	}
-	slices.SortStableFunc(all, func(x, y measured) int {
+	slices.SortStableFunc(all, func(x, y rankedVerdict) int {
 		if !small {
 			if c := cmp.Compare(x.distance, y.distance); c != 0 {
 				return c
@@ -105,7 +107,7 @@ func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
 	all = all[:min(len(all), keep)]
 	for i := range all {
 		if all[i].of != nil {
-			all[i] = measure(a, all[i].of)
+			all[i] = explainRefusal(a, all[i].of)
 		}
 	}
 	markNearest(all)
@@ -116,8 +118,8 @@ func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
 	return out
 }
 
-// markNearest marks the one node that misses least, and leaves hints to it alone.
-func markNearest(all []measured) {
+// markNearest marks the nearest node with a hint, and removes the hints of the other nodes.
+func markNearest(all []rankedVerdict) {
 	best, at := math.Inf(1), -1
 	for i := range all {
 		if all[i].Hint != "" && all[i].distance < best {
@@ -131,11 +133,11 @@ func markNearest(all []measured) {
 	}
 }
 
-// hopeless is the distance of nodes that nothing is known about.
-const hopeless = 10
+// hopeless is the distance of nodes without an explanation.
+const farDistance = 10
 
 // rank is measure without the texts. ok: the plugin that refused the node can rank it.
-func rank(a *framework.Attempt, r *framework.Refusal) (m measured, ok bool) {
+func rank(a *framework.Attempt, r *framework.Refusal) (m rankedVerdict, ok bool) {
 	at := refusedBy(a, r)
 	if at < 0 {
 		return m, false
@@ -147,7 +149,7 @@ func rank(a *framework.Attempt, r *framework.Refusal) (m measured, ok bool) {
 	m.Node, m.of = r.Node.Name, r
 	var fixable bool
 	if m.distance, fixable = ranker.Distance(a.Pod, r.Node, r.Status); fixable && a.Chosen == nil && refusedNext(a, at, r.Node) != "" {
-		m.distance += hopeless
+		m.distance += farDistance
 	}
 	return m, true
 }
@@ -158,20 +160,20 @@ func refusedBy(a *framework.Attempt, r *framework.Refusal) int {
 }
 
 // measure explains the refusal of a node, and says how far the node is from fitting.
-func measure(a *framework.Attempt, r *framework.Refusal) measured {
-	m := measured{Verdict: mark.Verdict{Node: r.Node.Name, Plugin: r.Status.Plugin, Reason: strings.Join(r.Status.Reasons, ", ")}, distance: hopeless}
+func explainRefusal(a *framework.Attempt, r *framework.Refusal) rankedVerdict {
+	m := rankedVerdict{Verdict: mark.Verdict{Node: r.Node.Name, Plugin: r.Status.Plugin, Reason: strings.Join(r.Status.Reasons, ", ")}, distance: farDistance}
 	at := refusedBy(a, r)
 	if at < 0 {
 		return m
 	}
-	m.Short, m.Hint, m.distance = explained(a, at, r.Node, r.Status)
+	m.Short, m.Hint, m.distance = callExplainer(a, at, r.Node, r.Status)
 	if a.Chosen != nil {
 		m.Hint = "" // the pod has a node
 	}
 	if m.Hint != "" {
 		if next := refusedNext(a, at, r.Node); next != "" {
 			m.Hint += "; then: " + next
-			m.distance += hopeless
+			m.distance += farDistance
 		}
 	}
 	if m.Short == "" && a.Chosen == nil && a.Snapshot.AnyNominated() && framework.Check(a.Filters, r.Node) == nil {
@@ -180,25 +182,25 @@ func measure(a *framework.Attempt, r *framework.Refusal) measured {
 	return m
 }
 
-// explained asks the filter at a place of a.Filters about its refusal.
-func explained(a *framework.Attempt, at int, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
+// callExplainer calls Explain of the filter a.Filters[at], or of its plugin.
+func callExplainer(a *framework.Attempt, at int, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
 	if e, ok := a.Filters[at].Plugin.(framework.Explainer); ok {
 		return e.Explain(a.Pod, n, st)
 	}
 	if e, ok := a.Filters[at].NodeFilter.(framework.Explainer); ok {
 		return e.Explain(a.Pod, n, st)
 	}
-	return "", "", hopeless
+	return "", "", farDistance
 }
 
-// refusedNext is what another filter than the one at a place misses on a node; empty: nothing.
+// refusedNext returns why a filter after a.Filters[at] refuses the node; empty: none does.
 func refusedNext(a *framework.Attempt, at int, n *state.NodeInfo) string {
 	for i := at + 1; i < len(a.Filters); i++ {
 		st := a.Filters[i].Filter(n)
 		if st == nil {
 			continue
 		}
-		short, _, _ := explained(a, i, n, st)
+		short, _, _ := callExplainer(a, i, n, st)
 		if strings.HasPrefix(short, "taint "+corev1.TaintNodeUnschedulable+":") {
 			continue // it goes when the node is uncordoned
 		}
@@ -207,12 +209,12 @@ func refusedNext(a *framework.Attempt, at int, n *state.NodeInfo) string {
 	return ""
 }
 
-// scores tells the leading nodes' scores, best first.
+// scores returns the scores of the leading nodes, best first.
 func scores(a *framework.Attempt, small bool) []mark.NodeScore {
 	if len(a.Totals) == 0 {
 		return []mark.NodeScore{{Node: a.Chosen.Name}}
 	}
-	lead := leading(a, small)
+	lead := leadingPlaces(a, small)
 	out := make([]mark.NodeScore, len(lead))
 	shares := make([]mark.PluginScore, len(lead)*len(a.ScoredBy))
 	for i, at := range lead {
@@ -222,11 +224,11 @@ func scores(a *framework.Attempt, small bool) []mark.NodeScore {
 		}
 		out[i] = mark.NodeScore{Node: a.Feasible[at].Name, Total: a.Totals[at], Plugins: mine}
 	}
-	giveRules(out, a, lead)
+	addRuleScores(out, a, lead)
 	return out
 }
 
-// rules lists those that plugins' scores are the sum of.
+// rules returns the rules of plugins whose score is a sum of rules (CELPolicy).
 func rules(a *framework.Attempt) (out []mark.Rule) {
 	for p, r := range a.Ruled {
 		if r == nil {
@@ -242,8 +244,8 @@ func rules(a *framework.Attempt) (out []mark.Rule) {
 	return out
 }
 
-// giveRules adds to out, which is about the nodes at places of a.Feasible, what the rules gave them.
-func giveRules(out []mark.NodeScore, a *framework.Attempt, places []int) {
+// addRuleScores adds the scores of the rules to out, which has the nodes at places of a.Feasible.
+func addRuleScores(out []mark.NodeScore, a *framework.Attempt, places []int) {
 	for _, r := range a.Ruled {
 		if r == nil {
 			continue
@@ -258,8 +260,8 @@ func giveRules(out []mark.NodeScore, a *framework.Attempt, places []int) {
 	}
 }
 
-// leading returns the places of the best nodes, the chosen one first.
-func leading(a *framework.Attempt, small bool) []int {
+// leadingPlaces returns the places of the best nodes in a.Feasible, the chosen one first.
+func leadingPlaces(a *framework.Attempt, small bool) []int {
 	if small {
 		all := make([]int, len(a.Totals))
 		for i := range all {

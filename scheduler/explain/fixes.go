@@ -15,17 +15,17 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Bounds of what is told of a pod without a node.
+// Limits for pods without a node.
 const (
-	maxGroups     = 16
-	maxNames      = 3
-	maxVictims    = 16
-	maxJobsTried  = 64  // nodes
-	maxJobPods    = 512 // pods of a node
-	rankingPlugin = "NodeResourcesFit"
+	maxGroups    = 16
+	maxNames     = 3
+	maxVictims   = 16
+	maxJobsTried = 64  // nodes
+	maxJobPods   = 512 // pods of a node
+	fitPlugin    = "NodeResourcesFit"
 )
 
-// groups counts all refusals by plugin and reason, those of most nodes first.
+// groups counts all refusals by plugin and reason, the most frequent first.
 func groups(a *framework.Attempt) []mark.Group {
 	type key struct{ plugin, reason string }
 	at := map[key]int{}
@@ -66,7 +66,7 @@ func groups(a *framework.Attempt) []mark.Group {
 	return out[:min(len(out), maxGroups)]
 }
 
-// fixes says what would make the pod fit: the nearest node's way, the nearest one of another kind, and the Job whose end helps most.
+// fixes returns what would make the pod fit: the hint of the nearest node, the hint of another plugin, and the Job whose end helps most.
 func fixes(a *framework.Attempt, told []mark.Verdict) []string {
 	var out []string
 	for i := range told {
@@ -78,13 +78,13 @@ func fixes(a *framework.Attempt, told []mark.Verdict) []string {
 			break
 		}
 	}
-	if job := jobThatEnds(a); job != "" {
+	if job := jobToWaitFor(a); job != "" {
 		out = append(out, job)
 	}
 	return out
 }
 
-// otherHint is a way onto a node that another plugin than this one refused.
+// otherHint returns the hint for a node that another plugin than not refused.
 func otherHint(a *framework.Attempt, not string) string {
 	asked := map[string]int{}
 	for i := range a.Refused[:min(len(a.Refused), maxExplained)] {
@@ -93,19 +93,19 @@ func otherHint(a *framework.Attempt, not string) string {
 			continue
 		}
 		asked[r.Status.Plugin]++
-		if m := measure(a, r); m.Hint != "" && m.distance < hopeless {
+		if m := explainRefusal(a, r); m.Hint != "" && m.distance < farDistance {
 			return m.Hint
 		}
 	}
 	return ""
 }
 
-// jobThatEnds names the Job without whose pods the pod fits on most of the nodes looked at.
-func jobThatEnds(a *framework.Attempt) string {
+// jobToWaitFor names the Job whose end would let the pod fit on most nodes.
+func jobToWaitFor(a *framework.Attempt) string {
 	nodes := map[string][]string{}
 	tried := 0
 	for _, r := range a.Refused {
-		if r.Status.Plugin != rankingPlugin || r.Status.Code != framework.Unschedulable || len(r.Node.Pods) > maxJobPods {
+		if r.Status.Plugin != fitPlugin || r.Status.Code != framework.Unschedulable || len(r.Node.Pods) > maxJobPods {
 			continue
 		}
 		if tried++; tried > maxJobsTried {
@@ -133,7 +133,7 @@ func jobThatEnds(a *framework.Attempt) string {
 	}
 }
 
-// jobsOn are the pods of Jobs on a node, by the Job's namespace and name.
+// jobsOn returns the pods of Jobs on a node, by the Job's namespace and name.
 func jobsOn(n *state.NodeInfo) map[string][]*state.PodInfo {
 	var out map[string][]*state.PodInfo
 	for _, p := range n.Pods {

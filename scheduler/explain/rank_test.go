@@ -37,12 +37,12 @@ func TestRankIsMeasure(t *testing.T) {
 	for i := range a.Refused {
 		r := &a.Refused[i]
 		got, ok := rank(a, r)
-		want := measure(a, r)
+		want := explainRefusal(a, r)
 		if !ok {
 			continue
 		}
 		ranked++
-		if want.distance < hopeless {
+		if want.distance < farDistance {
 			near++
 		} else {
 			far++

@@ -26,8 +26,8 @@ type filterAnswer struct {
 	Error                                   string
 }
 
-// Advise asks the extenders that want the pod about nodes that fit: those with a filterVerb one after another, each about the nodes that those
-// before it left, and then those with a prioritizeVerb together. A status says that one failed which may not be ignored.
+// Advise calls the interested extenders for the nodes that fit. First filter, one extender after another, each with the nodes that the previous
+// ones left. Then prioritize, all extenders at the same time. A status is the failure of an extender that is not ignorable.
 func (s *Set) Advise(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (*framework.Advice, *framework.Status) {
 	v := &framework.Advice{Refused: map[string]*framework.Status{}}
 	for _, n := range nodes {
@@ -40,10 +40,10 @@ func (s *Set) Advise(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node)
 		}
 		left, err := e.filter(ctx, pod, nodes, v.Refused)
 		if err != nil && !e.cfg.Ignorable {
-			return nil, e.failed(err)
+			return nil, e.failure(err)
 		}
 		if err != nil {
-			s.ignore(v, e, err)
+			s.recordIgnored(v, e, err)
 			continue
 		}
 		nodes = left
@@ -57,13 +57,13 @@ func (s *Set) Advise(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node)
 	return v, nil
 }
 
-// ignore notes a failure that does not count.
-func (s *Set) ignore(v *framework.Advice, e *Extender, err error) {
+// recordIgnored records the failure of an ignorable extender.
+func (s *Set) recordIgnored(v *framework.Advice, e *Extender, err error) {
 	s.log.Warn("extender is ignored", "extender", e.name, "err", err)
 	v.Ignored = append(v.Ignored, e.name+": "+err.Error())
 }
 
-// args is the question about nodes.
+// args returns the request for filter and prioritize.
 func (e *Extender) args(pod *corev1.Pod, nodes []*corev1.Node) *extenderv1.ExtenderArgs {
 	out := &extenderv1.ExtenderArgs{Pod: pod}
 	if e.cfg.NodeCacheCapable {
@@ -81,7 +81,7 @@ func (e *Extender) args(pod *corev1.Pod, nodes []*corev1.Node) *extenderv1.Exten
 	return out
 }
 
-// filter returns the nodes that the extender leaves, and adds its refusals of the others to refused.
+// filter returns the nodes that the extender accepts, and adds its refusals of the others to refused.
 func (e *Extender) filter(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node, refused map[string]*framework.Status) ([]*corev1.Node, error) {
 	var answer filterAnswer
 	verb := e.cfg.FilterVerb
@@ -89,7 +89,7 @@ func (e *Extender) filter(ctx context.Context, pod *corev1.Pod, nodes []*corev1.
 		return nil, err
 	}
 	if answer.Error != "" {
-		return nil, fmt.Errorf("%s: it says: %s", verb, cut(answer.Error))
+		return nil, fmt.Errorf("%s: it says: %s", verb, oneShortLine(answer.Error))
 	}
 	left := map[string]bool{}
 	switch {
@@ -110,16 +110,16 @@ func (e *Extender) filter(ctx context.Context, pod *corev1.Pod, nodes []*corev1.
 		}
 	}
 	for name := range left {
-		return nil, fmt.Errorf("%s: it names node %q, about which it was not asked", verb, cut(name))
+		return nil, fmt.Errorf("%s: it names node %q, about which it was not asked", verb, oneShortLine(name))
 	}
-	say, next := e.reasons(), 0
+	say, next := e.refusals(), 0
 	for _, n := range nodes {
 		switch {
 		case next < len(keep) && keep[next] == n:
 			next++
-		case in(answer.FailedAndUnresolvableNodes, n.Name):
+		case hasKey(answer.FailedAndUnresolvableNodes, n.Name):
 			refused[n.Name] = say(framework.Unresolvable, answer.FailedAndUnresolvableNodes[n.Name])
-		case in(answer.FailedNodes, n.Name):
+		case hasKey(answer.FailedNodes, n.Name):
 			refused[n.Name] = say(framework.Unschedulable, answer.FailedNodes[n.Name])
 		default:
 			refused[n.Name] = say(framework.Unresolvable, "")
@@ -128,20 +128,21 @@ func (e *Extender) filter(ctx context.Context, pod *corev1.Pod, nodes []*corev1.
 	return keep, nil
 }
 
-func in(m map[string]string, name string) bool {
+func hasKey(m map[string]string, name string) bool {
 	_, ok := m[name]
 	return ok
 }
 
-// reasons returns what makes refusals of an extender's words; equal ones are shared, and there are only so many different ones.
-func (e *Extender) reasons() func(framework.Code, string) *framework.Status {
+// refusals returns a function that converts an extender's reason to a status. Equal reasons share a status. Their number is limited to
+// maxReasons.
+func (e *Extender) refusals() func(framework.Code, string) *framework.Status {
 	type key struct {
 		code framework.Code
 		text string
 	}
 	made := map[key]*framework.Status{}
 	return func(code framework.Code, text string) *framework.Status {
-		text = cut(text)
+		text = oneShortLine(text)
 		if text == "" {
 			text = "node(s) left out by " + e.name
 		}
@@ -156,7 +157,7 @@ func (e *Extender) reasons() func(framework.Code, string) *framework.Status {
 	}
 }
 
-// prioritize has the extenders score nodes; who fails gives no scores.
+// prioritize calls the extenders for scores. A failed extender gives no scores.
 func (s *Set) prioritize(ctx context.Context, v *framework.Advice, pod *corev1.Pod, nodes []*corev1.Node) {
 	scores, errs := make([]framework.AdvisedScores, len(s.all)), make([]error, len(s.all))
 	var wg sync.WaitGroup
@@ -169,7 +170,7 @@ func (s *Set) prioritize(ctx context.Context, v *framework.Advice, pod *corev1.P
 	for i, e := range s.all {
 		switch {
 		case errs[i] != nil:
-			s.ignore(v, e, errs[i])
+			s.recordIgnored(v, e, errs[i])
 		case scores[i].Raw != nil:
 			v.Scores = append(v.Scores, scores[i])
 		}
@@ -190,7 +191,7 @@ func (e *Extender) prioritize(ctx context.Context, pod *corev1.Pod, nodes []*cor
 	const scale = framework.MaxScore / extenderv1.MaxExtenderPriority
 	for _, p := range answer {
 		if !asked[p.Host] {
-			return out, fmt.Errorf("%s: it scores node %q, about which it was not asked: its scores do not count", verb, cut(p.Host))
+			return out, fmt.Errorf("%s: it scores node %q, about which it was not asked: its scores do not count", verb, oneShortLine(p.Host))
 		}
 		if _, twice := out.Raw[p.Host]; twice {
 			return out, fmt.Errorf("%s: it scores node %q twice: its scores do not count", verb, p.Host)

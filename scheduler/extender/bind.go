@@ -12,7 +12,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Binder is an extender that binds the pods which it is interested in. It goes before the profile's binders.
+// Binder is an extender that binds the pods in which it is interested. It runs before the Bind plugins of the profile.
 type Binder struct {
 	e   *Extender
 	set *Set
@@ -31,20 +31,20 @@ func (s *Set) Binder() *Binder {
 	return nil
 }
 
-// Name is the extender's.
+// Name returns the extender's name.
 func (b *Binder) Name() string { return b.e.name }
 
-// PreBindPreFlight keeps the wait for the extender's answer from the few that write bindings.
+// PreBindPreFlight returns true, so that a binding cycle that waits for the extender does not block the shared binding writers.
 func (b *Binder) PreBindPreFlight(_ *framework.CycleState, pod *state.PodInfo, _ string) bool {
 	return b.e.interested(pod.Pod)
 }
 
-// PreBind has nothing to do.
+// PreBind does nothing; it belongs to PreBindPreFlight.
 func (*Binder) PreBind(context.Context, *framework.CycleState, *state.PodInfo, string) error {
 	return nil
 }
 
-// Bind has the extender write the binding.
+// Bind makes the extender write the binding.
 func (b *Binder) Bind(ctx context.Context, _ *framework.CycleState, pod *state.PodInfo, node string) error {
 	if !b.e.interested(pod.Pod) {
 		return framework.ErrSkip
@@ -68,7 +68,7 @@ func (e *Extender) bind(ctx context.Context, pod *state.PodInfo, node string) er
 		return err
 	}
 	if answer.Error != "" {
-		return fmt.Errorf("%s: it says: %s", e.cfg.BindVerb, cut(answer.Error))
+		return fmt.Errorf("%s: it says: %s", e.cfg.BindVerb, oneShortLine(answer.Error))
 	}
 	return nil
 }

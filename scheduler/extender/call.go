@@ -18,24 +18,24 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what an extender can make the scheduler read, keep and tell.
+// Limits for the answers of an extender.
 const (
-	maxHeader    = 64 << 10
-	answerSpare  = 1 << 20 // an answer may be twice as long as its question, and this
-	maxReason    = 256     // bytes of one reason
-	maxReasons   = 16      // different ones in an answer
-	restsPerLost = 4
+	maxHeader      = 64 << 10
+	answerExtra    = 1 << 20 // an answer may have twice the bytes of its request, plus this
+	maxReason      = 256     // bytes of one reason
+	maxReasons     = 16      // different ones in an answer
+	cooldownFactor = 4
 )
 
-// resting keeps an extender that does not answer from taking more than a fifth of the time in which extenders are asked: for each second that it
-// let the scheduler wait in vain it is left alone for four.
-type resting struct {
+// cooldown is a circuit breaker. After a call without an answer, the extender is not called for cooldownFactor times the duration of that call.
+// So an extender that hangs takes at most a fifth of the time.
+type cooldown struct {
 	mu    sync.Mutex
 	until time.Time
 	why   string
 }
 
-func (r *resting) check() error {
+func (r *cooldown) check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Now().Before(r.until) {
@@ -44,15 +44,15 @@ func (r *resting) check() error {
 	return nil
 }
 
-func (r *resting) lost(took time.Duration, why error) {
+func (r *cooldown) start(took time.Duration, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.until, r.why = time.Now().Add(restsPerLost*took), why.Error()
+	r.until, r.why = time.Now().Add(cooldownFactor*took), why.Error()
 }
 
-// call asks the extender, within its time-out, and decodes its answer.
+// call sends a request with the extender's httpTimeout and decodes the answer.
 func (e *Extender) call(ctx context.Context, verb string, args, answer any) error {
-	if err := e.resting.check(); err != nil {
+	if err := e.cooldown.check(); err != nil {
 		return err
 	}
 	question, err := json.Marshal(args)
@@ -64,27 +64,27 @@ func (e *Extender) call(ctx context.Context, verb string, args, answer any) erro
 	if err != nil {
 		var status *statusError
 		if err = fmt.Errorf("%s: %w", verb, err); !errors.As(err, &status) && ctx.Err() == nil {
-			e.resting.lost(time.Since(begin), err)
+			e.cooldown.start(time.Since(begin), err)
 		}
 		return err
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("%s: its answer is not understood: %s", verb, cut(err.Error()))
+		return fmt.Errorf("%s: its answer is not understood: %s", verb, oneShortLine(err.Error()))
 	}
 	return nil
 }
 
-// statusError is an answer that is none.
+// statusError is an error status or a too long answer. It starts no cooldown.
 type statusError struct{ text string }
 
 func (e *statusError) Error() string { return e.text }
 
-// send posts the question and returns the answer's body.
+// send posts the request and returns the body of the answer.
 func (e *Extender) send(ctx context.Context, verb string, question []byte) ([]byte, error) {
 	limit := e.cfg.HTTPTimeout.Duration
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	told := func(err error) error {
+	reword := func(err error) error {
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("no answer within %v", limit)
 		}
@@ -95,22 +95,22 @@ func (e *Extender) send(ctx context.Context, verb string, question []byte) ([]by
 	}
 	rq, err := http.NewRequestWithContext(within, http.MethodPost, strings.TrimRight(e.cfg.URLPrefix, "/")+"/"+verb, bytes.NewReader(question))
 	if err != nil {
-		return nil, told(err)
+		return nil, reword(err)
 	}
 	rq.Header.Set("Content-Type", "application/json")
 	rs, err := e.client.Do(rq)
 	if err != nil {
-		return nil, told(err)
+		return nil, reword(err)
 	}
 	defer func() { _ = rs.Body.Close() }() // nothing was written
 	if rs.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(rs.Body, maxReason)) // what it says is a help, no more
-		return nil, &statusError{strings.TrimSuffix(fmt.Sprintf("answered %d %s: %s", rs.StatusCode, http.StatusText(rs.StatusCode), cut(string(text))), ": ")}
+		text, _ := io.ReadAll(io.LimitReader(rs.Body, maxReason)) // the text is optional
+		return nil, &statusError{strings.TrimSuffix(fmt.Sprintf("answered %d %s: %s", rs.StatusCode, http.StatusText(rs.StatusCode), oneShortLine(string(text))), ": ")}
 	}
-	most := answerSpare + 2*len(question)
+	most := answerExtra + 2*len(question)
 	text, err := io.ReadAll(io.LimitReader(rs.Body, int64(most)+1))
 	if err != nil {
-		return nil, told(err)
+		return nil, reword(err)
 	}
 	if len(text) > most {
 		return nil, &statusError{fmt.Sprintf("its answer is longer than %d bytes", most)}
@@ -118,8 +118,8 @@ func (e *Extender) send(ctx context.Context, verb string, question []byte) ([]by
 	return text, nil
 }
 
-// cut makes one short line of foreign text.
-func cut(text string) string {
+// oneShortLine makes the text of an extender printable and short.
+func oneShortLine(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extender asks HTTP extenders: servers of other people's that refuse and score nodes, choose among the victims of preemption, and bind
-// pods, in the words of Kubernetes (k8s.io/kube-scheduler/extender/v1). The scheduler calls it beside its loop, for the pods that an extender is
-// interested in. What an extender answers is checked and bounded here; nothing is believed of nodes that it was not asked about. It schedules
-// nothing itself, and never retries a call.
+// Package extender calls HTTP extenders: external servers that filter and score nodes, choose preemption victims and bind pods. The wire format
+// is kube-scheduler's (k8s.io/kube-scheduler/extender/v1). The scheduler calls it outside its scheduling loop, for the pods in which an
+// extender is interested. This package checks and bounds all answers. It rejects answers about nodes that it did not send. It decides nothing
+// itself, and never retries a call.
 package extender
 
 import (
@@ -22,22 +22,22 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// Set are the extenders of a configuration, in the order in which they are asked: those that may be ignored come last. nil: there are none.
+// Set has the extenders of a configuration in the order of calls, the ignorable ones last. nil: there are none.
 type Set struct {
 	all []*Extender
 	log *slog.Logger
 }
 
-// Extender is one of them.
+// Extender is one HTTP extender.
 type Extender struct {
-	cfg     configv1.Extender
-	name    string
-	managed map[corev1.ResourceName]bool
-	client  *http.Client
-	resting resting
+	cfg      configv1.Extender
+	name     string
+	managed  map[corev1.ResourceName]bool
+	client   *http.Client
+	cooldown cooldown
 }
 
-// New makes the extenders of a configuration that was validated. It calls none.
+// New returns the extenders of a validated configuration. It calls none.
 func New(in []configv1.Extender, log *slog.Logger) (*Set, error) {
 	if len(in) == 0 {
 		return nil, nil
@@ -50,11 +50,11 @@ func New(in []configv1.Extender, log *slog.Logger) (*Set, error) {
 		}
 		s.all = append(s.all, e)
 	}
-	slices.SortStableFunc(s.all, func(a, b *Extender) int { return last(a) - last(b) })
+	slices.SortStableFunc(s.all, func(a, b *Extender) int { return ignorableRank(a) - ignorableRank(b) })
 	return s, nil
 }
 
-func last(e *Extender) int {
+func ignorableRank(e *Extender) int {
 	if e.cfg.Ignorable {
 		return 1
 	}
@@ -78,10 +78,10 @@ func newExtender(cfg *configv1.Extender) (*Extender, error) {
 		}
 	}
 	if cfg.EnableHTTPS && tls.CAFile == "" && len(tls.CAData) == 0 {
-		tls.Insecure = true // as in Kubernetes; the configuration's warnings say so
+		tls.Insecure = true // as in kube-scheduler; reading the configuration warns of it
 	}
 	transport := &http.Transport{
-		// No proxy: who names an extender means that server, whatever the environment says.
+		// No proxy from the environment: the URL of an extender names the server itself.
 		Proxy: nil, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader, TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second,
 	}
@@ -95,10 +95,10 @@ func newExtender(cfg *configv1.Extender) (*Extender, error) {
 	return e, nil
 }
 
-// Name is how people know the extender: by its URL, without a password.
+// Name returns "extender" and the URL without a password.
 func (e *Extender) Name() string { return e.name }
 
-// interested tells whether the extender is to be asked about a pod: one that asks for a resource which it manages, or any if it manages none.
+// interested reports whether the pod requests a managed resource of the extender, or the extender has no managedResources.
 func (e *Extender) interested(pod *corev1.Pod) bool {
 	if len(e.managed) == 0 {
 		return true
@@ -116,8 +116,8 @@ func (e *Extender) interested(pod *corev1.Pod) bool {
 	})
 }
 
-// Wants tells whether an extender has a say in which node a pod gets.
-func (s *Set) Wants(pod *corev1.Pod) bool {
+// Interested reports whether an extender takes part in choosing a node for the pod (filter, prioritize or preempt).
+func (s *Set) Interested(pod *corev1.Pod) bool {
 	return s != nil && slices.ContainsFunc(s.all, func(e *Extender) bool {
 		return (e.cfg.FilterVerb != "" || e.cfg.PrioritizeVerb != "" || e.cfg.PreemptVerb != "") && e.interested(pod)
 	})
@@ -137,7 +137,7 @@ func (s *Set) Preempting(pod *corev1.Pod) []string {
 	return out
 }
 
-// Close ends the connections that are idle.
+// Close closes idle connections.
 func (s *Set) Close() {
 	if s == nil {
 		return
@@ -147,7 +147,7 @@ func (s *Set) Close() {
 	}
 }
 
-// failed is a failure of the extender's as a verdict: the pod is to be tried again later.
-func (e *Extender) failed(err error) *framework.Status {
+// failure returns the status for a failed extender: the pod is tried again after its backoff.
+func (e *Extender) failure(err error) *framework.Status {
 	return framework.Refuse(e.name, framework.Failed, err.Error())
 }

@@ -202,7 +202,7 @@ func TestChain(t *testing.T) {
 	only := set(t, ext(url, func(e *configv1.Extender) { e.BindVerb = "b" }), ext(url, func(e *configv1.Extender) {
 		e.FilterVerb, e.ManagedResources = "f", []configv1.ExtenderManagedResource{{Name: "x.io/gpu"}}
 	}))
-	if only.Wants(podAsking("cpu")) || !only.Wants(podAsking("cpu", "x.io/gpu")) || (*Set)(nil).Wants(podAsking()) {
+	if only.Interested(podAsking("cpu")) || !only.Interested(podAsking("cpu", "x.io/gpu")) || (*Set)(nil).Interested(podAsking()) {
 		t.Error("which pods are asked about is not known")
 	}
 }
@@ -244,7 +244,7 @@ func TestHangs(t *testing.T) {
 	if st == nil || st.Error() != "filter: no answer within 50ms" {
 		t.Fatalf("got %v", st)
 	}
-	r := &s.all[0].resting
+	r := &s.all[0].cooldown
 	r.mu.Lock()
 	rests := time.Until(r.until)
 	r.until = time.Now().Add(time.Hour)
@@ -279,7 +279,7 @@ func TestStatus(t *testing.T) {
 		if _, st := s.Advise(t.Context(), podAsking(), nodes("a")); st == nil || st.Error() != want {
 			t.Errorf("got %v, want %s", st, want)
 		}
-		if s.all[0].resting.check() != nil {
+		if s.all[0].cooldown.check() != nil {
 			t.Error("who answers does not rest")
 		}
 	}

@@ -16,14 +16,14 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Preempt has the extenders with a preemptVerb choose among the nodes where room can be made, and the victims there. found stays as it is.
-// The error is of an extender that may not be ignored.
+// Preempt calls the extenders with a preemptVerb to choose among the candidate nodes and their victims. It does not modify found. The error is
+// that of an extender that is not ignorable.
 func (s *Set) Preempt(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error) {
 	if s == nil || a.Outside == nil {
 		return found, nil
 	}
 	pod := a.Pod.Pod
-	on := map[string][]*state.PodInfo{} // the snapshot is not ours while the extenders are asked
+	on := map[string][]*state.PodInfo{} // a.Outside lets the other lane change the snapshot
 	for _, c := range found {
 		on[c.Node] = append(slices.Clip(a.Snapshot.Node(c.Node).Pods), c.Victims...) // victims may be on other nodes
 	}
@@ -91,14 +91,14 @@ func (e *Extender) preempt(ctx context.Context, pod *state.PodInfo, found []*fra
 		out = append(out, &next)
 	}
 	for name := range answer.NodeNameToMetaVictims {
-		return nil, fmt.Errorf("%s: it names node %q, about which it was not asked", verb, cut(name))
+		return nil, fmt.Errorf("%s: it names node %q, about which it was not asked", verb, oneShortLine(name))
 	}
 	return out, nil
 }
 
 var errNoVictims = errors.New("it names no victim")
 
-// victims are the pods of a node that an extender names: each there, and less important than the pod for which it is to go.
+// victims returns the pods of a node that an extender names. Each must be on the node and have a lower priority than the pod.
 func (e *Extender) victims(pod *state.PodInfo, told *extenderv1.MetaVictims, on []*state.PodInfo) ([]*state.PodInfo, error) {
 	if told == nil || len(told.Pods) == 0 {
 		return nil, errNoVictims
@@ -111,7 +111,7 @@ func (e *Extender) victims(pod *state.PodInfo, told *extenderv1.MetaVictims, on 
 		at := slices.IndexFunc(on, func(o *state.PodInfo) bool { return o.Pod.UID == types.UID(p.UID) })
 		switch {
 		case at < 0:
-			return nil, fmt.Errorf("it names a victim %q that is not there", cut(p.UID))
+			return nil, fmt.Errorf("it names a victim %q that is not there", oneShortLine(p.UID))
 		case on[at].Priority >= pod.Priority:
 			return nil, fmt.Errorf("it names a victim %s that is no less important", on[at].Key)
 		case !slices.Contains(out, on[at]):
