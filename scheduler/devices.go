@@ -18,23 +18,23 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// newDynamicResources is the factory of the plugin; all profiles share what is known of devices.
+// newDynamicResources is the factory of the plugin. All profiles share one Tracker and one Searcher.
 func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framework.Plugin, error) {
 	a, ok := args.(*configv1.DynamicResourcesArgs)
 	if !ok {
 		return nil, fmt.Errorf("plugin %s: its arguments are a %T", dynamicresources.Name, args)
 	}
 	if s.devices == nil {
-		s.devices = dynamicresources.NewKnown()
-		s.searches = dynamicresources.NewLane(dynamicresources.LaneConfig{
-			Known: s.devices, Between: s.between, Waits: func(pod types.UID) bool { return s.queue.Has(pod) },
-			Wake: func(pod types.UID) {
+		s.devices = dynamicresources.NewTracker()
+		s.searches = dynamicresources.NewSearcher(dynamicresources.SearcherConfig{
+			Tracker: s.devices, BetweenCycles: s.between, IsWaiting: func(pod types.UID) bool { return s.queue.Has(pod) },
+			Activate: func(pod types.UID) {
 				s.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: dynamicresources.Searches, NewObject: pod})
 			},
 		})
 	}
 	return dynamicresources.New(dynamicresources.Config{
-		Known: s.devices, Lane: s.searches, Client: s.client, Later: s.later, Filter: a.FilterTimeout.Duration, Binding: a.BindingTimeout.Duration,
+		Tracker: s.devices, Searcher: s.searches, Client: s.client, Later: s.later, Filter: a.FilterTimeout.Duration, Binding: a.BindingTimeout.Duration,
 		Waiting: func(pod *corev1.Pod, node string) {
 			s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeNormal, "BindingConditionsPending", "Scheduling",
 				"waiting for binding conditions for device on node %s", node)
@@ -45,10 +45,10 @@ func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framewor
 	}), nil
 }
 
-// watchDevices watches claims, slices, classes and taint rules of devices, if a profile wants them and the server has them. What is known of claims comes
-// before the queue's pods: whom a change wakes finds the devices that it frees.
+// watchDevices watches claims, slices, classes and DeviceTaintRules, if a profile uses them and the API server serves them. The Tracker gets each event of a
+// claim before the queue, so that a pod that the event moves sees the freed devices.
 func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[schema.GroupVersionResource]bool) ([]cache.DoneChecker, error) {
-	for _, r := range []schema.GroupVersionResource{dynamicresources.Claims, dynamicresources.Slices, dynamicresources.Classes, dynamicresources.Rules, dynamicresources.Searches} {
+	for _, r := range []schema.GroupVersionResource{dynamicresources.Claims, dynamicresources.Slices, dynamicresources.Classes, dynamicresources.TaintRules, dynamicresources.Searches} {
 		seen[r] = true
 	}
 	serves := func(resource string) bool { return s.serves(resourcev1.SchemeGroupVersion, resource) }
@@ -72,9 +72,9 @@ func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[sch
 	for of, inf := range others {
 		queue := s.tellOf(of)
 		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { s.devices.Offered(); queue.OnAdd(o, false) },
-			UpdateFunc: func(old, now any) { s.devices.Offered(); queue.OnUpdate(old, now) },
-			DeleteFunc: func(o any) { s.devices.Offered(); queue.OnDelete(o) },
+			AddFunc:    func(o any) { s.devices.DevicesChanged(); queue.OnAdd(o, false) },
+			UpdateFunc: func(old, now any) { s.devices.DevicesChanged(); queue.OnUpdate(old, now) },
+			DeleteFunc: func(o any) { s.devices.DevicesChanged(); queue.OnDelete(o) },
 		})
 		if err != nil {
 			return nil, fmt.Errorf("watch %s: %w", of.Resource, err)
@@ -84,7 +84,7 @@ func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[sch
 	return synced, nil
 }
 
-// between runs f while no lane decides.
+// between runs f between two scheduling cycles of any lane.
 func (s *Scheduler) between(f func()) {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
@@ -94,10 +94,10 @@ func (s *Scheduler) between(f func()) {
 func (s *Scheduler) setClaim(old, now any) {
 	before, _ := client.Delivered[*resourcev1.ResourceClaim](old)
 	after, _ := client.Delivered[*resourcev1.ResourceClaim](now)
-	s.devices.Claim(before, after)
+	s.devices.ClaimChanged(before, after)
 }
 
-// serves tells whether the server has a resource.
+// serves reports whether the API server serves a resource.
 func (s *Scheduler) serves(gv schema.GroupVersion, resource string) bool {
 	return serves(s.cfg.Client, gv.WithResource(resource))
 }

@@ -113,7 +113,7 @@ func (s *Scheduler) registry() framework.Registry {
 func (s *Scheduler) makePlugins(c *config.Profile, registry framework.Registry) (*framework.Profile, error) {
 	h := &framework.Handle{
 		Profile: c.SchedulerName, Client: s.client, Dynamic: s.cfg.Client.Dynamic, Informers: s.informers, Waiting: &s.permits, Log: s.log,
-		DeviceClass: func(name corev1.ResourceName) string { return s.devices.Class(name) },
+		DeviceClass: func(name corev1.ResourceName) string { return s.devices.DeviceClass(name) },
 	}
 	of := &framework.Profile{SchedulerName: c.SchedulerName, Points: map[framework.Point][]framework.Weighted{}, PercentageOfNodes: c.PercentageOfNodes}
 	made := map[string]framework.Plugin{}

@@ -78,13 +78,13 @@ type Scheduler struct {
 	custom          dynamicinformer.DynamicSharedInformerFactory // nil: no plugin asked for a custom resource
 	writes          chan func(context.Context)
 	storage         *plugins.Storage
-	inEffect        policy.Set              // policies of the API
-	policies        *objects.Follower       // nil: nobody asks for them
-	devices         *dynamicresources.Known // nil: no profile has the plugin
-	searches        *dynamicresources.Lane  // nil: likewise
-	waits           sync.WaitGroup          // binding cycles that wait, each on a goroutine of its own
-	waiting         waiting                 // the same, by pod: what ends their wait
-	permits         framework.WaitingPods   // those of them that Permit holds back
+	inEffect        policy.Set                 // policies of the API
+	policies        *objects.Follower          // nil: nobody asks for them
+	devices         *dynamicresources.Tracker  // nil: no profile has the plugin
+	searches        *dynamicresources.Searcher // nil: likewise
+	waits           sync.WaitGroup             // binding cycles that wait, each on a goroutine of its own
+	waiting         waiting                    // the same, by pod: what ends their wait
+	permits         framework.WaitingPods      // those of them that Permit holds back
 	log             *slog.Logger
 }
 

@@ -18,7 +18,7 @@ func BenchmarkClaims(b *testing.B) {
 		for d := range 8 {
 			s.Spec.Devices = append(s.Spec.Devices, device(fmt.Sprintf("d%d", d), "model", "big"))
 			if d%2 == 0 {
-				w.known.Claim(nil, having(claim(fmt.Sprintf("%s-%d", node, d)), node, fmt.Sprintf("d%d", d)))
+				w.known.ClaimChanged(nil, having(claim(fmt.Sprintf("%s-%d", node, d)), node, fmt.Sprintf("d%d", d)))
 			}
 		}
 		w.add(s)

@@ -27,7 +27,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Reserve keeps the devices that were found on the node from other pods.
+// Reserve assumes the allocations for the node, so that other pods cannot get the devices.
 func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.PodInfo, node *state.NodeInfo) error {
 	s, ok := key.Read(c)
 	if !ok {
@@ -50,57 +50,56 @@ func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.Po
 		}
 		a := &found[next]
 		next++
-		if err := p.Known.plan(c.claim, a); err != nil {
+		if err := p.Tracker.assume(c.claim, a); err != nil {
 			return err
 		}
 		c.plan = a
 	}
-	if e := s.extended.on(node.Node); e != nil {
+	if e := s.extended.claimFor(node.Node); e != nil {
 		a := &found[next]
-		if err := p.Known.plan(e.claim, a); err != nil {
+		if err := p.Tracker.assume(e.claim, a); err != nil {
 			return err
 		}
-		s.planned = &planned{podClaim: podClaim{claim: e.claim, plan: a}, extendedClaim: *e}
+		s.extendedPlan = &extendedPlan{podClaim: podClaim{claim: e.claim, plan: a}, extendedClaim: *e}
 	}
-	p.Lane.drop(s.pod.UID)
+	p.Searcher.forget(s.pod.UID)
 	return nil
 }
 
-// Unreserve gives back what Reserve kept, and takes back the reservations that PreBind wrote. Allocations stay: the next attempt uses them,
-// or PostFilter gives them up. A pod that is gone has no next attempt: its reservation stays, since by it the resourceclaim controller knows
-// that the devices are to be freed.
+// Unreserve forgets the assumed allocations, and removes the reservations that PreBind wrote. Written allocations stay: the next attempt uses
+// them, or PostFilter deallocates them. The reservation of a deleted pod stays, since it makes the resourceclaim controller free the devices.
 func (p *Plugin) Unreserve(ctx context.Context, c *framework.CycleState, pod *state.PodInfo, _ string) {
 	s, ok := key.Read(c)
 	if !ok {
 		return
 	}
-	if of := s.planned; of != nil {
-		s.planned = nil
-		if err := p.undo(ctx, of); err != nil && p.Failed != nil {
+	if of := s.extendedPlan; of != nil {
+		s.extendedPlan = nil
+		if err := p.undoExtended(ctx, of); err != nil && p.Failed != nil {
 			p.Failed(pod.Pod, err)
 		}
 	}
 	for _, c := range s.claims {
 		var err error
-		if c.unsure {
-			err = p.learn(ctx, c, pod.Pod)
+		if c.maybeWritten {
+			err = p.checkWritten(ctx, c, pod.Pod)
 		}
 		if c.plan != nil && !c.written {
-			p.Known.forget(c.claim.UID)
+			p.Tracker.forget(c.claim.UID)
 		}
 		if c.written && !p.isGone(ctx, pod.Pod) {
 			err = errors.Join(err, p.release(ctx, c.claim, pod.Pod.UID))
 		}
-		c.plan, c.written, c.unsure = nil, false, false
+		c.plan, c.written, c.maybeWritten = nil, false, false
 		if err != nil && p.Failed != nil {
 			p.Failed(pod.Pod, err)
 		}
 	}
 }
 
-// isGone tells whether the server has a pod no more, or will not have it bound.
+// isGone reports whether a pod is deleted, or is being deleted without a node.
 func (p *Plugin) isGone(ctx context.Context, pod *corev1.Pod) bool {
-	ctx, cancel := context.WithTimeout(ctx, learnWithin)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	now, err := p.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
@@ -109,9 +108,9 @@ func (p *Plugin) isGone(ctx context.Context, pod *corev1.Pod) bool {
 	return now.UID != pod.UID || now.DeletionTimestamp != nil && now.Spec.NodeName == ""
 }
 
-// learn finds out what became of a write whose answer was lost, before its devices count as free: the cache may tell of it only later.
-func (p *Plugin) learn(ctx context.Context, c *podClaim, pod *corev1.Pod) error {
-	ctx, cancel := context.WithTimeout(ctx, learnWithin)
+// checkWritten reads a claim after a write without an answer, before its devices count as free: the cache may be behind.
+func (p *Plugin) checkWritten(ctx context.Context, c *podClaim, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var now *resourcev1.ResourceClaim
 	var failed error
@@ -126,22 +125,22 @@ func (p *Plugin) learn(ctx context.Context, c *podClaim, pod *corev1.Pod) error 
 		return fmt.Errorf("find out whether claim %s/%s was written: %w", c.claim.Namespace, c.claim.Name, cmp.Or(failed, err))
 	}
 	if now.UID == c.claim.UID && now.Status.Allocation != nil {
-		p.Known.wrote(now)
+		p.Tracker.recordWritten(now)
 		c.claim, c.written = now, resourceclaim.IsReservedForPod(pod, now, false)
 	}
 	return nil
 }
 
-// learnWithin bounds learn and isGone.
-const learnWithin = 15 * time.Second
+// learnWithin bounds checkWritten and isGone.
+const checkTimeout = 15 * time.Second
 
-// unanswered tells whether a write may have been done although it failed.
-func unanswered(err error) bool {
+// mayBeWritten reports whether a failed write may have taken effect.
+func mayBeWritten(err error) bool {
 	var said apierrors.APIStatus
 	return !errors.As(err, &said) || said.Status().Code >= http.StatusInternalServerError
 }
 
-// release removes a pod from those that a claim is reserved for, whatever else has changed there.
+// release removes a pod from status.reservedFor of a claim, by a patch that ignores other changes.
 func (p *Plugin) release(ctx context.Context, c *resourcev1.ResourceClaim, pod types.UID) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": c.UID},
@@ -157,28 +156,28 @@ func (p *Plugin) release(ctx context.Context, c *resourcev1.ResourceClaim, pod t
 	if err != nil {
 		return fmt.Errorf("take back the reservation of claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
-	p.Known.wrote(now)
+	p.Tracker.recordWritten(now)
 	return nil
 }
 
-// PreBindPreFlight tells whether the pod has claims: they are written before it is bound.
+// PreBindPreFlight reports whether the pod has claims that PreBind must write.
 func (*Plugin) PreBindPreFlight(c *framework.CycleState, _ *state.PodInfo, _ string) bool {
 	_, ok := key.Read(c)
 	return ok
 }
 
-// PreBind writes the pod's claims, and waits for devices that have to be made ready on the node.
+// PreBind writes the pod's claims, and waits for the binding conditions of their devices.
 func (p *Plugin) PreBind(ctx context.Context, c *framework.CycleState, pod *state.PodInfo, node string) error {
 	s, ok := key.Read(c)
 	if !ok {
 		return nil
 	}
 	claims := s.claims
-	if s.planned != nil {
-		if err := p.make(ctx, s.planned, pod.Pod); err != nil {
+	if s.extendedPlan != nil {
+		if err := p.createExtendedClaim(ctx, s.extendedPlan, pod.Pod); err != nil {
 			return err
 		}
-		claims = append(slices.Clip(claims), s.planned.made)
+		claims = append(slices.Clip(claims), s.extendedPlan.created)
 	}
 	waits := false
 	for _, c := range claims {
@@ -195,10 +194,10 @@ func (p *Plugin) PreBind(ctx context.Context, c *framework.CycleState, pod *stat
 	if p.Waiting != nil {
 		p.Waiting(pod.Pod, node)
 	}
-	return p.await(ctx, claims)
+	return p.waitUntilReady(ctx, claims)
 }
 
-// write puts the allocation, if it was found by this attempt, and the reservation into a claim, on top of what the claim is by then.
+// write writes the reservation into a claim, and the allocation if this attempt found it. After a conflict it reads the claim again.
 func (p *Plugin) write(ctx context.Context, c *podClaim, pod *corev1.Pod) error {
 	api := p.Client.ResourceV1().ResourceClaims(c.claim.Namespace)
 	at, claim := c.claim.Namespace+"/"+c.claim.Name, c.claim.DeepCopy()
@@ -232,23 +231,23 @@ func (p *Plugin) write(ctx context.Context, c *podClaim, pod *corev1.Pod) error 
 			claim.Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Now()}
 		}
 		if claim, err = api.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
-			c.unsure = unanswered(err)
+			c.maybeWritten = mayBeWritten(err)
 			what := "reservation"
 			if c.plan != nil {
 				what = "allocation and reservation"
 			}
 			return fmt.Errorf("add %s to claim %s: %w", what, at, err)
 		}
-		p.Known.wrote(claim)
+		p.Tracker.recordWritten(claim)
 		c.claim, c.written = claim, true
 		return nil
 	})
 }
 
-// What a device that has to be made ready ends in.
+// Why a wait for binding conditions ends without success.
 var (
-	errNotReady = errors.New("device binding timeout")
-	errUnfit    = errors.New("device binding failed")
+	errBindingTimeout = errors.New("device binding timeout")
+	errBindingFailed  = errors.New("device binding failed")
 )
 
 func hasConditions(c *resourcev1.ResourceClaim) bool {
@@ -257,14 +256,14 @@ func hasConditions(c *resourcev1.ResourceClaim) bool {
 	})
 }
 
-// await blocks until all devices are ready.
-func (p *Plugin) await(ctx context.Context, claims []*podClaim) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.Binding, errNotReady)
+// waitUntilReady waits until the binding conditions of all devices are true.
+func (p *Plugin) waitUntilReady(ctx context.Context, claims []*podClaim) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.Binding, errBindingTimeout)
 	defer cancel()
 	for {
-		changed, all := p.Known.next(), true
+		changed, all := p.Tracker.nextChange(), true
 		for _, c := range claims {
-			now, err := p.Known.claim(c.claim.Namespace, c.claim.Name)
+			now, err := p.Tracker.claim(c.claim.Namespace, c.claim.Name)
 			if err != nil {
 				return fmt.Errorf("waiting for devices: %w", err)
 			}
@@ -276,7 +275,7 @@ func (p *Plugin) await(ctx context.Context, claims []*podClaim) error {
 				return err
 			}
 			if !ready && p.expired(now) {
-				return fmt.Errorf("%w: claim=%s", errNotReady, now.Name)
+				return fmt.Errorf("%w: claim=%s", errBindingTimeout, now.Name)
 			}
 			all = all && ready
 		}
@@ -291,7 +290,7 @@ func (p *Plugin) await(ctx context.Context, claims []*podClaim) error {
 	}
 }
 
-// isReady tells whether the conditions hold that an allocated claim's devices have to meet before their pod is bound.
+// isReady reports whether the binding conditions of all devices of a claim are true. The error is a binding failure condition.
 func isReady(c *resourcev1.ResourceClaim) (bool, error) {
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
@@ -307,7 +306,7 @@ func isReady(c *resourcev1.ResourceClaim) (bool, error) {
 		said := c.Status.Devices[at].Conditions
 		for _, name := range r.BindingFailureConditions {
 			if f := apimeta.FindStatusCondition(said, name); f != nil && f.Status == metav1.ConditionTrue {
-				return false, fmt.Errorf("%w: claim=%s, reason=%s, message=%q", errUnfit, c.Name, f.Reason, f.Message)
+				return false, fmt.Errorf("%w: claim=%s, reason=%s, message=%q", errBindingFailed, c.Name, f.Reason, f.Message)
 			}
 		}
 		for _, name := range r.BindingConditions {
@@ -319,14 +318,14 @@ func isReady(c *resourcev1.ResourceClaim) (bool, error) {
 	return true, nil
 }
 
-// expired tells whether an allocated claim's devices have had their time to become ready.
+// expired reports whether bindingTimeout has passed since the allocation.
 func (p *Plugin) expired(c *resourcev1.ResourceClaim) bool {
 	since := c.Status.Allocation.AllocationTimestamp
 	return hasConditions(c) && since != nil && time.Since(since.Time) > p.Binding
 }
 
-// lost tells whether an allocated claim's devices will not become ready.
-func (p *Plugin) lost(c *resourcev1.ResourceClaim) bool {
+// neverReady reports whether the binding conditions have failed or expired.
+func (p *Plugin) neverReady(c *resourcev1.ResourceClaim) bool {
 	if !hasConditions(c) {
 		return false
 	}
@@ -334,7 +333,7 @@ func (p *Plugin) lost(c *resourcev1.ResourceClaim) bool {
 	return err != nil || !ready && p.expired(c)
 }
 
-// PostFilter gives up the devices of one claim that were missing on a node and that nobody else uses, so that others can be found.
+// PostFilter deallocates one claim whose devices a node could not use and that no other pod uses. So the next attempt can find other devices.
 func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, message string) {
 	s, ok := key.Read(a.Cycle)
 	if !ok {
@@ -344,14 +343,14 @@ func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, me
 	if s.extended != nil && s.extended.stale != nil {
 		stale := s.extended.stale
 		p.Later(ctx, func(ctx context.Context) {
-			if err := p.remove(ctx, stale); err != nil && p.Failed != nil {
+			if err := p.deleteClaim(ctx, stale); err != nil && p.Failed != nil {
 				p.Failed(pod, fmt.Errorf("delete claim %s/%s: %w", stale.Namespace, stale.Name, err))
 			}
 		})
 		return "", fmt.Sprintf("resourceclaim %q is deleted", stale.Name)
 	}
 	for _, c := range s.claims {
-		if !s.idle[c] || usedByOthers(c.claim, pod.UID) {
+		if !s.unusable[c] || usedByOthers(c.claim, pod.UID) {
 			continue
 		}
 		claim := c.claim
@@ -369,7 +368,7 @@ func usedByOthers(c *resourcev1.ResourceClaim, pod types.UID) bool {
 	return slices.ContainsFunc(c.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID != pod })
 }
 
-// deallocate gives up a claim's devices, whatever else has changed of it, unless it has others by now or somebody else uses them.
+// deallocate clears the status of a claim. After a conflict it does nothing if the claim has another allocation or another pod uses it.
 func (p *Plugin) deallocate(ctx context.Context, c *resourcev1.ResourceClaim, pod types.UID) error {
 	api, now, again := p.Client.ResourceV1().ResourceClaims(c.Namespace), c, false
 	return retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
@@ -391,7 +390,7 @@ func (p *Plugin) deallocate(ctx context.Context, c *resourcev1.ResourceClaim, po
 		claim := now.DeepCopy()
 		claim.Status = resourcev1.ResourceClaimStatus{}
 		if now, err = api.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err == nil {
-			p.Known.wrote(now)
+			p.Tracker.recordWritten(now)
 		}
 		return err
 	})

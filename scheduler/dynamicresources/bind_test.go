@@ -67,7 +67,7 @@ func TestPreBind(t *testing.T) {
 	if again, err := w.known.claim("default", "c"); err != nil || len(w.known.view().taken.AllocatedDevices) != 1 {
 		t.Errorf("known: %v %v", again, err)
 	}
-	w.known.Claim(nil, c)
+	w.known.ClaimChanged(nil, c)
 	w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
 	if c := w.stored("c"); len(c.Status.ReservedFor) != 0 || c.Status.Allocation == nil {
 		t.Errorf("taken back: %+v", c.Status)
@@ -108,7 +108,7 @@ func TestAnswerLost(t *testing.T) {
 				t.Fatalf("PreBind: %v", err)
 			}
 			w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
-			if n := len(w.known.view().taken.AllocatedDevices); n != tt.kept || w.known.isPlanned("claim-c") {
+			if n := len(w.known.view().taken.AllocatedDevices); n != tt.kept || w.known.isInFlight("claim-c") {
 				t.Errorf("%d devices are kept, want %d", n, tt.kept)
 			}
 			if c := w.stored("c"); len(c.Status.ReservedFor) != 0 || (c.Status.Allocation != nil) != tt.lands {
@@ -159,7 +159,7 @@ func TestWrittenBeforeTold(t *testing.T) {
 	if err := store.Add(first); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.known.plan(first, written.Status.Allocation); err != nil {
+	if err := w.known.assume(first, written.Status.Allocation); err != nil {
 		t.Fatal(err)
 	}
 	kept := func(when string, want int) {
@@ -168,20 +168,20 @@ func TestWrittenBeforeTold(t *testing.T) {
 			t.Errorf("%s: %d devices are kept, want %d", when, n, want)
 		}
 	}
-	w.known.wrote(written)
+	w.known.recordWritten(written)
 	kept("written", 1)
-	w.known.Claim(nil, first)
+	w.known.ClaimChanged(nil, first)
 	kept("told of the first", 1)
-	w.known.Claim(first, written)
+	w.known.ClaimChanged(first, written)
 	kept("told", 1)
 	if err := store.Delete(written); err != nil {
 		t.Fatal(err)
 	}
-	w.known.Claim(written, nil)
-	w.known.wrote(written)
+	w.known.ClaimChanged(written, nil)
+	w.known.recordWritten(written)
 	kept("gone", 0)
-	if len(w.known.held) != 0 {
-		t.Errorf("left: %v", w.known.held)
+	if len(w.known.states) != 0 {
+		t.Errorf("left: %v", w.known.states)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestConditions(t *testing.T) {
 				if err := w.caches.Resource().V1().ResourceClaims().Informer().GetStore().Update(c); err != nil {
 					t.Error(err)
 				}
-				w.known.Claim(nil, c)
+				w.known.ClaimChanged(nil, c)
 			}
 		}
 		err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a")

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dynamicresources is the scheduler's plugin of that name: it sends a pod with ResourceClaims (resource.k8s.io/v1) where its
-// claims' devices are or can be, and before the pod is bound writes the allocation and the pod's reservation into the claims. The
-// search for devices, the CEL selectors and their cost limits are Kubernetes' own library; this package keeps count of what is taken,
-// bounds the search in time, and says what is missing. The scheduler makes one Known and a plugin for each profile. A pod without claims
-// costs nothing here.
+// Package dynamicresources is the plugin DynamicResources. It filters nodes by the devices for a pod's ResourceClaims (resource.k8s.io/v1), and
+// in PreBind writes allocation and reservation into the claims. Kubernetes' library (k8s.io/dynamic-resource-allocation) allocates devices and
+// evaluates CEL selectors. This package tracks the allocated devices, limits the time of a search, and explains refusals. The scheduler creates
+// one Tracker, one Searcher, and a plugin for each profile. The package never publishes slices and never prepares devices on a node: drivers
+// and kubelets do. PreFilter skips pods without claims.
 package dynamicresources
 
 import (
@@ -28,73 +28,72 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Name is the plugin's.
+// Name is the plugin's name.
 const Name = "DynamicResources"
 
-// What the plugin hears of.
+// The resources whose events may help a pod.
 var (
-	Claims  = resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
-	Slices  = resourcev1.SchemeGroupVersion.WithResource("resourceslices")
-	Classes = resourcev1.SchemeGroupVersion.WithResource("deviceclasses")
-	Rules   = resourcev1.SchemeGroupVersion.WithResource("devicetaintrules")
-	// Searches are no resource of the API: an event of it, with the pod's UID as the new object, tells that Lane has found out what it can.
+	Claims     = resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
+	Slices     = resourcev1.SchemeGroupVersion.WithResource("resourceslices")
+	Classes    = resourcev1.SchemeGroupVersion.WithResource("deviceclasses")
+	TaintRules = resourcev1.SchemeGroupVersion.WithResource("devicetaintrules")
+	// Searches is not a resource of the API. Its events come from Searcher when a search has ended; the new object is the pod's UID.
 	Searches = resourcev1.SchemeGroupVersion.WithResource("searches")
 )
 
-// features are what Kubernetes v1.37 has switched on.
+// features are those that are enabled by default in Kubernetes v1.37.
 var features = structured.Features{
 	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, DeviceBindingAndStatus: true,
 	ConsumableCapacity: true, FractionalCapacityRange: true,
 }
 
-// compiled is how many compiled selectors are kept.
-const compiled = 64
+// compiled bounds the cache of compiled CEL selectors.
+const maxCompiled = 64
 
-// Config is what a plugin works with.
+// Config has the dependencies and limits of a plugin.
 type Config struct {
-	Known  *Known
-	Client kubernetes.Interface
+	Tracker *Tracker
+	Client  kubernetes.Interface
 	// Later runs a job off the scheduling loop.
 	Later func(context.Context, func(context.Context))
-	// Waiting is told of a pod whose devices have to be made ready on a node before it is bound; nil is fine.
+	// Waiting is called when PreBind waits for binding conditions of a pod's devices. May be nil.
 	Waiting func(pod *corev1.Pod, node string)
-	// Failed is told of a job of Later's that went wrong; nil is fine.
+	// Failed is called with the error of a write outside the scheduling loop. May be nil.
 	Failed func(pod *corev1.Pod, err error)
-	// Filter bounds the search for one pod's devices on all nodes together, and Binding the wait for devices; 0: as long as Kubernetes.
+	// Filter is filterTimeout: it bounds the search for one pod on all nodes together. Binding is bindingTimeout. 0: Kubernetes' defaults.
 	Filter, Binding time.Duration
-	// Lane is where a search goes on that has taken InLoop (0: 50 ms) of the scheduling loop; nil: the loop waits for it.
-	Lane   *Lane
-	InLoop time.Duration
-	// Explain bounds what the explanations of one attempt take, each of which searches again; 0: 20 ms, as other pods wait meanwhile.
+	// Searcher continues a search that has taken InCycle (0: 50 ms) of the scheduling cycle; nil: the cycle waits for the search.
+	Searcher *Searcher
+	InCycle  time.Duration
+	// Explain bounds the time for all explanations of one attempt, since each one searches again; 0: 20 ms.
 	Explain time.Duration
 }
 
-// Plugin is made by New.
+// Plugin is the DynamicResources plugin of one profile; see New.
 type Plugin struct {
 	Config
 	cel *cel.Cache
 }
 
-// New makes a profile's plugin.
+// New returns the plugin for a profile.
 func New(c Config) *Plugin {
 	c.Filter = cmp.Or(c.Filter, configv1.DynamicResourcesFilterTimeoutDefault)
-	c.InLoop = cmp.Or(c.InLoop, 50*time.Millisecond)
+	c.InCycle = cmp.Or(c.InCycle, 50*time.Millisecond)
 	c.Explain = cmp.Or(c.Explain, 20*time.Millisecond)
 	c.Binding = cmp.Or(c.Binding, configv1.DynamicResourcesBindingTimeoutDefault)
-	return &Plugin{Config: c, cel: cel.NewCache(compiled, cel.Features{EnableConsumableCapacity: true})}
+	return &Plugin{Config: c, cel: cel.NewCache(maxCompiled, cel.Features{EnableConsumableCapacity: true})}
 }
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
 func refuse(reason string) *framework.Status {
 	return framework.Refuse(Name, framework.Unresolvable, reason)
 }
 
-// PreEnqueue keeps a pod back until the claims that are generated for it are there. One that names a claim which nobody has made is tried,
-// and told so.
+// PreEnqueue gates a pod until the claims of its claim templates exist. A pod that names a missing claim is not gated: its attempt reports it.
 func (p *Plugin) PreEnqueue(pod *state.PodInfo) *framework.Status {
-	if len(pod.Pod.Spec.ResourceClaims) == 0 || !p.Known.watching() {
+	if len(pod.Pod.Spec.ResourceClaims) == 0 || !p.Tracker.watching() {
 		return nil
 	}
 	if err := p.claimsOf(pod.Pod, nil); errors.Is(err, errNotGenerated) {
@@ -103,10 +102,10 @@ func (p *Plugin) PreEnqueue(pod *state.PodInfo) *framework.Status {
 	return nil
 }
 
-// errNotGenerated is of a claim that the controller has not made yet.
+// errNotGenerated: the resourceclaim controller has not created a claim yet.
 var errNotGenerated = errors.New("waiting for the resource claim controller")
 
-// claimsOf visits the pod's claims, or says why the pod cannot have them now.
+// claimsOf calls visit for each claim of the pod. The error says why the pod cannot use its claims now.
 func (p *Plugin) claimsOf(pod *corev1.Pod, visit func(*resourcev1.ResourceClaim)) error {
 	for i := range pod.Spec.ResourceClaims {
 		of := &pod.Spec.ResourceClaims[i]
@@ -119,7 +118,7 @@ func (p *Plugin) claimsOf(pod *corev1.Pod, visit func(*resourcev1.ResourceClaim)
 		case name == nil: // none is needed
 			continue
 		}
-		claim, err := p.Known.claim(pod.Namespace, *name)
+		claim, err := p.Tracker.claim(pod.Namespace, *name)
 		if err != nil {
 			if generated {
 				return fmt.Errorf("%w: claim %q is %w", errNotGenerated, of.Name, err)
@@ -141,8 +140,8 @@ func (p *Plugin) claimsOf(pod *corev1.Pod, visit func(*resourcev1.ResourceClaim)
 	return nil
 }
 
-// EventsToRegister names what may help: nodes, claims, classes and slices; that a rule taints no more devices; that what another pod had planned to take is given back; and
-// that the pod's status names the claims that were generated for it.
+// EventsToRegister: nodes, claims, classes and slices may help; a changed or deleted DeviceTaintRule; a pod that releases devices; and an update
+// of the pod's status with its generated claims.
 func (p *Plugin) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{On: framework.NodeAdd | framework.NodeLabels | framework.NodeAllocatable | framework.Self},
@@ -152,17 +151,17 @@ func (p *Plugin) EventsToRegister() []framework.ClusterEventWithHint {
 		{On: framework.Objects, Resource: Claims, Worth: p.claimMayHelp},
 		{On: framework.Objects, Resource: Searches, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 			about, _ := e.NewObject.(types.UID)
-			return p.Lane.mayHelp(pod.Pod.UID, about)
+			return p.Searcher.mayHelp(pod.Pod.UID, about)
 		}},
-		{On: framework.Objects, Resource: Slices, Worth: notGone},
-		{On: framework.Objects, Resource: Classes, Worth: notGone},
-		{On: framework.Objects, Resource: Rules, Worth: func(_ *state.PodInfo, e *framework.Event) bool { return e.OldObject != nil }},
+		{On: framework.Objects, Resource: Slices, Worth: exists},
+		{On: framework.Objects, Resource: Classes, Worth: exists},
+		{On: framework.Objects, Resource: TaintRules, Worth: func(_ *state.PodInfo, e *framework.Event) bool { return e.OldObject != nil }},
 	}
 }
 
-func notGone(_ *state.PodInfo, e *framework.Event) bool { return e.NewObject != nil }
+func exists(_ *state.PodInfo, e *framework.Event) bool { return e.NewObject != nil }
 
-// claimMayHelp tells whether a claim's change frees devices, or is about one of the pod's own.
+// claimMayHelp reports whether a change of a claim frees devices, or is about a claim of the pod.
 func (p *Plugin) claimMayHelp(pod *state.PodInfo, e *framework.Event) bool {
 	old, _ := e.OldObject.(*resourcev1.ResourceClaim)
 	now, _ := e.NewObject.(*resourcev1.ResourceClaim)

@@ -33,19 +33,19 @@ type world struct {
 	*schedtest.Harness
 	t      testing.TB
 	client *fake.Clientset
-	known  *Known
+	known  *Tracker
 	plugin *Plugin
 	caches informers.SharedInformerFactory
 }
 
 func newWorld(t testing.TB, objs ...any) *world {
 	t.Helper()
-	w := &world{t: t, client: clienttest.New(), known: NewKnown()}
+	w := &world{t: t, client: clienttest.New(), known: NewTracker()}
 	w.caches = informers.NewSharedInformerFactory(w.client, 0)
 	w.known.Watch(w.caches, func(string) bool { return true })
-	w.plugin = New(Config{Known: w.known, Client: w.client, Explain: time.Minute, Later: func(ctx context.Context, job func(context.Context)) { job(ctx) }})
+	w.plugin = New(Config{Tracker: w.known, Client: w.client, Explain: time.Minute, Later: func(ctx context.Context, job func(context.Context)) { job(ctx) }})
 	w.Harness = schedtest.New(1, 1)
-	fit := plugins.NodeResourcesFit{DeviceClass: w.known.Class}
+	fit := plugins.NodeResourcesFit{DeviceClass: w.known.DeviceClass}
 	w.Engine = framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{Fit: fit}, framework.Weighted{Plugin: w.plugin, Weight: 2}), 1, 1)
 	w.add(class("gpu"))
 	w.add(objs...)
@@ -69,7 +69,7 @@ func (w *world) add(objs ...any) {
 			if err = g.ResourceClaims().Informer().GetStore().Add(o); err == nil {
 				err = w.client.Tracker().Add(o)
 			}
-			w.known.Claim(nil, o)
+			w.known.ClaimChanged(nil, o)
 		default:
 			w.Add(o)
 		}
@@ -77,7 +77,7 @@ func (w *world) add(objs ...any) {
 			w.t.Fatal(err)
 		}
 	}
-	w.known.Offered()
+	w.known.DevicesChanged()
 }
 
 // place makes an attempt and reserves what it found.
@@ -238,7 +238,7 @@ func TestRuleComesAndGoes(t *testing.T) {
 		want     bool
 	}{{"new", nil, r, false}, {"changed", r, changed, true}, {"gone", r, nil, true}} {
 		for _, h := range w.plugin.EventsToRegister() {
-			if h.Resource == Rules && h.Worth(nil, &framework.Event{OldObject: tt.old, NewObject: tt.now}) != tt.want {
+			if h.Resource == TaintRules && h.Worth(nil, &framework.Event{OldObject: tt.old, NewObject: tt.now}) != tt.want {
 				t.Errorf("a rule that is %s wakes pods: %v, want %v", tt.name, !tt.want, tt.want)
 			}
 		}

@@ -20,40 +20,40 @@ import (
 
 // Distances of Explain.
 const (
-	near     = 1  // somebody else has the devices
-	hopeless = 10 // there are none
+	takenDistance   = 1  // other claims have the devices
+	missingDistance = 10 // the node has no such devices
 )
 
-// Explain names the request that the node cannot meet, and whether its devices are taken or are not there.
+// Explain names the request that the node cannot meet, and whether its devices are allocated or do not exist.
 func (s *podClaims) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
 	if st == notOnNode {
 		for _, c := range s.claims {
 			if c.nodes != nil && !c.nodes.Match(n.Node) {
-				return fmt.Sprintf("claim %s: its devices are %s", c.claim.Name, whereIs(c.claim.Status.Allocation.NodeSelector)), "", hopeless
+				return fmt.Sprintf("claim %s: its devices are %s", c.claim.Name, describeNodes(c.claim.Status.Allocation.NodeSelector)), "", missingDistance
 			}
 		}
-		return "devices of the pod's claims have not become ready", "", hopeless
+		return "devices of the pod's claims have not become ready", "", missingDistance
 	}
-	if st != notAll {
-		return "", "", hopeless
+	if st != cannotAllocate {
+		return "", "", missingDistance
 	}
-	if s.explained.IsZero() {
-		s.explained = time.Now().Add(s.plugin.Config.Explain)
+	if s.explainDeadline.IsZero() {
+		s.explainDeadline = time.Now().Add(s.plugin.Config.Explain)
 	}
 	for _, c := range s.wants(n.Node) {
 		if s.fits(s.allocator, n.Node, c) {
 			continue
 		}
-		return s.missing(n, c)
+		return s.explainClaim(n, c)
 	}
-	if !time.Now().Before(s.explained) {
-		return "", "", hopeless
+	if !time.Now().Before(s.explainDeadline) {
+		return "", "", missingDistance
 	}
-	return "each of the pod's claims can be met, but not together", "", hopeless
+	return "each of the pod's claims can be met, but not together", "", missingDistance
 }
 
-// missing says what of one claim cannot be met.
-func (s *podClaims) missing(n *state.NodeInfo, c *resourcev1.ResourceClaim) (short, hint string, distance float64) {
+// explainClaim names the request of a claim that the node cannot meet.
+func (s *podClaims) explainClaim(n *state.NodeInfo, c *resourcev1.ResourceClaim) (short, hint string, distance float64) {
 	for i := range c.Spec.Devices.Requests {
 		r := &c.Spec.Devices.Requests[i]
 		one := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID}}
@@ -61,59 +61,59 @@ func (s *podClaims) missing(n *state.NodeInfo, c *resourcev1.ResourceClaim) (sho
 		if s.fits(s.allocator, n.Node, one) {
 			continue
 		}
-		free := s.fits(s.untaken(), n.Node, one)
-		if !time.Now().Before(s.explained) {
+		free := s.fits(s.allocatorWithoutClaims(), n.Node, one)
+		if !time.Now().Before(s.explainDeadline) {
 			break
 		}
-		what := fmt.Sprintf("claim %s, request %s: asks for %s", c.Name, r.Name, asks(r))
+		what := fmt.Sprintf("claim %s, request %s: asks for %s", c.Name, r.Name, describeRequest(r))
 		if free {
-			return what + ", which other claims have", fmt.Sprintf("fits on %s when a claim gives back %s", n.Name, asks(r)), near
+			return what + ", which other claims have", fmt.Sprintf("fits on %s when a claim gives back %s", n.Name, describeRequest(r)), takenDistance
 		}
-		return what + ", the node has no such", "", hopeless
+		return what + ", the node has no such", "", missingDistance
 	}
-	if !time.Now().Before(s.explained) {
-		return "", "", hopeless
+	if !time.Now().Before(s.explainDeadline) {
+		return "", "", missingDistance
 	}
-	return fmt.Sprintf("claim %s: each of its requests can be met, but not together", c.Name), "", near
+	return fmt.Sprintf("claim %s: each of its requests can be met, but not together", c.Name), "", takenDistance
 }
 
-// untaken searches as if no claim had devices.
-func (s *podClaims) untaken() structured.Allocator {
-	if s.anew == nil {
+// allocatorWithoutClaims returns an allocator for which all devices are free.
+func (s *podClaims) allocatorWithoutClaims() structured.Allocator {
+	if s.emptyAllocator == nil {
 		none := structured.AllocatedState{
 			AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
 			AggregatedCapacity: structured.NewConsumedCapacityCollection(),
 		}
-		if a, err := structured.NewAllocator(context.Background(), features, none, s.plugin.Known, s.slices, s.plugin.cel); err == nil {
-			s.anew = a
+		if a, err := structured.NewAllocator(context.Background(), features, none, s.plugin.Tracker, s.slices, s.plugin.cel); err == nil {
+			s.emptyAllocator = a
 		}
 	}
-	return s.anew
+	return s.emptyAllocator
 }
 
 func (s *podClaims) fits(a structured.Allocator, n *corev1.Node, c *resourcev1.ResourceClaim) bool {
 	if a == nil {
 		return false
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), s.explained)
+	ctx, cancel := context.WithDeadline(context.Background(), s.explainDeadline)
 	defer cancel()
 	found, err := a.Allocate(ctx, n, []*resourcev1.ResourceClaim{c})
 	return err == nil && len(found) == 1
 }
 
-// asks says what a request is for.
-func asks(r *resourcev1.DeviceRequest) string {
+// describeRequest formats a request.
+func describeRequest(r *resourcev1.DeviceRequest) string {
 	if r.Exactly == nil {
 		var of []string
 		for i := range r.FirstAvailable {
-			of = append(of, several(r.FirstAvailable[i].AllocationMode, r.FirstAvailable[i].Count, r.FirstAvailable[i].DeviceClassName, len(r.FirstAvailable[i].Selectors)))
+			of = append(of, describeDevices(r.FirstAvailable[i].AllocationMode, r.FirstAvailable[i].Count, r.FirstAvailable[i].DeviceClassName, len(r.FirstAvailable[i].Selectors)))
 		}
 		return "one of: " + strings.Join(of, ", ")
 	}
-	return several(r.Exactly.AllocationMode, r.Exactly.Count, r.Exactly.DeviceClassName, len(r.Exactly.Selectors))
+	return describeDevices(r.Exactly.AllocationMode, r.Exactly.Count, r.Exactly.DeviceClassName, len(r.Exactly.Selectors))
 }
 
-func several(mode resourcev1.DeviceAllocationMode, count int64, class string, selectors int) string {
+func describeDevices(mode resourcev1.DeviceAllocationMode, count int64, class string, selectors int) string {
 	what := fmt.Sprintf("%d of class %s", max(count, 1), class)
 	if mode == resourcev1.DeviceAllocationModeAll {
 		what = "all of class " + class
@@ -124,8 +124,8 @@ func several(mode resourcev1.DeviceAllocationMode, count int64, class string, se
 	return what
 }
 
-// whereIs names the nodes of a selector as the allocator writes them: one by name, or else all that it matches.
-func whereIs(s *corev1.NodeSelector) string {
+// describeNodes formats the node selector of an allocation.
+func describeNodes(s *corev1.NodeSelector) string {
 	if len(s.NodeSelectorTerms) == 1 {
 		t := &s.NodeSelectorTerms[0]
 		if len(t.MatchFields) == 1 && len(t.MatchExpressions) == 0 && len(t.MatchFields[0].Values) == 1 {

@@ -25,77 +25,77 @@ import (
 	"keelson/scheduler/state"
 )
 
-// unnamed is the name of a pod's claim for its extended resources until it is written. It is no valid name.
-const unnamed = "<extended-resources>"
+// unnamed is the name of the claim for extended resources until it is created. It is not a valid name.
+const placeholderName = "<extended-resources>"
 
-// staleClaim is of a claim that an earlier attempt wrote, whose pod was not bound.
+// staleClaim: an earlier attempt, which did not bind the pod, has left its claim.
 var staleClaim = refuse("cannot schedule extended resource claim")
 
-// extended is what a pod asks for by names of extended resources that DeviceClasses serve (KEP-5004). Where a node's kubelet offers such a
-// resource itself, by a device plugin, it is counted as any other; elsewhere devices are allocated to a claim that PreBind makes.
+// extended has a pod's extended resources that DeviceClasses serve (KEP-5004). On a node with a device plugin for the resource, NodeResourcesFit
+// checks it. On other nodes, devices are allocated to a claim that PreBind creates.
 type extended struct {
 	pod     *corev1.Pod
 	classes map[corev1.ResourceName]string
-	stale   *resourcev1.ResourceClaim // of an earlier attempt
+	stale   *resourcev1.ResourceClaim // claim of an earlier attempt
 
-	mu   sync.Mutex
-	made map[string]*extendedClaim // by the resources that are asked of it
+	mu     sync.Mutex
+	claims map[string]*extendedClaim // by the resources that they contain
 }
 
-// extendedClaim is the claim as nodes need it that offer the same, and what of it each container gets.
+// extendedClaim is the claim for nodes that lack the same resources, and the requests of it that each container uses.
 type extendedClaim struct {
 	claim    *resourcev1.ResourceClaim
 	mappings []corev1.ContainerExtendedResourceRequest
 }
 
-// Class names the DeviceClass by whose devices an extended resource is served; "": there is none.
-func (k *Known) Class(name corev1.ResourceName) string {
+// DeviceClass returns the DeviceClass that serves an extended resource; "": none.
+func (k *Tracker) DeviceClass(name corev1.ResourceName) string {
 	if k == nil || !k.watching() || !strings.Contains(string(name), "/") {
 		return ""
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.serving == nil || k.servingAt != k.offers {
+	if k.extendedClasses == nil || k.extendedAt != k.devicesVersion {
 		classes, err := k.classes.List(labels.Everything())
 		if err != nil {
-			return "" // a cache does not fail
+			return "" // a lister returns no such error
 		}
-		slices.SortFunc(classes, func(a, b *resourcev1.DeviceClass) int { // of several the newest serves
+		slices.SortFunc(classes, func(a, b *resourcev1.DeviceClass) int { // the newest class wins
 			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 		})
-		k.serving, k.servingAt = map[corev1.ResourceName]string{}, k.offers
+		k.extendedClasses, k.extendedAt = map[corev1.ResourceName]string{}, k.devicesVersion
 		for _, c := range classes {
-			k.serving[corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix+c.Name)] = c.Name
-			if explicit := c.Spec.ExtendedResourceName; explicit != nil && k.serving[corev1.ResourceName(*explicit)] == "" {
-				k.serving[corev1.ResourceName(*explicit)] = c.Name
+			k.extendedClasses[corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix+c.Name)] = c.Name
+			if explicit := c.Spec.ExtendedResourceName; explicit != nil && k.extendedClasses[corev1.ResourceName(*explicit)] == "" {
+				k.extendedClasses[corev1.ResourceName(*explicit)] = c.Name
 			}
 		}
 	}
-	return k.serving[name]
+	return k.extendedClasses[name]
 }
 
-// extendedOf is what a pod asks of devices by extended resources; nil: nothing.
+// extendedOf returns a pod's extended resources that DeviceClasses serve; nil: none.
 func (p *Plugin) extendedOf(pod *state.PodInfo) *extended {
 	var e *extended
 	for name, n := range pod.Request.Scalar {
 		class := ""
 		if n > 0 && (resources.IsExtended(name) || strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)) {
-			class = p.Known.Class(name)
+			class = p.Tracker.DeviceClass(name)
 		}
 		if class == "" {
 			continue
 		}
 		if e == nil {
-			e = &extended{pod: pod.Pod, classes: map[corev1.ResourceName]string{}, made: map[string]*extendedClaim{}}
+			e = &extended{pod: pod.Pod, classes: map[corev1.ResourceName]string{}, claims: map[string]*extendedClaim{}}
 		}
 		e.classes[name] = class
 	}
 	if e == nil {
 		return nil
 	}
-	claims, err := p.Known.claims.ResourceClaims(pod.Pod.Namespace).List(labels.Everything())
+	claims, err := p.Tracker.claims.ResourceClaims(pod.Pod.Namespace).List(labels.Everything())
 	if err != nil {
-		return e // a cache does not fail
+		return e // a lister returns no such error
 	}
 	for _, c := range claims {
 		if isExtendedOf(c, pod.Pod) {
@@ -105,13 +105,13 @@ func (p *Plugin) extendedOf(pod *state.PodInfo) *extended {
 	return e
 }
 
-// isExtendedOf tells whether a claim was made for a pod's extended resources.
+// isExtendedOf reports whether a claim was created for a pod's extended resources.
 func isExtendedOf(c *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
 	return c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" && metav1.IsControlledBy(c, pod)
 }
 
-// on is the claim that the pod needs on a node; nil: none.
-func (e *extended) on(n *corev1.Node) *extendedClaim {
+// claimFor returns the claim that the pod needs on a node; nil: none.
+func (e *extended) claimFor(n *corev1.Node) *extendedClaim {
 	if e == nil {
 		return nil
 	}
@@ -127,22 +127,22 @@ func (e *extended) on(n *corev1.Node) *extendedClaim {
 	key := fmt.Sprint(names)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.made[key] == nil {
+	if e.claims[key] == nil {
 		c := &extendedClaim{claim: &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
-			Namespace: e.pod.Namespace, Name: unnamed, UID: "extended-resources-of-" + e.pod.UID,
+			Namespace: e.pod.Namespace, Name: placeholderName, UID: "extended-resources-of-" + e.pod.UID,
 		}}}
 		for _, name := range names {
-			c.ask(e.pod, name, e.classes[name])
+			c.addRequests(e.pod, name, e.classes[name])
 		}
 		slices.SortFunc(c.claim.Spec.Devices.Requests, func(a, b resourcev1.DeviceRequest) int { return strings.Compare(a.Name, b.Name) })
-		e.made[key] = c
+		e.claims[key] = c
 	}
-	return e.made[key]
+	return e.claims[key]
 }
 
-// ask adds the requests of the pod's containers for a resource. Init containers that end use the devices of those that start later, and each
-// other's: the one that wants most beside them has a request of its own.
-func (c *extendedClaim) ask(pod *corev1.Pod, name corev1.ResourceName, class string) {
+// addRequests adds the requests of the pod's containers for a resource. Init containers that end share the devices of containers that start
+// later, and each other's. If these are too few, one additional request covers the largest shortage.
+func (c *extendedClaim) addRequests(pod *corev1.Pod, name corev1.ResourceName, class string) {
 	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	ends := func(i int) bool {
 		always := all[i].RestartPolicy != nil && *all[i].RestartPolicy == corev1.ContainerRestartPolicyAlways
@@ -160,7 +160,7 @@ func (c *extendedClaim) ask(pod *corev1.Pod, name corev1.ResourceName, class str
 		}
 	}
 	var most *resourcev1.DeviceRequest
-	var short []int // those whom the others' devices do not suffice
+	var short []int // init containers that need the additional request
 	for i := range all {
 		wants := amountOf(&all[i], name)
 		if !ends(i) || wants == 0 {
@@ -200,7 +200,7 @@ func amountOf(c *corev1.Container, name corev1.ResourceName) int64 {
 	return n
 }
 
-// requestFor is a container's request, named by its place among all containers and that of the resource among its own; nil: it asks for none.
+// requestFor returns a container's request; nil: it requests none. Its name has the index of the container and of the resource.
 func requestFor(i int, c *corev1.Container, name corev1.ResourceName, class string, have int64) *resourcev1.DeviceRequest {
 	n := amountOf(c, name)
 	if n <= 0 {
@@ -212,27 +212,28 @@ func requestFor(i int, c *corev1.Container, name corev1.ResourceName, class stri
 	}}
 }
 
-// wants are the claims for which devices have to be found on a node: that for the extended resources is the last.
+// wants returns the claims that need devices on a node. The claim for extended resources is the last.
 func (s *podClaims) wants(n *corev1.Node) []*resourcev1.ResourceClaim {
-	return s.extended.and(s.free, n)
+	return s.extended.appendTo(s.unallocated, n)
 }
 
-func (e *extended) and(free []*resourcev1.ResourceClaim, n *corev1.Node) []*resourcev1.ResourceClaim {
-	if c := e.on(n); c != nil {
-		return append(slices.Clip(free), c.claim)
+func (e *extended) appendTo(claims []*resourcev1.ResourceClaim, n *corev1.Node) []*resourcev1.ResourceClaim {
+	if c := e.claimFor(n); c != nil {
+		return append(slices.Clip(claims), c.claim)
 	}
-	return free
+	return claims
 }
 
-// planned is the claim for extended resources that this attempt found devices for.
-type planned struct {
+// extendedPlan is the claim for extended resources on the chosen node, with its allocation.
+type extendedPlan struct {
 	podClaim
 	extendedClaim
-	made *podClaim // as PreBind has written it
+	created *podClaim // by PreBind
 }
 
-// make writes the claim, has the pod's status name it, and returns when the cache has it: until then what Reserve noted keeps its devices.
-func (p *Plugin) make(ctx context.Context, of *planned, pod *corev1.Pod) error {
+// createExtendedClaim creates the claim, writes its name into the pod's status, and waits until the cache has it. Until then the assumed
+// allocation of Reserve keeps the devices.
+func (p *Plugin) createExtendedClaim(ctx context.Context, of *extendedPlan, pod *corev1.Pod) error {
 	api := p.Client.ResourceV1().ResourceClaims(pod.Namespace)
 	made, err := api.Create(ctx, &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
@@ -246,8 +247,8 @@ func (p *Plugin) make(ctx context.Context, of *planned, pod *corev1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("create claim for extended resources: %w", err)
 	}
-	of.made = &podClaim{claim: made, plan: of.plan}
-	if err := p.write(ctx, of.made, pod); err != nil {
+	of.created = &podClaim{claim: made, plan: of.plan}
+	if err := p.write(ctx, of.created, pod); err != nil {
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{
@@ -262,23 +263,23 @@ func (p *Plugin) make(ctx context.Context, of *planned, pod *corev1.Pod) error {
 	if _, err := p.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 		return fmt.Errorf("name claim %s in the pod's status: %w", made.Name, err)
 	}
-	if err := p.Known.await(ctx, made.UID); err != nil {
+	if err := p.Tracker.waitForAllocation(ctx, made.UID); err != nil {
 		return err
 	}
-	p.Known.forget(of.podClaim.claim.UID)
+	p.Tracker.forget(of.podClaim.claim.UID)
 	return nil
 }
 
-// toldWithin bounds how long a claim that was made takes to be in the cache.
-const toldWithin = 2 * time.Minute
+// toldWithin bounds the wait for a new claim in the cache.
+const cacheTimeout = 2 * time.Minute
 
-// await blocks until the cache has delivered the allocation of a claim.
-func (k *Known) await(ctx context.Context, claim types.UID) error {
-	ctx, cancel := context.WithTimeout(ctx, toldWithin)
+// waitForAllocation waits until the cache has the allocation of a claim.
+func (k *Tracker) waitForAllocation(ctx context.Context, claim types.UID) error {
+	ctx, cancel := context.WithTimeout(ctx, cacheTimeout)
 	defer cancel()
 	for {
 		k.mu.Lock()
-		h, change := k.held[claim], k.change
+		h, change := k.states[claim], k.changed
 		there := h != nil && h.newest() != nil && h.newest().Status.Allocation != nil
 		k.mu.Unlock()
 		if there {
@@ -292,18 +293,18 @@ func (k *Known) await(ctx context.Context, claim types.UID) error {
 	}
 }
 
-// undo gives back the devices of a claim for extended resources, and deletes it if it was made.
-func (p *Plugin) undo(ctx context.Context, of *planned) error {
-	p.Known.forget(of.podClaim.claim.UID)
-	if of.made == nil {
+// undoExtended forgets the devices of a claim for extended resources, and deletes the claim if it was created.
+func (p *Plugin) undoExtended(ctx context.Context, of *extendedPlan) error {
+	p.Tracker.forget(of.podClaim.claim.UID)
+	if of.created == nil {
 		return nil
 	}
-	p.Known.forget(of.made.claim.UID)
-	return p.remove(ctx, of.made.claim)
+	p.Tracker.forget(of.created.claim.UID)
+	return p.deleteClaim(ctx, of.created.claim)
 }
 
-// remove deletes a claim, with the finalizer that holds it.
-func (p *Plugin) remove(ctx context.Context, c *resourcev1.ResourceClaim) error {
+// deleteClaim removes the finalizer of a claim and deletes it.
+func (p *Plugin) deleteClaim(ctx context.Context, c *resourcev1.ResourceClaim) error {
 	api, again := p.Client.ResourceV1().ResourceClaims(c.Namespace), false
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		now := c

@@ -80,8 +80,8 @@ func TestRequestsOfContainers(t *testing.T) {
 			"container-1-request-1=1 container-2-request-1=1", "s:container-1-request-1 i:container-1-request-1 j:container-2-request-1",
 		},
 	} {
-		e := &extended{pod: tt.pod, classes: map[corev1.ResourceName]string{card: "gpu"}, made: map[string]*extendedClaim{}}
-		c := e.on(schedtest.Node("n"))
+		e := &extended{pod: tt.pod, classes: map[corev1.ResourceName]string{card: "gpu"}, claims: map[string]*extendedClaim{}}
+		c := e.claimFor(schedtest.Node("n"))
 		var requests, mappings []string
 		for _, r := range c.claim.Spec.Devices.Requests {
 			requests = append(requests, fmt.Sprintf("%s=%d", r.Name, r.Exactly.Count))
@@ -105,7 +105,7 @@ func TestServingClass(t *testing.T) {
 		card: "new", "deviceclass.resource.kubernetes.io/old": "old", "deviceclass.resource.kubernetes.io/gpu": "gpu", "deviceclass.resource.kubernetes.io/none": "",
 		"example.com/other": "", "cpu": "",
 	} {
-		if got := w.known.Class(name); got != want {
+		if got := w.known.DeviceClass(name); got != want {
 			t.Errorf("%s is served by %q, want %q", name, got, want)
 		}
 	}
@@ -120,7 +120,7 @@ func TestExtendedResources(t *testing.T) {
 		w.client.PrependReactor("update", "resourceclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
 			if u, ok := a.(k8stesting.UpdateAction); ok && a.GetSubresource() == "status" {
 				c, _ := u.GetObject().(*resourcev1.ResourceClaim)
-				w.known.Claim(nil, c)
+				w.known.ClaimChanged(nil, c)
 			}
 			return false, nil, nil
 		})

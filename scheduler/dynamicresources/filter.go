@@ -22,53 +22,53 @@ import (
 	"keelson/scheduler/state"
 )
 
-// What users know from events.
+// The statuses of refused nodes. Except for searching, the messages are kube-scheduler's.
 var (
-	notOnNode = refuse("resourceclaim not available on the node")
-	notAll    = refuse("cannot allocate all claims")
-	tooLong   = refuse("timed out trying to allocate devices")
-	searching = refuse("the search for devices takes long and goes on beside other pods")
+	notOnNode      = refuse("resourceclaim not available on the node")
+	cannotAllocate = refuse("cannot allocate all claims")
+	timedOut       = refuse("timed out trying to allocate devices")
+	searching      = refuse("the search for devices takes long and goes on beside other pods")
 )
 
-// shortest is for how long a search is worth beginning.
-const shortest = time.Millisecond
+// minSearch: with less time left, no search is started.
+const minSearch = time.Millisecond
 
 var key = framework.NewKey[*podClaims](Name)
 
-// podClaims are a pod's claims during one attempt, and what was found out about them.
+// podClaims has a pod's claims and the results of the search, for one attempt. It is the pod's filter and scorer.
 type podClaims struct {
-	plugin    *Plugin
-	pod       *corev1.Pod
-	claims    []*podClaim
-	free      []*resourcev1.ResourceClaim // those of claims that have no devices yet
-	extended  *extended                   // nil: there is none
-	planned   *planned                    // set by Reserve
-	allocator structured.Allocator        // nil: all have
-	slices    []*resourcev1.ResourceSlice
-	view      view
-	until     time.Time // when the search is given up
-	lane      *Lane     // to which it is left then; nil: there is none
-	earlier   *answer   // the lane's; nil: this pod's search is new
+	plugin        *Plugin
+	pod           *corev1.Pod
+	claims        []*podClaim
+	unallocated   []*resourcev1.ResourceClaim // those of claims without an allocation
+	extended      *extended                   // nil: no extended resources by devices
+	extendedPlan  *extendedPlan               // set by Reserve
+	allocator     structured.Allocator        // nil: all claims are allocated
+	slices        []*resourcev1.ResourceSlice
+	view          view
+	deadline      time.Time     // of the search in this cycle
+	searcher      *Searcher     // continues the search after the deadline; nil: nothing does
+	earlierResult *searchResult // of searcher; nil: it has none for this pod
 
-	mu     sync.Mutex
-	found  map[string][]resourcev1.AllocationResult // by node, as wants
-	idle   map[*podClaim]bool                       // whose devices were missing on a node
-	broken *framework.Status                        // no search can succeed
+	mu               sync.Mutex
+	found            map[string][]resourcev1.AllocationResult // by node, in the order of wants
+	unusable         map[*podClaim]bool                       // allocated claims whose devices a node cannot use
+	failedEverywhere *framework.Status                        // an error that is the same on all nodes
 
-	explained time.Time // until when explaining may take time; zero: it has not begun
-	anew      structured.Allocator
+	explainDeadline time.Time // zero: no node was explained yet
+	emptyAllocator  structured.Allocator
 }
 
-// podClaim is one claim. The plugin replaces it as it writes.
+// podClaim is one claim. PreBind replaces claim with the written version.
 type podClaim struct {
-	claim   *resourcev1.ResourceClaim
-	nodes   *nodeaffinity.NodeSelector   // where its devices are; nil: everywhere, or it has none
-	plan    *resourcev1.AllocationResult // set by Reserve
-	written bool                         // by this attempt
-	unsure  bool                         // it may be written: the answer was lost
+	claim        *resourcev1.ResourceClaim
+	nodes        *nodeaffinity.NodeSelector   // of the allocation; nil: all nodes, or not allocated
+	plan         *resourcev1.AllocationResult // set by Reserve
+	written      bool                         // by this attempt
+	maybeWritten bool                         // the write failed without an answer
 }
 
-// PreFilter has nothing to say about pods without claims.
+// PreFilter returns nil for pods without claims. It refuses pods whose claims cannot be used or allocated now.
 func (p *Plugin) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Pod.Spec.ResourceClaims) == 0 && len(pod.Request.Scalar) == 0 {
 		return nil, nil
@@ -77,11 +77,11 @@ func (p *Plugin) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state
 	if len(pod.Pod.Spec.ResourceClaims) == 0 && extended == nil {
 		return nil, nil
 	}
-	if !p.Known.watching() {
+	if !p.Tracker.watching() {
 		return nil, refuse("the API server has no resource claims")
 	}
 	s := &podClaims{
-		plugin: p, pod: pod.Pod, extended: extended, found: map[string][]resourcev1.AllocationResult{}, idle: map[*podClaim]bool{},
+		plugin: p, pod: pod.Pod, extended: extended, found: map[string][]resourcev1.AllocationResult{}, unusable: map[*podClaim]bool{},
 	}
 	seen := map[types.UID]bool{}
 	if err := p.claimsOf(pod.Pod, func(c *resourcev1.ResourceClaim) {
@@ -96,7 +96,7 @@ func (p *Plugin) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state
 		return nil, nil
 	}
 	for _, c := range s.claims {
-		if st := p.look(s, c); st != nil {
+		if st := p.classify(s, c); st != nil {
 			return nil, st
 		}
 	}
@@ -107,8 +107,8 @@ func (p *Plugin) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state
 	return s, nil
 }
 
-// look sorts a claim: its devices are known, or have to be found.
-func (p *Plugin) look(s *podClaims, c *podClaim) *framework.Status {
+// classify checks a claim, and adds it to s.unallocated if it has no allocation.
+func (p *Plugin) classify(s *podClaims, c *podClaim) *framework.Status {
 	a := c.claim.Status.Allocation
 	switch {
 	case a != nil && !resourceclaim.CanBeReserved(c.claim) && !resourceclaim.IsReservedForPod(s.pod, c.claim, false):
@@ -122,17 +122,17 @@ func (p *Plugin) look(s *podClaims, c *podClaim) *framework.Status {
 		return nil
 	case a != nil:
 		return nil
-	case p.Known.isPlanned(c.claim.UID):
+	case p.Tracker.isInFlight(c.claim.UID):
 		return refuse(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", c.claim.Namespace, c.claim.Name))
 	}
-	s.free = append(s.free, c.claim)
-	return p.classes(c.claim)
+	s.unallocated = append(s.unallocated, c.claim)
+	return p.checkClasses(c.claim)
 }
 
-// classes checks that the classes exist that a claim's requests name.
-func (p *Plugin) classes(claim *resourcev1.ResourceClaim) *framework.Status {
+// checkClasses refuses a claim that names a missing DeviceClass.
+func (p *Plugin) checkClasses(claim *resourcev1.ResourceClaim) *framework.Status {
 	missing := func(request, class string) *framework.Status {
-		if _, err := p.Known.Get(class); apierrors.IsNotFound(err) {
+		if _, err := p.Tracker.Get(class); apierrors.IsNotFound(err) {
 			return refuse(fmt.Sprintf("request %s: device class %s does not exist", request, class))
 		}
 		return nil
@@ -157,20 +157,20 @@ func (p *Plugin) classes(claim *resourcev1.ResourceClaim) *framework.Status {
 	return nil
 }
 
-// prepare gets ready for the search.
+// prepare sets the deadline and the allocator.
 func (p *Plugin) prepare(s *podClaims) *framework.Status {
-	if len(s.free) == 0 && s.extended == nil {
+	if len(s.unallocated) == 0 && s.extended == nil {
 		return nil
 	}
 	within := p.Filter
-	if p.Lane.isOpen() {
-		s.lane, s.earlier = p.Lane, p.Lane.recall(s)
-		within = min(within, p.Lane.budget(p.InLoop))
+	if p.Searcher.isRunning() {
+		s.searcher, s.earlierResult = p.Searcher, p.Searcher.lastResult(s)
+		within = min(within, p.Searcher.budget(p.InCycle))
 	}
-	s.until, s.view = time.Now().Add(within), p.Known.view()
+	s.deadline, s.view = time.Now().Add(within), p.Tracker.view()
 	var err error
-	if s.slices, err = p.Known.allSlices(); err == nil {
-		s.allocator, err = structured.NewAllocator(context.Background(), features, s.view.taken, p.Known, s.slices, p.cel)
+	if s.slices, err = p.Tracker.allSlices(); err == nil {
+		s.allocator, err = structured.NewAllocator(context.Background(), features, s.view.taken, p.Tracker, s.slices, p.cel)
 	}
 	if err != nil {
 		return framework.Refuse(Name, framework.Failed, err.Error())
@@ -178,17 +178,17 @@ func (p *Plugin) prepare(s *podClaims) *framework.Status {
 	return nil
 }
 
-// Filter looks whether the pod's devices are on the node, or can be found there.
+// Filter checks that the node can use the allocated devices, and searches devices for the other claims.
 func (s *podClaims) Filter(n *state.NodeInfo) *framework.Status {
 	fits := true
 	for _, c := range s.claims {
 		if c.claim.Status.Allocation == nil {
 			continue
 		}
-		if c.nodes != nil && !c.nodes.Match(n.Node) || s.plugin.lost(c.claim) {
+		if c.nodes != nil && !c.nodes.Match(n.Node) || s.plugin.neverReady(c.claim) {
 			fits = false
 			s.mu.Lock()
-			s.idle[c] = true
+			s.unusable[c] = true
 			s.mu.Unlock()
 		}
 	}
@@ -203,58 +203,59 @@ func (s *podClaims) Filter(n *state.NodeInfo) *framework.Status {
 	return s.search(n)
 }
 
-// search finds devices on the node for the claims that have none. A node gets half of the time that is left, so that a difficult one leaves
-// some to the others and all together keep to the limit: the scheduler has other pods. What can succeed nowhere is tried once.
+// search allocates devices on the node for the unallocated claims. Each node gets half of the time that is left, so that a difficult node leaves
+// time for the others. An error that is the same on all nodes ends the search.
 func (s *podClaims) search(n *state.NodeInfo) *framework.Status {
 	s.mu.Lock()
-	broken := s.broken
+	broken := s.failedEverywhere
 	s.mu.Unlock()
 	if broken != nil {
 		return broken
 	}
-	if s.earlier != nil {
-		found, no := s.earlier.of(n.Node, s.view)
+	if s.earlierResult != nil {
+		found, no := s.earlierResult.validFor(n.Node, s.view)
 		switch {
 		case no != nil:
 			return no
 		case found == nil:
-			return s.lane.want(s, n.Node)
+			return s.searcher.enqueue(s, n.Node)
 		}
-		s.keep(n, found)
+		s.remember(n, found)
 		return nil
 	}
-	left := time.Until(s.until)
-	if left < shortest {
-		return s.ranOut(n)
+	left := time.Until(s.deadline)
+	if left < minSearch {
+		return s.outOfTime(n)
 	}
 	found, no, everywhere := allocate(context.Background(), s.allocator, n.Node, s.wants(n.Node), left/2)
 	switch {
-	case no == tooLong:
-		return s.ranOut(n)
+	case no == timedOut:
+		return s.outOfTime(n)
 	case no != nil && everywhere:
-		return s.giveUp(no)
+		return s.failEverywhere(no)
 	case no != nil:
 		return no
 	}
-	s.keep(n, found)
+	s.remember(n, found)
 	return nil
 }
 
-func (s *podClaims) keep(n *state.NodeInfo, found []resourcev1.AllocationResult) {
+// remember stores the allocation for a node, for Score and Reserve.
+func (s *podClaims) remember(n *state.NodeInfo, found []resourcev1.AllocationResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.found[n.Name] = found
 }
 
-// ranOut is of a node that there was not time enough for.
-func (s *podClaims) ranOut(n *state.NodeInfo) *framework.Status {
-	if s.lane == nil {
-		return tooLong
+// outOfTime returns the status of a node without a result, and passes the node to the searcher.
+func (s *podClaims) outOfTime(n *state.NodeInfo) *framework.Status {
+	if s.searcher == nil {
+		return timedOut
 	}
-	return s.lane.want(s, n.Node)
+	return s.searcher.enqueue(s, n.Node)
 }
 
-// allocate finds devices on a node for all claims, or says why there are none, and whether that is so on every node.
+// allocate finds devices on a node for all claims. Otherwise it returns a refusal, and whether it is the same on every node.
 func allocate(ctx context.Context, by structured.Allocator, n *corev1.Node, claims []*resourcev1.ResourceClaim, within time.Duration) (
 	found []resourcev1.AllocationResult, no *framework.Status, everywhere bool,
 ) {
@@ -263,25 +264,25 @@ func allocate(ctx context.Context, by structured.Allocator, n *corev1.Node, clai
 	found, err := by.Allocate(ctx, n, claims)
 	switch {
 	case ctx.Err() != nil:
-		return nil, tooLong, false
+		return nil, timedOut, false
 	case err != nil:
 		return nil, refuse(err.Error()), !errors.Is(err, structured.ErrFailedAllocationOnNode)
 	case len(found) != len(claims):
-		return nil, notAll, false
+		return nil, cannotAllocate, false
 	}
 	return found, nil, false
 }
 
-func (s *podClaims) giveUp(why *framework.Status) *framework.Status {
+func (s *podClaims) failEverywhere(why *framework.Status) *framework.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken == nil {
-		s.broken = why
+	if s.failedEverywhere == nil {
+		s.failedEverywhere = why
 	}
-	return s.broken
+	return s.failedEverywhere
 }
 
-// PreScore has an opinion where requests have alternatives.
+// PreScore returns nil unless a request has firstAvailable alternatives.
 func (*Plugin) PreScore(c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
 	s, ok := key.Read(c)
 	if !ok || !slices.ContainsFunc(s.claims, func(c *podClaim) bool {
@@ -292,7 +293,7 @@ func (*Plugin) PreScore(c *framework.CycleState, _ *state.PodInfo, _ *state.Snap
 	return s
 }
 
-// Score prefers the node where the alternatives that were found come first in their requests' lists.
+// Score prefers nodes with alternatives that are early in the lists of their requests.
 func (s *podClaims) Score(n *state.NodeInfo) int64 {
 	s.mu.Lock()
 	found := s.found[n.Name]

@@ -9,14 +9,14 @@ import (
 	resourcekind "keelson/api/resource"
 )
 
-// offered are the slices as they were at one count of Known.offers.
-type offered struct {
-	at     int64
-	slices []*resourcev1.ResourceSlice // nil: none have been made
+// versionedSlices are the slices at one Tracker.devicesVersion.
+type versionedSlices struct {
+	version int64
+	slices  []*resourcev1.ResourceSlice // nil: not computed
 }
 
-// allSlices are those of the cache, with the taints that DeviceTaintRules add to their devices.
-func (k *Known) allSlices() ([]*resourcev1.ResourceSlice, error) {
+// allSlices returns the slices of the cache, with the taints of DeviceTaintRules.
+func (k *Tracker) allSlices() ([]*resourcev1.ResourceSlice, error) {
 	var rules []*resourcev1.DeviceTaintRule
 	if k.rules != nil {
 		var err error
@@ -29,8 +29,8 @@ func (k *Known) allSlices() ([]*resourcev1.ResourceSlice, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.tainted.slices != nil && k.tainted.at == k.offers {
-		return k.tainted.slices, nil
+	if k.taintedSlices.slices != nil && k.taintedSlices.version == k.devicesVersion {
+		return k.taintedSlices.slices, nil
 	}
 	all, err := k.slices.List(labels.Everything())
 	if err != nil {
@@ -38,14 +38,14 @@ func (k *Known) allSlices() ([]*resourcev1.ResourceSlice, error) {
 	}
 	out := make([]*resourcev1.ResourceSlice, len(all))
 	for i, s := range all {
-		out[i] = taint(s, rules)
+		out[i] = withRuleTaints(s, rules)
 	}
-	k.tainted = offered{k.offers, out}
+	k.taintedSlices = versionedSlices{k.devicesVersion, out}
 	return out, nil
 }
 
-// taint is a slice with the taints of the rules that select its devices: s itself where none does.
-func taint(s *resourcev1.ResourceSlice, rules []*resourcev1.DeviceTaintRule) *resourcev1.ResourceSlice {
+// withRuleTaints returns a slice with the taints of the rules that select its devices; s itself if none does.
+func withRuleTaints(s *resourcev1.ResourceSlice, rules []*resourcev1.DeviceTaintRule) *resourcev1.ResourceSlice {
 	out := s
 	for _, r := range rules {
 		for i := range s.Spec.Devices {

@@ -19,11 +19,11 @@ func withLane(t *testing.T, objs ...any) (*world, <-chan types.UID) {
 	t.Helper()
 	w := newWorld(t, objs...)
 	woken := make(chan types.UID, 100)
-	l := NewLane(LaneConfig{
-		Known: w.known, Between: func(f func()) { f() }, Waits: func(types.UID) bool { return true }, Wake: func(pod types.UID) { woken <- pod },
+	l := NewSearcher(SearcherConfig{
+		Tracker: w.known, BetweenCycles: func(f func()) { f() }, IsWaiting: func(types.UID) bool { return true }, Activate: func(pod types.UID) { woken <- pod },
 	})
-	l.open = true
-	w.plugin.Lane, w.plugin.InLoop = l, 1
+	l.running = true
+	w.plugin.Searcher, w.plugin.InCycle = l, 1
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { // ends with ctx
@@ -51,21 +51,21 @@ func TestLane(t *testing.T) {
 	w.Add(schedtest.Node("a"), schedtest.Node("b"))
 	w.searched(woken)
 	taken := having(claim("other"), "a", "d")
-	w.known.Claim(nil, taken)
+	w.known.ClaimChanged(nil, taken)
 	w.searched(woken)
 	pod := schedtest.Pod("p", using("c"))
 	if a := w.Try(pod); a.Chosen != nil || !strings.Contains(a.Message(), "2 cannot allocate all claims") {
 		t.Fatalf("the device is taken: got %v, %s", a.Chosen, a.Message())
 	}
-	w.known.Claim(taken, nil)
+	w.known.ClaimChanged(taken, nil)
 	w.searched(woken)
-	w.known.Offered()
+	w.known.DevicesChanged()
 	w.searched(woken)
 	a := w.place(pod)
 	if a.Chosen == nil || a.Chosen.Name != "a" {
 		t.Fatalf("got %v, %s", a.Chosen, a.Message())
 	}
-	if n := len(w.plugin.Lane.asked); n != 0 {
+	if n := len(w.plugin.Searcher.requests); n != 0 {
 		t.Errorf("the lane remembers %d pods", n)
 	}
 }
@@ -74,41 +74,41 @@ func TestLane(t *testing.T) {
 func TestLaneIsBounded(t *testing.T) {
 	w := newWorld(t, claim("c", exactly("r", "gpu", 1)), slice("a", device("d")))
 	w.Add(schedtest.Node("a"))
-	l := NewLane(LaneConfig{
-		Known: w.known, Between: func(f func()) { f() }, Waits: func(types.UID) bool { return true },
-		Wake: func(types.UID) {},
+	l := NewSearcher(SearcherConfig{
+		Tracker: w.known, BetweenCycles: func(f func()) { f() }, IsWaiting: func(types.UID) bool { return true },
+		Activate: func(types.UID) {},
 	})
-	l.open = true
-	w.plugin.Lane, w.plugin.InLoop = l, 1
-	for i := range maxAsked {
+	l.running = true
+	w.plugin.Searcher, w.plugin.InCycle = l, 1
+	for i := range maxRequests {
 		w.Try(schedtest.Pod(fmt.Sprint("p", i), using("c")))
 	}
 	a := w.Try(schedtest.Pod("late", using("c")))
-	if !strings.Contains(a.Message(), "timed out") || len(l.asked) != maxAsked || len(l.turns) != maxAsked {
-		t.Fatalf("%s; %d pods, %d turns", a.Message(), len(l.asked), len(l.turns))
+	if !strings.Contains(a.Message(), "timed out") || len(l.requests) != maxRequests || len(l.pending) != maxRequests {
+		t.Fatalf("%s; %d pods, %d turns", a.Message(), len(l.requests), len(l.pending))
 	}
 	if !l.mayHelp("pod-default-late", "pod-default-p0") || l.mayHelp("pod-default-p1", "pod-default-p0") {
 		t.Error("who is woken: not the one that was turned away, or others")
 	}
 	uid, _ := l.next()
-	q := l.begin(uid)
+	q := l.start(uid)
 	l.finish(uid, q.run(t.Context()))
-	if a = w.Try(schedtest.Pod("late", using("c"))); !strings.Contains(a.Message(), "goes on") || len(l.asked) != maxAsked {
-		t.Errorf("there is room: %s; %d pods", a.Message(), len(l.asked))
+	if a = w.Try(schedtest.Pod("late", using("c"))); !strings.Contains(a.Message(), "goes on") || len(l.requests) != maxRequests {
+		t.Errorf("there is room: %s; %d pods", a.Message(), len(l.requests))
 	}
 }
 
 // TestLaneWithSharedCounters: that the same devices are free is not enough where devices of a pool share something.
 func TestLaneWithSharedCounters(t *testing.T) {
 	w := newWorld(t)
-	w.known.Claim(nil, having(claim("early"), "a", "0"))
+	w.known.ClaimChanged(nil, having(claim("early"), "a", "0"))
 	then, found := w.known.view(), []resourcev1.AllocationResult{*having(claim("c"), "a", "d").Status.Allocation}
-	w.known.Claim(nil, having(claim("elsewhere"), "b", "x"))
-	if !w.known.view().allows(found, then) {
+	w.known.ClaimChanged(nil, having(claim("elsewhere"), "b", "x"))
+	if !w.known.view().stillFree(found, then) {
 		t.Error("another pool's device was taken: it is searched anew")
 	}
-	w.known.Claim(nil, having(claim("near"), "a", "x"))
-	if w.known.view().allows(found, then) {
+	w.known.ClaimChanged(nil, having(claim("near"), "a", "x"))
+	if w.known.view().stillFree(found, then) {
 		t.Error("another device of the pool was taken: it is believed")
 	}
 }
