@@ -45,8 +45,8 @@ func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framewor
 	}), nil
 }
 
-// watchDevices watches claims, slices, classes and DeviceTaintRules, if a profile uses them and the API server serves them. The Tracker gets each event of a
-// claim before the queue, so that a pod that the event moves sees the freed devices.
+// watchDevices watches claims, slices, classes and DeviceTaintRules, if a profile uses them and the API server serves them. The Tracker
+// gets each event of a claim before the queue, so that a pod that the event moves sees the freed devices.
 func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[schema.GroupVersionResource]bool) ([]cache.DoneChecker, error) {
 	for _, r := range []schema.GroupVersionResource{dynamicresources.Claims, dynamicresources.Slices, dynamicresources.Classes, dynamicresources.TaintRules, dynamicresources.Searches} {
 		seen[r] = true

@@ -15,9 +15,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Pod groups in the extender lane. A group with pods about which extenders are asked is handed over by the scheduling loop when its turn comes. While
-// extenders answer, nothing of the group may show: so it is placed in a copy of the cluster first, where the extenders are asked about each pod in its
-// turn. Then it is placed for real, in one go and with their answers.
+// Pod groups in the extender lane. A group with pods about which extenders are asked is handed over by the scheduling loop when its turn
+// comes. While extenders answer, nothing of the group may show: so it is placed in a copy of the cluster first, where the extenders are
+// asked about each pod in its turn. Then it is placed for real, in one go and with their answers.
 
 // handover is the groups that wait for the extender lane, in the order of their turns.
 type handover struct {
@@ -79,7 +79,8 @@ func (s *Scheduler) loopGroupsOutside(ctx context.Context) {
 	}
 }
 
-// tryGroupOutside makes one attempt for a pod group of the extender lane. s.deciding is held when it is called, and let go of while extenders answer.
+// tryGroupOutside makes one attempt for a pod group of the extender lane. s.deciding is held when it is called, and let go of while
+// extenders answer.
 func (s *Scheduler) tryGroupOutside(ctx context.Context, head *queue.Item) {
 	var asked *groupTrial
 	for range roundsOutside {

@@ -55,8 +55,8 @@ func (s *Scheduler) freed(pod *corev1.Pod, node string) {
 	}
 }
 
-// victimGone has a nominated pod tried again when the last of its victims is gone, even if its room is another's by now: then it has to look
-// elsewhere.
+// victimGone has a nominated pod tried again when the last of its victims is gone, even if its room is another's by now: then it has to
+// look elsewhere.
 func (s *Scheduler) victimGone(p *state.PodInfo, view *state.NodeView) {
 	left := func(o *state.PodInfo) bool { return o.Priority < p.Priority && o.Pod.DeletionTimestamp != nil }
 	if !s.evictions.Of(p.Pod.UID) && !slices.ContainsFunc(view.Node.Pods, left) {

@@ -24,16 +24,16 @@ import (
 	"keelson/scheduler/state"
 )
 
-// MaxWhatIf bounds the attempts of one question.
+// MaxWhatIf bounds the scheduling attempts of one question.
 const MaxWhatIf = 10000
 
 // Question is what to try on a copy of a cluster's state.
 type Question struct {
 	Wanted Wanted
-	// Drain nodes are cordoned and their pods move, but for those of DaemonSets; Remove nodes are gone with all their pods.
+	// Drain are nodes to cordon; their pods move, except those of DaemonSets. Remove are nodes to delete with all their pods.
 	Drain, Remove []string
 	Add           []*corev1.Node
-	// Reader is what the client reads through. It may be nil; then a request that is forbidden is retried until the context ends.
+	// Reader wraps the client's transport. May be nil: then a forbidden request is retried until the context ends.
 	Reader *Reader
 }
 
@@ -41,18 +41,18 @@ type Question struct {
 type Outcome struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Of is the workload ("Deployment/web"); empty for a pod of its own.
+	// Of is the workload ("Deployment/web"); empty for a pod without a controller.
 	Of string `json:"of,omitempty"`
 	// Why is the pod here: "new", "pending", "leaves node-1", "preempted on node-1".
 	Why string `json:"why"`
-	// Node is empty: it stays pending. Reason is why, in words.
+	// Node is the chosen node; empty: the pod stays pending, and Reason says why.
 	Node   string `json:"node,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Decision is the attempt as the scheduler would have recorded it; nil: the scheduler would not try the pod.
 	Decision *mark.Decision `json:"decision,omitempty"`
 }
 
-// Lost is a pod that goes and that no controller makes anew.
+// Lost is a removed pod that no controller recreates.
 type Lost struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -68,8 +68,8 @@ type Answer struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// WhatIf runs the scheduler's own code on a copy of the state that cfg.Client reads now. It sends requests that read, and no others: a Reader
-// makes sure of that. Extenders are asked about nodes and scores, and nothing else.
+// WhatIf runs the scheduler's own code on a copy of the state that cfg.Client reads now. It sends requests that read, and no others: a
+// Reader makes sure of that. Extenders are asked about nodes and scores, and nothing else.
 func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	cfg.Gates.GenericWorkload = serves(cfg.Client, plugins.PodGroups)
 	s, err := New(cfg)
@@ -90,11 +90,11 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	if err := s.readOnce(ctx, q.Reader); err != nil {
 		return nil, err
 	}
-	t := &trial{s: s, answer: &Answer{}, lets: map[string]*lets{}}
+	t := &trial{s: s, answer: &Answer{}, limits: map[string]*namespaceLimits{}}
 	if q.Reader != nil && q.Reader.policies.Load() {
 		t.note("SchedulingPolicies do not count: they may not be read")
 	}
-	if err := t.change(q); err != nil {
+	if err := t.changeNodes(q); err != nil {
 		return nil, err
 	}
 	for i := range pending.Items {
@@ -112,7 +112,7 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	return t.answer, nil
 }
 
-// noteGroups says what is left out about pods of pod groups, and which groups these are.
+// noteGroups adds a note that pods of pod groups are tried one by one.
 func (t *trial) noteGroups() {
 	const most = 3
 	slices.Sort(t.grouped)
@@ -127,7 +127,7 @@ func (t *trial) noteGroups() {
 	t.note("the pods of pod groups are tried one by one: not considered is that minCount of them get nodes together or none does, nor whom a group as a whole drives away (" + told + ")")
 }
 
-// readOnce fills the caches, which then stay as they are. It ends at once when something may not be read.
+// readOnce fills the caches and ends the watches. It returns an error at once if a resource is forbidden.
 func (s *Scheduler) readOnce(ctx context.Context, r *Reader) error {
 	following, stop := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
@@ -154,13 +154,13 @@ func (s *Scheduler) readOnce(ctx context.Context, r *Reader) error {
 	return err
 }
 
-// trial is a question at work.
+// trial is one run of WhatIf.
 type trial struct {
-	s      *Scheduler
-	answer *Answer
-	work   []task
-	made   int
-	lets   map[string]*lets // by namespace
+	s       *Scheduler
+	answer  *Answer
+	work    []task
+	created int
+	limits  map[string]*namespaceLimits // by namespace
 	// silent are the extenders that gave no answer.
 	silent []string
 	// grouped are the pod groups of pods that were tried one by one, one name a pod.
@@ -178,17 +178,17 @@ type task struct {
 	of     string
 	why    string
 	number int
-	daemon bool // pinned to a node, where it may turn out not to be wanted
+	daemon bool // of a DaemonSet: pinned to a node, to which the DaemonSet may not apply
 }
 
 func (t *trial) add(pod *corev1.Pod, why, of string) {
-	t.made++
+	t.created++
 	t.s.groups.AddPod(pod)
-	t.work = append(t.work, task{pod: pod, of: of, why: why, number: t.made})
+	t.work = append(t.work, task{pod: pod, of: of, why: why, number: t.created})
 }
 
-// change takes nodes away and adds some.
-func (t *trial) change(q *Question) error {
+// changeNodes adds, drains and removes nodes.
+func (t *trial) changeNodes(q *Question) error {
 	for _, n := range q.Add {
 		if t.s.cache.Refresh().Node(n.Name) != nil {
 			return fmt.Errorf("there is a node %s already", n.Name)
@@ -204,14 +204,14 @@ func (t *trial) change(q *Question) error {
 		node := n.Node.DeepCopy()
 		node.Spec.Unschedulable = true
 		t.s.cache.SetNode(node)
-		t.leave(pods, "leaves "+name, drained)
+		t.removePods(pods, "leaves "+name, drained)
 	}
 	for _, name := range q.Remove {
 		n := t.s.cache.Refresh().Node(name)
 		if n == nil {
 			return fmt.Errorf("there is no node %s to remove", name)
 		}
-		t.leave(slices.Clone(n.Pods), "leaves "+name, removed)
+		t.removePods(slices.Clone(n.Pods), "leaves "+name, removed)
 		t.s.cache.RemoveNode(name)
 	}
 	return nil
@@ -226,9 +226,9 @@ const (
 	preempted              // the node stays as it is
 )
 
-// leave takes pods off their nodes. Those with a controller are tried again. A DaemonSet's pod stays on a drained node, goes with one that is
-// removed, and when it was preempted comes to that node again as soon as there is room.
-func (t *trial) leave(pods []*state.PodInfo, why string, by cause) {
+// removePods removes pods from their nodes. Pods with a controller are tried again. A DaemonSet's pod stays on a drained node, disappears
+// with a removed node, and is tried again on its node after a preemption.
+func (t *trial) removePods(pods []*state.PodInfo, why string, by cause) {
 	for _, p := range pods {
 		owner := metav1.GetControllerOfNoCopy(p.Pod)
 		_, mirror := p.Pod.Annotations[corev1.MirrorPodAnnotationKey]
@@ -245,7 +245,7 @@ func (t *trial) leave(pods []*state.PodInfo, why string, by cause) {
 		case owner == nil:
 			t.answer.Lost = append(t.answer.Lost, Lost{p.Pod.Namespace, p.Pod.Name, why + ", and no controller makes it anew"})
 		default:
-			next := again(p.Pod)
+			next := recreated(p.Pod)
 			if daemon {
 				pin(&next.Spec, p.Pod.Spec.NodeName)
 			}
@@ -254,15 +254,15 @@ func (t *trial) leave(pods []*state.PodInfo, why string, by cause) {
 	}
 }
 
-// again is a pod as its controller would make it anew.
-func again(pod *corev1.Pod) *corev1.Pod {
+// recreated returns a pod as its controller would create it again.
+func recreated(pod *corev1.Pod) *corev1.Pod {
 	c := pod.DeepCopy()
 	c.UID = types.UID("again-" + string(pod.UID))
 	c.Spec.NodeName, c.Status, c.DeletionTimestamp = "", corev1.PodStatus{}, nil
 	return c
 }
 
-// run tries the pods, the most important first, and those that were there before new ones.
+// run tries the pods by priority. With equal priority, existing pods come before new ones.
 func (t *trial) run(ctx context.Context) error {
 	tried := 0
 	for len(t.work) > 0 {
@@ -274,7 +274,7 @@ func (t *trial) run(ctx context.Context) error {
 		}
 		at := 0
 		for i := range t.work {
-			if before(&t.work[i], &t.work[at]) {
+			if triedBefore(&t.work[i], &t.work[at]) {
 				at = i
 			}
 		}
@@ -288,7 +288,7 @@ func (t *trial) run(ctx context.Context) error {
 	return nil
 }
 
-func before(x, y *task) bool {
+func triedBefore(x, y *task) bool {
 	return cmp.Or(cmp.Compare(priority(y.pod), priority(x.pod)), cmp.Compare(x.number, y.number)) < 0
 }
 
@@ -299,7 +299,7 @@ func priority(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// try makes one attempt, and counts the pod where it goes.
+// try runs one attempt, and assumes the pod on the chosen node.
 func (t *trial) try(ctx context.Context, it *task) error {
 	pod := it.pod
 	out := it.outcome("")
@@ -324,10 +324,10 @@ func (t *trial) try(ctx context.Context, it *task) error {
 	info := state.NewPodInfo(pod)
 	a := t.decide(ctx, p.engine, t.s.cache, info, nil)
 	if it.daemon && len(a.Refused) == 1 && slices.Contains([]string{"NodeAffinity", "TaintToleration"}, a.Refused[0].Status.Plugin) {
-		return nil // its controller would not make it
+		return nil // the DaemonSet would not create it
 	}
 	if it.daemon {
-		if out.Reason = t.charge(pod, "pods"); out.Reason != "" {
+		if out.Reason = t.useQuota(pod, "pods"); out.Reason != "" {
 			t.answer.Outcomes = append(t.answer.Outcomes, out)
 			return nil
 		}
@@ -341,7 +341,7 @@ func (t *trial) try(ctx context.Context, it *task) error {
 	out.Decision = explain.Decision(a, 1, 0)
 	if room := a.Preemption; room != nil {
 		for _, v := range room.Victims {
-			t.leave([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", room.NodeOf(v), pod.Namespace, pod.Name), preempted)
+			t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", room.NodeOf(v), pod.Namespace, pod.Name), preempted)
 		}
 		a = t.decide(ctx, p.engine, t.s.cache, info, nil)
 	}
@@ -373,7 +373,7 @@ func (t *trial) take(ctx context.Context, p *profile, a *framework.Attempt, out 
 	return nil
 }
 
-// wouldPreempt finds whom the pod would drive away, if the profile has that and the pod wants it, or says why nobody.
+// wouldPreempt sets a.Preemption to the victims that the pod would preempt, or returns why there are none.
 func (p *profile) wouldPreempt(a *framework.Attempt) (why string) {
 	if policy := a.Pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
 		return ""
@@ -389,11 +389,11 @@ func (p *profile) wouldPreempt(a *framework.Attempt) (why string) {
 	return ""
 }
 
-// complete gives a new pod what the API server would: defaults, priority, an identity.
+// complete sets the fields of a new pod that the API server would set: defaults, priority, UID.
 func (t *trial) complete(pod *corev1.Pod, classes map[string]*int32) error {
 	podkind.Pod(t.s.cfg.Gates).Default(pod)
 	pod.Namespace = cmp.Or(pod.Namespace, metav1.NamespaceDefault)
-	pod.UID = types.UID(fmt.Sprintf("new-%d", t.made+1))
+	pod.UID = types.UID(fmt.Sprintf("new-%d", t.created+1))
 	if pod.Spec.NodeName != "" {
 		return fmt.Errorf("pod %s/%s names its node: no scheduler is asked", pod.Namespace, pod.Name)
 	}

@@ -84,7 +84,7 @@ func (t *trial) tryGroup(ctx context.Context, first *task) {
 	if q.err == nil && q.verdict != nil {
 		if room = q.room(ctx); room != nil {
 			for _, v := range room.Victims {
-				t.leave([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by group %s", room.NodeOf(v), key), preempted)
+				t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by group %s", room.NodeOf(v), key), preempted)
 			}
 			q.placeAll(ctx)
 		}
@@ -170,7 +170,8 @@ func (it *task) outcome(reason string) Outcome {
 	return Outcome{Namespace: it.pod.Namespace, Name: it.pod.Name, Of: it.of, Why: it.why, Reason: reason}
 }
 
-// decide makes the attempt for one pod. Extenders say which nodes they refuse and score the others, which are questions; one that fails is left out.
+// decide makes the attempt for one pod. Extenders say which nodes they refuse and score the others, which are questions; one that fails is
+// left out.
 func (t *trial) decide(ctx context.Context, by *framework.Engine, on *state.Cache, pod *state.PodInfo, but func(*state.PodInfo) bool) *framework.Attempt {
 	if !t.s.askedAbout(pod.Pod) {
 		return by.Decide(pod, on.Refresh(), but)

@@ -18,24 +18,24 @@ import (
 	"keelson/api/quota"
 )
 
-// lets is what admission bounds in a namespace: a question must not plan pods that the server would refuse.
-type lets struct {
+// namespaceLimits are the limit ranges and quotas of a namespace. A question must not plan pods that admission would refuse.
+type namespaceLimits struct {
 	ranges []corev1.LimitRange
 	quotas []corev1.ResourceQuota // Status.Used grows with the pods and claims that the question adds
 }
 
-// learn reads a namespace's limit ranges and quotas. For a user who may not read them none are applied, and a note says so.
-func (t *trial) learn(ctx context.Context, namespace string) error {
-	if t.lets[namespace] != nil {
+// readLimits reads a namespace's limit ranges and quotas. If the user may not read them, none apply, and a note says so.
+func (t *trial) readLimits(ctx context.Context, namespace string) error {
+	if t.limits[namespace] != nil {
 		return nil
 	}
-	l := &lets{}
-	t.lets[namespace] = l
+	l := &namespaceLimits{}
+	t.limits[namespace] = l
 	core := t.s.client.CoreV1()
 	ranges, err := core.LimitRanges(namespace).List(ctx, metav1.ListOptions{})
 	if err == nil {
 		l.ranges = ranges.Items
-	} else if err := t.unread("limit ranges", err); err != nil {
+	} else if err := t.noteForbidden("limit ranges", err); err != nil {
 		return err
 	}
 	quotas, err := core.ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
@@ -43,10 +43,10 @@ func (t *trial) learn(ctx context.Context, namespace string) error {
 		l.quotas = quotas.Items
 		return nil
 	}
-	return t.unread("quotas", err)
+	return t.noteForbidden("quotas", err)
 }
 
-func (t *trial) unread(what string, err error) error {
+func (t *trial) noteForbidden(what string, err error) error {
 	if apierrors.IsForbidden(err) {
 		t.note(what + " are not regarded: " + err.Error())
 		return nil
@@ -54,12 +54,13 @@ func (t *trial) unread(what string, err error) error {
 	return fmt.Errorf("list %s: %w", what, err)
 }
 
-// notMade is what people read of an object that admission would refuse.
-func notMade(err error) string { return "is not made: " + err.Error() }
+// notCreated returns the reason of an object that admission would refuse.
+func notCreated(err error) string { return "is not made: " + err.Error() }
 
-// limit gives a pod the defaults of its namespace's limit ranges, and says what of it, or of a claim, is out of their bounds.
-func (t *trial) limit(obj metav1.Object) string {
-	l, o := t.lets[obj.GetNamespace()], obj.(runtime.Object) //nolint:forcetypeassert // pods and claims are
+// applyLimitRanges sets the defaults of the namespace's limit ranges in a pod. It returns why they refuse the pod or claim; empty: they do
+// not.
+func (t *trial) applyLimitRanges(obj metav1.Object) string {
+	l, o := t.limits[obj.GetNamespace()], obj.(runtime.Object) //nolint:forcetypeassert // pods and claims are
 	if l == nil {
 		return ""
 	}
@@ -73,14 +74,14 @@ func (t *trial) limit(obj metav1.Object) string {
 		errs = append(errs, limits.Violations(o, &l.ranges[i])...)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return notMade(err)
+		return notCreated(err)
 	}
 	return ""
 }
 
-// charge takes a new object from the quotas of its namespace, or says which has not enough left; then nothing is taken.
-func (t *trial) charge(obj metav1.Object, resource string) string {
-	l, o := t.lets[obj.GetNamespace()], obj.(runtime.Object) //nolint:forcetypeassert // pods and claims are
+// useQuota counts a new object in the quotas of its namespace. It returns which quota is exceeded, and then counts nothing; empty: none.
+func (t *trial) useQuota(obj metav1.Object, resource string) string {
+	l, o := t.limits[obj.GetNamespace()], obj.(runtime.Object) //nolint:forcetypeassert // pods and claims are
 	if l == nil {
 		return ""
 	}
@@ -93,7 +94,7 @@ func (t *trial) charge(obj metav1.Object, resource string) string {
 			err = quota.Exceeded(q, q.Status.Used, deltas[i])
 		}
 		if err != nil {
-			return notMade(err)
+			return notCreated(err)
 		}
 	}
 	for i := range l.quotas {

@@ -25,7 +25,7 @@ import (
 	"keelson/api/scheme"
 )
 
-// maxManifest bounds what is read of a manifest, in bytes.
+// maxManifest is the limit for a manifest, in bytes.
 const maxManifest = 8 << 20
 
 // Wanted are the objects of a manifest whose pods `keelson whatif` is asked to place, with their claims and pod groups.
@@ -70,7 +70,7 @@ func ReadWanted(r io.Reader, namespace string) (Wanted, error) {
 	}
 }
 
-// want adds the pods that controllers would make of the objects.
+// want adds the pods that controllers would create for the objects.
 func (t *trial) want(ctx context.Context, w *Wanted, list []schedulingv1.PriorityClass) error {
 	classes := map[string]*int32{}
 	for i := range list {
@@ -81,7 +81,7 @@ func (t *trial) want(ctx context.Context, w *Wanted, list []schedulingv1.Priorit
 	}
 	for _, obj := range w.objects {
 		if o, ok := obj.(metav1.Object); ok {
-			if err := t.learn(ctx, o.GetNamespace()); err != nil {
+			if err := t.readLimits(ctx, o.GetNamespace()); err != nil {
 				return err
 			}
 		}
@@ -105,9 +105,9 @@ func (t *trial) want(ctx context.Context, w *Wanted, list []schedulingv1.Priorit
 			if err := t.complete(pod, classes); err != nil {
 				return err
 			}
-			why := t.limit(pod)
-			if why == "" && !daemon { // it is not known yet on which nodes a DaemonSet wants to be
-				why = t.charge(pod, "pods")
+			why := t.applyLimitRanges(pod)
+			if why == "" && !daemon { // the nodes of a DaemonSet are not known yet
+				why = t.useQuota(pod, "pods")
 			}
 			if why != "" {
 				t.answer.Outcomes = append(t.answer.Outcomes, Outcome{Namespace: pod.Namespace, Name: pod.Name, Of: of, Why: "new", Reason: why})
@@ -120,7 +120,7 @@ func (t *trial) want(ctx context.Context, w *Wanted, list []schedulingv1.Priorit
 	return nil
 }
 
-// claims adds the claims that an object is, or that its controller makes, where there are none of these names.
+// claims adds the claim that an object is, or the claims that its controller would create, unless they exist.
 func (t *trial) claims(obj runtime.Object) error {
 	var wanted []*corev1.PersistentVolumeClaim
 	switch o := obj.(type) {
@@ -141,10 +141,10 @@ func (t *trial) claims(obj runtime.Object) error {
 			c.Spec.StorageClassName = t.defaultClass()
 		}
 		c.UID = types.UID("new-" + c.Namespace + "-" + c.Name)
-		if _, exists, _ := store.GetByKey(c.Namespace + "/" + c.Name); exists { // it never fails
+		if _, exists, _ := store.GetByKey(c.Namespace + "/" + c.Name); exists { // GetByKey of an informer's store returns no error
 			continue
 		}
-		if why := cmp.Or(t.limit(c), t.charge(c, "persistentvolumeclaims")); why != "" {
+		if why := cmp.Or(t.applyLimitRanges(c), t.useQuota(c, "persistentvolumeclaims")); why != "" {
 			t.note(fmt.Sprintf("claim %s/%s %s", c.Namespace, c.Name, why))
 			continue
 		}
@@ -155,7 +155,7 @@ func (t *trial) claims(obj runtime.Object) error {
 	return nil
 }
 
-// defaultClass is the storage class of claims that name none, nil: there is none.
+// defaultClass returns the default storage class; nil: there is none.
 func (t *trial) defaultClass() *string {
 	for _, o := range t.s.informers.Storage().V1().StorageClasses().Informer().GetStore().List() {
 		if c, ok := o.(*storagev1.StorageClass); ok && c.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
@@ -165,7 +165,7 @@ func (t *trial) defaultClass() *string {
 	return nil
 }
 
-// podsOf is what the controller of an object would make.
+// podsOf returns the pods that the controller of an object would create.
 func (t *trial) podsOf(obj runtime.Object) (pods []*corev1.Pod, of string, daemon bool) {
 	var meta *metav1.ObjectMeta
 	var template *corev1.PodTemplateSpec
@@ -223,7 +223,7 @@ func fromTemplate(kind string, meta *metav1.ObjectMeta, t *corev1.PodTemplateSpe
 	return &corev1.Pod{ObjectMeta: c.ObjectMeta, Spec: c.Spec}
 }
 
-// pin keeps a pod to one node and gives it the tolerations that a DaemonSet's pods have.
+// pin sets the node affinity for one node, and the tolerations of a DaemonSet's pods.
 func pin(s *corev1.PodSpec, node string) {
 	field := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
 	if s.Affinity == nil {

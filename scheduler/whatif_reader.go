@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Reader is put before the transport of a question's client. It lets only GET requests through, and notes the first that is forbidden:
-// informers would retry it for ever, and the user would not learn why nothing happens.
+// Reader wraps the transport of a question's client. It passes only GET requests, and reports the first forbidden one: informers would
+// retry it forever without an error for the user.
 //
-// SchedulingPolicies that may not be read do not count, which the answer notes.
+// SchedulingPolicies that may not be read are left out, and the answer has a note.
 type Reader struct {
 	refused  chan error
 	policies atomic.Bool // may not be read
@@ -28,7 +28,7 @@ type Reader struct {
 // NewReader returns a Reader for one question.
 func NewReader() *Reader { return &Reader{refused: make(chan error, 1)} }
 
-// Wrap puts the reader before a transport.
+// Wrap returns a transport that checks the requests.
 func (r *Reader) Wrap(rt http.RoundTripper) http.RoundTripper { return reading{rt, r} }
 
 type reading struct {
@@ -38,13 +38,13 @@ type reading struct {
 
 var errReadOnly = errors.New("a question changes nothing")
 
-// Where the policies' definition and the policies are.
+// The paths of the policies' CustomResourceDefinition and of the policies.
 const (
 	crdPath    = "/apis/apiextensions.k8s.io/"
 	policyPath = "/apis/scheduling.keelson.dev/"
 )
 
-// maxRefusal bounds what is read of a refusal, in bytes.
+// maxRefusal is the limit for the body of a refusal, in bytes.
 const maxRefusal = 64 << 10
 
 func (r reading) RoundTrip(rq *http.Request) (*http.Response, error) {
@@ -71,7 +71,7 @@ func (r reading) RoundTrip(rq *http.Request) (*http.Response, error) {
 	return rs, nil
 }
 
-// refusal is the server's own sentence, which names the right that is missing.
+// refusal returns the API server's message, which names the missing permission.
 func refusal(path string, text []byte) error {
 	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
 	if status, ok := obj.(*metav1.Status); err == nil && ok {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) strictly, sets what it leaves out and checks it by
-// Kubernetes' rules. Each thing that is wrong is told with its line and field. It does no I/O and makes no plugins: the scheduler does, from
-// the profiles that Read works out.
+// Package config decodes a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) strictly, sets kube-scheduler's defaults and
+// validates it by kube-scheduler's rules. Each error has its line and field. The command line and cluster call Read with the content of a
+// file. The package does no I/O and creates no plugins: the scheduler creates them from Configuration.Profiles.
 package config
 
 import (
@@ -22,31 +22,30 @@ import (
 // Configuration is a KubeSchedulerConfiguration with all defaults set.
 type Configuration struct {
 	configv1.KubeSchedulerConfiguration
-	// Profiles are those of the file, or the default one, worked out.
+	// Profiles are the resolved profiles of the file, or the default profile.
 	Profiles []Profile
-	// Warnings are about what the file says and has no effect here.
+	// Warnings are about settings without effect, and unsafe settings.
 	Warnings []string
 }
 
-// Profile says which plugins schedule the pods of a scheduler name.
+// Profile is a resolved profile: the plugins for the pods of one scheduler name.
 type Profile struct {
 	SchedulerName string
-	// PercentageOfNodes is how many nodes that fit are enough, of 100; 0: it depends on how many there are.
+	// PercentageOfNodes is percentageOfNodesToScore; 0: not set.
 	PercentageOfNodes int32
-	// Points lists the plugins that an extension point is to run if they have something to do there, in order.
+	// Points lists the enabled plugins of each extension point, in order. A plugin may not implement the extension point.
 	Points map[framework.Point][]Plugin
-	// Args are the plugins' arguments: a *configv1.XArgs with its defaults of each of Kubernetes' plugins that has arguments,
-	// a json.RawMessage of others.
+	// Args are the plugins' arguments: a *configv1.XArgs with its defaults for an in-tree plugin with arguments, a json.RawMessage for others.
 	Args map[string]any
 }
 
-// Plugin is a plugin at an extension point. Weight is that of its scores, at least 1.
+// Plugin is a plugin at an extension point. Weight is its score weight, at least 1.
 type Plugin struct {
 	Name   string
 	Weight int64
 }
 
-// Default is what holds without a file.
+// Default returns the configuration without a file.
 func Default() *Configuration {
 	c := &Configuration{}
 	setDefaults(&c.KubeSchedulerConfiguration)
@@ -54,12 +53,12 @@ func Default() *Configuration {
 	return c
 }
 
-// InitialBackoff and MaxBackoff are how long a pod waits after its first failure, and at most.
+// InitialBackoff is podInitialBackoffSeconds.
 func (c *Configuration) InitialBackoff() time.Duration {
 	return time.Duration(*c.PodInitialBackoffSeconds) * time.Second
 }
 
-// MaxBackoff is the longest a pod waits.
+// MaxBackoff is podMaxBackoffSeconds.
 func (c *Configuration) MaxBackoff() time.Duration {
 	return time.Duration(*c.PodMaxBackoffSeconds) * time.Second
 }
@@ -67,7 +66,7 @@ func (c *Configuration) MaxBackoff() time.Duration {
 // Plugins lists all plugins of the profile, each once, in the order of the extension points.
 func (p *Profile) Plugins() []string {
 	var out []string
-	for _, point := range points {
+	for _, point := range extensionPoints {
 		for _, pl := range p.Points[point] {
 			if !slices.Contains(out, pl.Name) {
 				out = append(out, pl.Name)
@@ -77,8 +76,8 @@ func (p *Profile) Plugins() []string {
 	return out
 }
 
-// defaultPlugins are Kubernetes' of this version, in its order, with the weights of their scores; and the one that runs policies, after the
-// filters that cost less.
+// defaultPlugins are the default plugins of kube-scheduler v1.37 in its order, with their score weights. CELPolicy is inserted after the
+// cheaper filters.
 var defaultPlugins = []Plugin{
 	{"SchedulingGates", 1}, {"PrioritySort", 1}, {"NodeUnschedulable", 1}, {"NodeName", 1}, {"TaintToleration", 3}, {"NodeAffinity", 2},
 	{"NodePorts", 1}, {"NodeDeclaredFeatures", 1}, {"NodeResourcesFit", 1}, {"VolumeRestrictions", 1}, {"NodeVolumeLimits", 1}, {"VolumeBinding", 1}, {"VolumeZone", 1},
@@ -86,16 +85,16 @@ var defaultPlugins = []Plugin{
 	{"ImageLocality", 1}, {"DefaultBinder", 1},
 }
 
-// absent are plugins of Kubernetes that are not in this scheduler: files that name them are read.
-var absent = []string{"GangScheduling", "DeferredPodScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"}
+// notImplemented are plugins of kube-scheduler that this scheduler does not have, or adds by itself (GangScheduling). A file may name them.
+var notImplemented = []string{"GangScheduling", "DeferredPodScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"}
 
-// points are the extension points that have lists of their own, in the order of an attempt.
-var points = []framework.Point{
+// extensionPoints are the extension points in the order of an attempt. PreFilter belongs to Filter here, and PreScore to Score.
+var extensionPoints = []framework.Point{
 	framework.AtPreEnqueue, framework.AtQueueSort, framework.AtFilter, framework.AtPostFilter, framework.AtScore, framework.AtReserve,
 	framework.AtPermit, framework.AtPreBind, framework.AtBind, framework.AtPostBind,
 }
 
-func setOf(p *configv1.Plugins, point framework.Point) configv1.PluginSet {
+func pluginSet(p *configv1.Plugins, point framework.Point) configv1.PluginSet {
 	switch point {
 	case framework.AtPreEnqueue:
 		return p.PreEnqueue
@@ -120,7 +119,7 @@ func setOf(p *configv1.Plugins, point framework.Point) configv1.PluginSet {
 	}
 }
 
-// resolve works out which plugins run where. args are decoded, by profile and plugin.
+// resolve sets c.Profiles. args are the decoded arguments by profile and plugin.
 func (c *Configuration) resolve(args []map[string]any) {
 	c.Profiles = nil
 	for i := range c.KubeSchedulerConfiguration.Profiles {
@@ -139,12 +138,12 @@ func (c *Configuration) resolve(args []map[string]any) {
 			custom = &configv1.Plugins{}
 		}
 		multi := multiPoint(custom.MultiPoint)
-		for _, point := range points {
-			p.Points[point] = expand(multi, setOf(custom, point))
+		for _, point := range extensionPoints {
+			p.Points[point] = expand(multi, pluginSet(custom, point))
 		}
-		// A plugin does its PreFilter and Filter in one, and its PreScore and Score.
-		p.Points[framework.AtFilter] = without(p.Points[framework.AtFilter], custom.PreFilter)
-		p.Points[framework.AtScore] = without(p.Points[framework.AtScore], custom.PreScore)
+		// Here PreFilter and Filter are one extension point, and PreScore and Score. Disabling the first disables both.
+		p.Points[framework.AtFilter] = withoutDisabled(p.Points[framework.AtFilter], custom.PreFilter)
+		p.Points[framework.AtScore] = withoutDisabled(p.Points[framework.AtScore], custom.PreScore)
 		for _, name := range p.Plugins() {
 			if a := defaultArgs(name); a != nil {
 				p.Args[name] = a
@@ -157,7 +156,7 @@ func (c *Configuration) resolve(args []map[string]any) {
 	}
 }
 
-// multiPoint are the plugins of all extension points: the default ones, each with what the file says of it, and then the file's own.
+// multiPoint returns the plugins of all extension points: the default ones with the file's changes, then the additional ones of the file.
 func multiPoint(custom configv1.PluginSet) []Plugin {
 	var out []Plugin
 	named := func(name string) *configv1.Plugin {
@@ -172,20 +171,20 @@ func multiPoint(custom configv1.PluginSet) []Plugin {
 			continue
 		}
 		if own := named(p.Name); own != nil {
-			p = weighted(*own)
+			p = withWeight(*own)
 		}
 		out = append(out, p)
 	}
 	for _, p := range custom.Enabled {
 		if !slices.ContainsFunc(out, func(o Plugin) bool { return o.Name == p.Name }) {
-			out = append(out, weighted(p))
+			out = append(out, withWeight(p))
 		}
 	}
-	return known(out)
+	return implemented(out)
 }
 
-// expand lists the plugins of one point: first those of multiPoint that the point's own list names again, in the list's order, then the
-// others of multiPoint that the point does not disable, then the others of the list.
+// expand returns the plugins of one extension point: first those of multiPoint that the point's list names again, in the order of the list,
+// then the others of multiPoint that the point does not disable, then the others of the list.
 func expand(multi []Plugin, own configv1.PluginSet) []Plugin {
 	inMulti := func(name string) bool {
 		return slices.ContainsFunc(multi, func(p Plugin) bool { return p.Name == name })
@@ -196,9 +195,9 @@ func expand(multi []Plugin, own configv1.PluginSet) []Plugin {
 	var first, last []Plugin
 	for _, p := range own.Enabled {
 		if inMulti(p.Name) {
-			first = append(first, weighted(p))
+			first = append(first, withWeight(p))
 		} else {
-			last = append(last, weighted(p))
+			last = append(last, withWeight(p))
 		}
 	}
 	for _, p := range multi {
@@ -206,24 +205,24 @@ func expand(multi []Plugin, own configv1.PluginSet) []Plugin {
 			first = append(first, p)
 		}
 	}
-	return known(append(first, last...))
+	return implemented(append(first, last...))
 }
 
-func without(list []Plugin, pre configv1.PluginSet) []Plugin {
+func withoutDisabled(list []Plugin, pre configv1.PluginSet) []Plugin {
 	return slices.DeleteFunc(list, func(p Plugin) bool {
 		return disables(pre, p.Name) && !slices.ContainsFunc(pre.Enabled, func(o configv1.Plugin) bool { return o.Name == p.Name })
 	})
 }
 
-func known(list []Plugin) []Plugin {
-	return slices.DeleteFunc(list, func(p Plugin) bool { return slices.Contains(absent, p.Name) })
+func implemented(list []Plugin) []Plugin {
+	return slices.DeleteFunc(list, func(p Plugin) bool { return slices.Contains(notImplemented, p.Name) })
 }
 
 func disables(s configv1.PluginSet, name string) bool {
 	return slices.ContainsFunc(s.Disabled, func(p configv1.Plugin) bool { return p.Name == name || p.Name == "*" })
 }
 
-func weighted(p configv1.Plugin) Plugin {
+func withWeight(p configv1.Plugin) Plugin {
 	out := Plugin{Name: p.Name, Weight: 1}
 	if p.Weight != nil && *p.Weight > 0 {
 		out.Weight = int64(*p.Weight)
@@ -231,7 +230,7 @@ func weighted(p configv1.Plugin) Plugin {
 	return out
 }
 
-// decodeArgs decodes the arguments of a profile's plugins. A *runtime.RawExtension of a plugin that is not Kubernetes' stays as it is.
+// decodeArgs decodes the arguments of a plugin. Those of a plugin that is not in-tree stay a json.RawMessage.
 func decodeArgs(name string, raw runtime.RawExtension) (any, []error) {
 	if name == policy.Plugin {
 		return decodePolicies(raw)

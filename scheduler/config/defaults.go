@@ -24,7 +24,7 @@ func pointTo[T any](p **T, v T) {
 	}
 }
 
-// setDefaults sets what a configuration leaves out, as kube-scheduler does.
+// setDefaults sets kube-scheduler's defaults.
 func setDefaults(c *configv1.KubeSchedulerConfiguration) {
 	pointTo(&c.Parallelism, 16)
 	if len(c.Profiles) == 0 {
@@ -58,7 +58,7 @@ func setDefaults(c *configv1.KubeSchedulerConfiguration) {
 
 const defaultExtenderTimeout = 5 * time.Second
 
-// emptyArgs are the arguments of one of Kubernetes' plugins, or nil: it has none, or is not Kubernetes'.
+// emptyArgs returns empty arguments of an in-tree plugin; nil: it has none, or the plugin is not in-tree.
 func emptyArgs(plugin string) runtime.Object {
 	switch plugin {
 	case "DefaultPreemption":

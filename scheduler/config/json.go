@@ -11,23 +11,23 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// offset says that what begins there in the JSON is in this line of the YAML.
-type offset struct {
-	at   int64
-	line int
+// lineOffset maps an offset in the JSON to a line of the YAML.
+type lineOffset struct {
+	offset int64
+	line   int
 }
 
-// lineAt is the line of what ends at an offset.
-func lineAt(lines []offset, at int64) int {
-	i := sort.Search(len(lines), func(i int) bool { return lines[i].at >= at })
+// lineAt returns the line of the value that ends at an offset.
+func lineAt(lines []lineOffset, at int64) int {
+	i := sort.Search(len(lines), func(i int) bool { return lines[i].offset >= at })
 	if i == 0 {
 		return 1
 	}
 	return lines[i-1].line
 }
 
-// toJSON writes a node as JSON. Keys that are there twice are written twice: who decodes it complains.
-func toJSON(n *yaml.Node) ([]byte, []offset, *located) {
+// toJSON converts a node to JSON. Duplicate keys are kept, so that strict reports them.
+func toJSON(n *yaml.Node) ([]byte, []lineOffset, *lineError) {
 	w := &jsonWriter{}
 	w.node(n)
 	if w.wrong != nil {
@@ -38,12 +38,12 @@ func toJSON(n *yaml.Node) ([]byte, []offset, *located) {
 
 type jsonWriter struct {
 	out   bytes.Buffer
-	lines []offset
-	wrong *located
+	lines []lineOffset
+	wrong *lineError
 }
 
 func (w *jsonWriter) node(n *yaml.Node) {
-	w.lines = append(w.lines, offset{int64(w.out.Len()), n.Line})
+	w.lines = append(w.lines, lineOffset{int64(w.out.Len()), n.Line})
 	switch n.Kind {
 	case yaml.MappingNode:
 		w.out.WriteByte('{')
@@ -95,7 +95,7 @@ func (w *jsonWriter) value(v any) {
 	if err != nil { // as of .nan
 		b = []byte("null")
 		if w.wrong == nil {
-			w.wrong = &located{w.lines[len(w.lines)-1].line, fmt.Sprintf("%v is not read", v)}
+			w.wrong = &lineError{w.lines[len(w.lines)-1].line, fmt.Sprintf("%v is not read", v)}
 		}
 	}
 	w.out.Write(b)
@@ -103,6 +103,6 @@ func (w *jsonWriter) value(v any) {
 
 func (w *jsonWriter) fail(n *yaml.Node, why string) {
 	if w.wrong == nil {
-		w.wrong = &located{n.Line, why}
+		w.wrong = &lineError{n.Line, why}
 	}
 }

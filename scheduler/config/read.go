@@ -19,14 +19,14 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// kind is what a file must hold.
+// kind is the kind of a file.
 const kind = "KubeSchedulerConfiguration"
 
-// maxFile bounds what is read.
+// maxFile is the limit for a file, in bytes.
 const maxFile = 1 << 20
 
-// Read reads a file's content, YAML or JSON. name is the file's, for errors: one a line, each with its line number and field.
-// plugins are the names of the plugins that there are besides Kubernetes'.
+// Read decodes the content of a file, YAML or JSON. name is the file's name, for errors: one per line, each with its line number and field.
+// plugins are the names of the plugins that are not in-tree.
 func Read(name string, content []byte, plugins []string) (*Configuration, error) {
 	if len(content) > maxFile {
 		return nil, fmt.Errorf("%s: is longer than %d bytes", name, maxFile)
@@ -36,11 +36,11 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	c := &Configuration{}
-	var errs []located
-	add := func(at string, err error) { errs = append(errs, locate(root, at, err)) }
+	var errs []lineError
+	add := func(at string, err error) { errs = append(errs, errorAt(root, at, err)) }
 	errs = append(errs, decode(root, &c.KubeSchedulerConfiguration)...)
 	if len(errs) > 0 {
-		return nil, told(name, errs)
+		return nil, joinErrors(name, errs)
 	}
 	if c.APIVersion != configv1.SchemeGroupVersion.String() {
 		add("apiVersion", fmt.Errorf("%q is not %s", c.APIVersion, configv1.SchemeGroupVersion))
@@ -48,7 +48,7 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 		add("kind", fmt.Errorf("%q is not %s", c.Kind, kind))
 	}
 	if len(errs) > 0 {
-		return nil, told(name, errs)
+		return nil, joinErrors(name, errs)
 	}
 	setDefaults(&c.KubeSchedulerConfiguration)
 	args := make([]map[string]any, len(c.KubeSchedulerConfiguration.Profiles))
@@ -62,7 +62,7 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 		}
 	}
 	if len(errs) > 0 {
-		return nil, told(name, errs)
+		return nil, joinErrors(name, errs)
 	}
 	c.resolve(args)
 	for _, p := range defaultPlugins {
@@ -72,14 +72,14 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 		add(err.Field, errors.New(err.ErrorBody()))
 	}
 	if len(errs) > 0 {
-		return nil, told(name, errs)
+		return nil, joinErrors(name, errs)
 	}
 	c.ignoreManaged()
 	c.warn()
 	return c, nil
 }
 
-// ignoreManaged has NodeResourcesFit take no notice of the resources that extenders look after alone.
+// ignoreManaged adds the managedResources with ignoredByScheduler to the IgnoredResources of NodeResourcesFit.
 func (c *Configuration) ignoreManaged() {
 	for _, e := range c.Extenders {
 		for _, r := range e.ManagedResources {
@@ -92,7 +92,7 @@ func (c *Configuration) ignoreManaged() {
 	}
 }
 
-// warn tells what has no effect, or is not safe.
+// warn adds warnings about settings without effect, and unsafe ones.
 func (c *Configuration) warn() {
 	for i := range c.Extenders {
 		e := &c.Extenders[i]
@@ -108,9 +108,9 @@ func (c *Configuration) warn() {
 		if p.Plugins == nil {
 			continue
 		}
-		for _, set := range sets(p.Plugins) {
+		for _, set := range pluginSets(p.Plugins) {
 			for _, e := range set.Enabled {
-				if w := "this scheduler has no plugin " + e.Name; slices.Contains(absent, e.Name) && !slices.Contains(c.Warnings, w) {
+				if w := "this scheduler has no plugin " + e.Name; slices.Contains(notImplemented, e.Name) && !slices.Contains(c.Warnings, w) {
 					c.Warnings = append(c.Warnings, w)
 				}
 			}
@@ -119,7 +119,7 @@ func (c *Configuration) warn() {
 	slices.Sort(c.Warnings)
 }
 
-// parse reads the one document.
+// parse parses the only document of a file.
 func parse(content []byte) (*yaml.Node, error) {
 	var doc, more yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(content))
@@ -137,14 +137,14 @@ func parse(content []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// located is an error with the line of the file.
-type located struct {
+// lineError is an error with its line in the file.
+type lineError struct {
 	line int
 	text string
 }
 
-func told(name string, errs []located) error {
-	slices.SortStableFunc(errs, func(a, b located) int { return a.line - b.line })
+func joinErrors(name string, errs []lineError) error {
+	slices.SortStableFunc(errs, func(a, b lineError) int { return a.line - b.line })
 	var out []error
 	for _, e := range errs {
 		out = append(out, fmt.Errorf("%s:%d: %s", name, e.line, e.text))
@@ -152,18 +152,18 @@ func told(name string, errs []located) error {
 	return errors.Join(out...)
 }
 
-// locate finds the line of a field, or of what it would be in.
-func locate(root *yaml.Node, at string, err error) located {
+// errorAt adds to an error the line of a field, or of the closest parent in the file.
+func errorAt(root *yaml.Node, at string, err error) lineError {
 	n, _ := nodeAt(root, at)
-	return located{n.Line, at + ": " + err.Error()}
+	return lineError{n.Line, at + ": " + err.Error()}
 }
 
-var step = regexp.MustCompile(`[^.\[\]]+|\[\d+\]`)
+var pathElement = regexp.MustCompile(`[^.\[\]]+|\[\d+\]`)
 
-// nodeAt returns the node of a field like profiles[0].plugins.score, or else the last on the way to it.
+// nodeAt returns the node of a field like profiles[0].plugins.score, or else its closest parent.
 func nodeAt(root *yaml.Node, at string) (n *yaml.Node, found bool) {
 	n = root
-	for _, s := range step.FindAllString(at, -1) {
+	for _, s := range pathElement.FindAllString(at, -1) {
 		next := (*yaml.Node)(nil)
 		if strings.HasPrefix(s, "[") {
 			i, err := strconv.Atoi(s[1 : len(s)-1])
@@ -190,33 +190,33 @@ func nodeAt(root *yaml.Node, at string) (n *yaml.Node, found bool) {
 	return n, true
 }
 
-func argsAt(root *yaml.Node, at string, pc configv1.PluginConfig) (any, []located) {
+func argsAt(root *yaml.Node, at string, pc configv1.PluginConfig) (any, []lineError) {
 	n, ok := nodeAt(root, at)
 	if !ok {
 		n = &yaml.Node{Kind: yaml.MappingNode, Line: n.Line}
 	}
 	text, lines, wrong := toJSON(n)
 	if wrong != nil {
-		return nil, []located{*wrong}
+		return nil, []lineError{*wrong}
 	}
 	a, errs := decodeArgs(pc.Name, runtime.RawExtension{Raw: text})
-	var out []located
+	var out []lineError
 	for _, err := range errs {
-		l := place(n, lines, err)
+		l := locateError(n, lines, err)
 		l.text = at + "." + l.text
 		out = append(out, l)
 	}
 	return a, out
 }
 
-func decode(n *yaml.Node, into any) []located {
+func decode(n *yaml.Node, into any) []lineError {
 	text, lines, wrong := toJSON(n)
 	if wrong != nil {
-		return []located{*wrong}
+		return []lineError{*wrong}
 	}
-	var out []located
+	var out []lineError
 	for _, err := range strict(text, into) {
-		out = append(out, place(n, lines, err))
+		out = append(out, locateError(n, lines, err))
 	}
 	return out
 }
@@ -226,7 +226,7 @@ type fieldError struct{ field, text string }
 
 func (e fieldError) Error() string { return e.text }
 
-// strict decodes, and tells of each field that there is not, or is there twice.
+// strict decodes, with an error for each unknown or duplicate field.
 func strict(text []byte, into any) []error {
 	errs, err := kjson.UnmarshalStrict(text, into)
 	if err != nil {
@@ -235,8 +235,8 @@ func strict(text []byte, into any) []error {
 	return errs
 }
 
-// place finds out where in n an error of strict is.
-func place(n *yaml.Node, lines []offset, err error) located {
+// locateError finds the line in n of an error of strict.
+func locateError(n *yaml.Node, lines []lineOffset, err error) lineError {
 	var (
 		kind  *json.UnmarshalTypeError
 		known fieldError
@@ -244,25 +244,25 @@ func place(n *yaml.Node, lines []offset, err error) located {
 	)
 	switch {
 	case errors.As(err, &known):
-		return locate(n, known.field, known)
+		return errorAt(n, known.field, known)
 	case errors.As(err, &path):
 		text, _, _ := strings.Cut(err.Error(), ` "`)
 		at, _ := nodeAt(n, path.FieldPath())
-		return located{keyLine(n, path.FieldPath(), at.Line), path.FieldPath() + ": " + text}
+		return lineError{keyLine(n, path.FieldPath(), at.Line), path.FieldPath() + ": " + text}
 	case errors.As(err, &kind):
-		return located{lineAt(lines, kind.Offset), fmt.Sprintf("%s: %s is not what it takes: %s is wanted", kind.Field, kind.Value, kind.Type)}
+		return lineError{lineAt(lines, kind.Offset), fmt.Sprintf("%s: %s is not what it takes: %s is wanted", kind.Field, kind.Value, kind.Type)}
 	}
-	// The rest are values that read themselves, as durations: the error quotes them.
+	// Other errors come from values with an UnmarshalJSON method, such as durations. They quote the value.
 	line := n.Line
-	walk(n, func(v *yaml.Node) {
+	visit(n, func(v *yaml.Node) {
 		if v.Value != "" && strings.Contains(err.Error(), strconv.Quote(v.Value)) {
 			line = v.Line
 		}
 	})
-	return located{line, err.Error()}
+	return lineError{line, err.Error()}
 }
 
-// keyLine is where the last key of a path stands, the second one if it is there twice.
+// keyLine returns the line of the last key of a path; the second one of a duplicate key.
 func keyLine(n *yaml.Node, path string, line int) int {
 	i := strings.LastIndexByte(path, '.')
 	parent, ok := nodeAt(n, path[:max(i, 0)])
@@ -277,9 +277,9 @@ func keyLine(n *yaml.Node, path string, line int) int {
 	return line
 }
 
-func walk(n *yaml.Node, f func(*yaml.Node)) {
+func visit(n *yaml.Node, f func(*yaml.Node)) {
 	f(n)
 	for _, c := range n.Content {
-		walk(c, f)
+		visit(c, f)
 	}
 }

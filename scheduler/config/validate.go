@@ -17,7 +17,7 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// validate checks a configuration with its defaults by kube-scheduler's rules. plugins are the names that there are.
+// validate validates a configuration with its defaults by kube-scheduler's rules. plugins are the names of all plugins.
 func (c *Configuration) validate(plugins []string) (errs field.ErrorList) {
 	if l := c.LeaderElection; *l.LeaderElect {
 		at := field.NewPath("leaderElection")
@@ -75,7 +75,7 @@ func (c *Configuration) validateProfiles(plugins []string) (errs field.ErrorList
 				errs = append(errs, field.Duplicate(at.Child("name"), pc.Name))
 			}
 			seen[pc.Name] = true
-			if !slices.Contains(plugins, pc.Name) && !slices.Contains(absent, pc.Name) {
+			if !slices.Contains(plugins, pc.Name) && !slices.Contains(notImplemented, pc.Name) {
 				errs = append(errs, field.NotFound(at.Child("name"), pc.Name))
 			}
 			errs = append(errs, validateArgs(at.Child("args"), c.Profiles[i].Args[pc.Name])...)
@@ -88,17 +88,17 @@ func (c *Configuration) validateProfiles(plugins []string) (errs field.ErrorList
 	return errs
 }
 
-// sets are the lists of a profile's plugins by their names in the file.
-func sets(p *configv1.Plugins) map[string]configv1.PluginSet {
+// pluginSets returns the plugin sets of a profile by their names in the file.
+func pluginSets(p *configv1.Plugins) map[string]configv1.PluginSet {
 	out := map[string]configv1.PluginSet{"multiPoint": p.MultiPoint, "preFilter": p.PreFilter, "preScore": p.PreScore}
-	for _, point := range points {
-		out[string(point)] = setOf(p, point)
+	for _, point := range extensionPoints {
+		out[string(point)] = pluginSet(p, point)
 	}
 	return out
 }
 
 func validatePlugins(at *field.Path, in *configv1.Plugins, plugins []string) (errs field.ErrorList) {
-	for name, set := range sets(in) {
+	for name, set := range pluginSets(in) {
 		seen := map[string]bool{}
 		for i, p := range set.Enabled {
 			at := at.Child(name, "enabled").Index(i).Child("name")
@@ -106,7 +106,7 @@ func validatePlugins(at *field.Path, in *configv1.Plugins, plugins []string) (er
 				errs = append(errs, field.Duplicate(at, p.Name))
 			}
 			seen[p.Name] = true
-			if !slices.Contains(plugins, p.Name) && !slices.Contains(absent, p.Name) {
+			if !slices.Contains(plugins, p.Name) && !slices.Contains(notImplemented, p.Name) {
 				errs = append(errs, field.NotFound(at, p.Name))
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"keelson/scheduler/policy"
 )
 
-// validateArgs checks the arguments of one of Kubernetes' plugins, and policies.
+// validateArgs validates the arguments of an in-tree plugin.
 func validateArgs(at *field.Path, args any) (errs field.ErrorList) {
 	switch a := args.(type) {
 	case *policy.Args:

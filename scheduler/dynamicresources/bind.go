@@ -66,8 +66,9 @@ func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.Po
 	return nil
 }
 
-// Unreserve forgets the assumed allocations, and removes the reservations that PreBind wrote. Written allocations stay: the next attempt uses
-// them, or PostFilter deallocates them. The reservation of a deleted pod stays, since it makes the resourceclaim controller free the devices.
+// Unreserve forgets the assumed allocations, and removes the reservations that PreBind wrote. Written allocations stay: the next attempt
+// uses them, or PostFilter deallocates them. The reservation of a deleted pod stays, since it makes the resourceclaim controller free the
+// devices.
 func (p *Plugin) Unreserve(ctx context.Context, c *framework.CycleState, pod *state.PodInfo, _ string) {
 	s, ok := key.Read(c)
 	if !ok {
@@ -131,7 +132,7 @@ func (p *Plugin) checkWritten(ctx context.Context, c *podClaim, pod *corev1.Pod)
 	return nil
 }
 
-// learnWithin bounds checkWritten and isGone.
+// checkTimeout bounds checkWritten and isGone.
 const checkTimeout = 15 * time.Second
 
 // mayBeWritten reports whether a failed write may have taken effect.
@@ -333,7 +334,8 @@ func (p *Plugin) neverReady(c *resourcev1.ResourceClaim) bool {
 	return err != nil || !ready && p.expired(c)
 }
 
-// PostFilter deallocates one claim whose devices a node could not use and that no other pod uses. So the next attempt can find other devices.
+// PostFilter deallocates one claim whose devices a node could not use and that no other pod uses. So the next attempt can find other
+// devices.
 func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, message string) {
 	s, ok := key.Read(a.Cycle)
 	if !ok {

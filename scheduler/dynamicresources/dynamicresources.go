@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dynamicresources is the plugin DynamicResources. It filters nodes by the devices for a pod's ResourceClaims (resource.k8s.io/v1), and
-// in PreBind writes allocation and reservation into the claims. Kubernetes' library (k8s.io/dynamic-resource-allocation) allocates devices and
-// evaluates CEL selectors. This package tracks the allocated devices, limits the time of a search, and explains refusals. The scheduler creates
-// one Tracker, one Searcher, and a plugin for each profile. The package never publishes slices and never prepares devices on a node: drivers
-// and kubelets do. PreFilter skips pods without claims.
+// Package dynamicresources is the plugin DynamicResources. It filters nodes by the devices for a pod's ResourceClaims (resource.k8s.io/v1),
+// and in PreBind writes allocation and reservation into the claims. Kubernetes' library (k8s.io/dynamic-resource-allocation) allocates
+// devices and evaluates CEL selectors. This package tracks the allocated devices, limits the time of a search, and explains refusals. The
+// scheduler creates one Tracker, one Searcher, and a plugin for each profile. The package never publishes slices and never prepares devices
+// on a node: drivers and kubelets do. PreFilter skips pods without claims.
 package dynamicresources
 
 import (
@@ -47,7 +47,7 @@ var features = structured.Features{
 	ConsumableCapacity: true, FractionalCapacityRange: true,
 }
 
-// compiled bounds the cache of compiled CEL selectors.
+// maxCompiled bounds the cache of compiled CEL selectors.
 const maxCompiled = 64
 
 // Config has the dependencies and limits of a plugin.
@@ -91,7 +91,8 @@ func refuse(reason string) *framework.Status {
 	return framework.Refuse(Name, framework.Unresolvable, reason)
 }
 
-// PreEnqueue gates a pod until the claims of its claim templates exist. A pod that names a missing claim is not gated: its attempt reports it.
+// PreEnqueue gates a pod until the claims of its claim templates exist. A pod that names a missing claim is not gated: its attempt reports
+// it.
 func (p *Plugin) PreEnqueue(pod *state.PodInfo) *framework.Status {
 	if len(pod.Pod.Spec.ResourceClaims) == 0 || !p.Tracker.watching() {
 		return nil
@@ -140,8 +141,8 @@ func (p *Plugin) claimsOf(pod *corev1.Pod, visit func(*resourcev1.ResourceClaim)
 	return nil
 }
 
-// EventsToRegister: nodes, claims, classes and slices may help; a changed or deleted DeviceTaintRule; a pod that releases devices; and an update
-// of the pod's status with its generated claims.
+// EventsToRegister: nodes, claims, classes and slices may help; a changed or deleted DeviceTaintRule; a pod that releases devices; and an
+// update of the pod's status with its generated claims.
 func (p *Plugin) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{On: framework.NodeAdd | framework.NodeLabels | framework.NodeAllocatable | framework.Self},

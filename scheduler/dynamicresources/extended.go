@@ -25,14 +25,14 @@ import (
 	"keelson/scheduler/state"
 )
 
-// unnamed is the name of the claim for extended resources until it is created. It is not a valid name.
+// placeholderName is the name of the claim for extended resources until it is created. It is not a valid name.
 const placeholderName = "<extended-resources>"
 
 // staleClaim: an earlier attempt, which did not bind the pod, has left its claim.
 var staleClaim = refuse("cannot schedule extended resource claim")
 
-// extended has a pod's extended resources that DeviceClasses serve (KEP-5004). On a node with a device plugin for the resource, NodeResourcesFit
-// checks it. On other nodes, devices are allocated to a claim that PreBind creates.
+// extended has a pod's extended resources that DeviceClasses serve (KEP-5004). On a node with a device plugin for the resource,
+// NodeResourcesFit checks it. On other nodes, devices are allocated to a claim that PreBind creates.
 type extended struct {
 	pod     *corev1.Pod
 	classes map[corev1.ResourceName]string
@@ -270,7 +270,7 @@ func (p *Plugin) createExtendedClaim(ctx context.Context, of *extendedPlan, pod 
 	return nil
 }
 
-// toldWithin bounds the wait for a new claim in the cache.
+// cacheTimeout bounds the wait for a new claim in the cache.
 const cacheTimeout = 2 * time.Minute
 
 // waitForAllocation waits until the cache has the allocation of a claim.

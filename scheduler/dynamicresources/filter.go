@@ -203,8 +203,8 @@ func (s *podClaims) Filter(n *state.NodeInfo) *framework.Status {
 	return s.search(n)
 }
 
-// search allocates devices on the node for the unallocated claims. Each node gets half of the time that is left, so that a difficult node leaves
-// time for the others. An error that is the same on all nodes ends the search.
+// search allocates devices on the node for the unallocated claims. Each node gets half of the time that is left, so that a difficult node
+// leaves time for the others. An error that is the same on all nodes ends the search.
 func (s *podClaims) search(n *state.NodeInfo) *framework.Status {
 	s.mu.Lock()
 	broken := s.failedEverywhere

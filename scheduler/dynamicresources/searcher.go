@@ -17,9 +17,10 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// Searcher continues device searches outside the scheduling cycle when they exceed Config.InCycle, so that other pods do not wait. It serves
-// one pod at a time, and searches the nodes for which the cycle had no time until it finds devices on one of them. Then it activates the pod,
-// and the next attempt uses the result if it is still valid. Searcher reads only immutable data. It reserves no device: Reserve does.
+// Searcher continues device searches outside the scheduling cycle when they exceed Config.InCycle, so that other pods do not wait. It
+// serves one pod at a time, and searches the nodes for which the cycle had no time until it finds devices on one of them. Then it activates
+// the pod, and the next attempt uses the result if it is still valid. Searcher reads only immutable data. It reserves no device: Reserve
+// does.
 //
 //	Filter is out of time -> enqueue -> start, after the attempt -> run -> finish -> Activate -> lastResult
 type Searcher struct {
@@ -37,15 +38,15 @@ type Searcher struct {
 // SearcherConfig has the dependencies of a Searcher.
 type SearcherConfig struct {
 	Tracker *Tracker
-	// Between runs a function between two scheduling cycles.
+	// BetweenCycles runs a function between two scheduling cycles.
 	BetweenCycles func(func())
-	// Waits reports whether a pod is still in the scheduling queue. Activate makes the queue try it again.
+	// IsWaiting reports whether a pod is still in the scheduling queue. Activate makes the queue try it again.
 	IsWaiting func(types.UID) bool
 	Activate  func(types.UID)
 }
 
 const (
-	// maxAsked bounds the pods with a request or result. A new request replaces a result.
+	// maxRequests bounds the pods with a request or result. A new request replaces a result.
 	maxRequests = 256
 	// After a cycle that ran out of time, the next cycles have reducedBudget for a while. So many pods with hard searches delay the loop no
 	// more than one.

@@ -20,9 +20,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// Tracker tracks claims, slices and classes for all profiles. It joins the informer caches with the allocations that binding cycles have written
-// or will write, so that no device is allocated twice. The scheduler reports a change of a claim to the Tracker before the queue: so a pod that
-// the event moves sees the freed devices.
+// Tracker tracks claims, slices and classes for all profiles. It joins the informer caches with the allocations that binding cycles have
+// written or will write, so that no device is allocated twice. The scheduler reports a change of a claim to the Tracker before the queue:
+// so a pod that the event moves sees the freed devices.
 type Tracker struct {
 	claims  resourcelisters.ResourceClaimLister
 	slices  resourcelisters.ResourceSliceLister
@@ -58,7 +58,7 @@ func (h *claimState) newest() *resourcev1.ResourceClaim {
 	return h.cached
 }
 
-// NewKnown returns a Tracker without informers; see Watch.
+// NewTracker returns a Tracker without informers; see Watch.
 func NewTracker() *Tracker {
 	return &Tracker{
 		states: map[types.UID]*claimState{}, devices: map[structured.DeviceID]int{}, shares: map[structured.SharedDeviceID]int{},
@@ -66,8 +66,8 @@ func NewTracker() *Tracker {
 	}
 }
 
-// Watch gets its informers from f; the caller starts f. serves reports whether the API server has a resource. Watch must be called before the
-// first pod is scheduled. The caller must call ClaimChanged for events of claims, and DevicesChanged for events of the others.
+// Watch gets its informers from f; the caller starts f. serves reports whether the API server has a resource. Watch must be called before
+// the first pod is scheduled. The caller must call ClaimChanged for events of claims, and DevicesChanged for events of the others.
 func (k *Tracker) Watch(f informers.SharedInformerFactory, serves func(resource string) bool) (
 	claims cache.SharedIndexInformer, others map[schema.GroupVersionResource]cache.SharedIndexInformer,
 ) {

@@ -133,7 +133,7 @@ func markNearest(all []rankedVerdict) {
 	}
 }
 
-// hopeless is the distance of nodes without an explanation.
+// farDistance is the distance of nodes without an explanation.
 const farDistance = 10
 
 // rank is measure without the texts. ok: the plugin that refused the node can rank it.
@@ -159,7 +159,7 @@ func refusedBy(a *framework.Attempt, r *framework.Refusal) int {
 	return slices.IndexFunc(a.Filters, func(f framework.NamedFilter) bool { return f.Plugin.Name() == r.Status.Plugin })
 }
 
-// measure explains the refusal of a node, and says how far the node is from fitting.
+// explainRefusal explains the refusal of a node, and says how far the node is from fitting.
 func explainRefusal(a *framework.Attempt, r *framework.Refusal) rankedVerdict {
 	m := rankedVerdict{Verdict: mark.Verdict{Node: r.Node.Name, Plugin: r.Status.Plugin, Reason: strings.Join(r.Status.Reasons, ", ")}, distance: farDistance}
 	at := refusedBy(a, r)

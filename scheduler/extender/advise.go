@@ -26,8 +26,8 @@ type filterAnswer struct {
 	Error                                   string
 }
 
-// Advise calls the interested extenders for the nodes that fit. First filter, one extender after another, each with the nodes that the previous
-// ones left. Then prioritize, all extenders at the same time. A status is the failure of an extender that is not ignorable.
+// Advise calls the interested extenders for the nodes that fit. First filter, one extender after another, each with the nodes that the
+// previous ones left. Then prioritize, all extenders at the same time. A status is the failure of an extender that is not ignorable.
 func (s *Set) Advise(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (*framework.Advice, *framework.Status) {
 	v := &framework.Advice{Refused: map[string]*framework.Status{}}
 	for _, n := range nodes {

@@ -27,8 +27,8 @@ const (
 	cooldownFactor = 4
 )
 
-// cooldown is a circuit breaker. After a call without an answer, the extender is not called for cooldownFactor times the duration of that call.
-// So an extender that hangs takes at most a fifth of the time.
+// cooldown is a circuit breaker. After a call without an answer, the extender is not called for cooldownFactor times the duration of that
+// call. So an extender that hangs takes at most a fifth of the time.
 type cooldown struct {
 	mu    sync.Mutex
 	until time.Time

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extender calls HTTP extenders: external servers that filter and score nodes, choose preemption victims and bind pods. The wire format
-// is kube-scheduler's (k8s.io/kube-scheduler/extender/v1). The scheduler calls it outside its scheduling loop, for the pods in which an
-// extender is interested. This package checks and bounds all answers. It rejects answers about nodes that it did not send. It decides nothing
-// itself, and never retries a call.
+// Package extender calls HTTP extenders: external servers that filter and score nodes, choose preemption victims and bind pods. The wire
+// format is kube-scheduler's (k8s.io/kube-scheduler/extender/v1). The scheduler calls it outside its scheduling loop, for the pods in which
+// an extender is interested. This package checks and bounds all answers. It rejects answers about nodes that it did not send. It decides
+// nothing itself, and never retries a call.
 package extender
 
 import (

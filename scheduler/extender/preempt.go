@@ -16,8 +16,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Preempt calls the extenders with a preemptVerb to choose among the candidate nodes and their victims. It does not modify found. The error is
-// that of an extender that is not ignorable.
+// Preempt calls the extenders with a preemptVerb to choose among the candidate nodes and their victims. It does not modify found. The error
+// is that of an extender that is not ignorable.
 func (s *Set) Preempt(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error) {
 	if s == nil || a.Outside == nil {
 		return found, nil

@@ -67,7 +67,8 @@ func improved(with, without int64) int64 {
 	return framework.MaxScore/2 + (framework.MaxScore/2+with-without)/2
 }
 
-// balanceOf scores any resources. It skips a resource that the node does not have, and an extended resource that the pod does not request.
+// resourceBalance scores any resources. It skips a resource that the node does not have, and an extended resource that the pod does not
+// request.
 type resourceBalance struct {
 	resources []corev1.ResourceName
 	asks      *state.Resource

@@ -63,7 +63,7 @@ func (p *CELPolicy) all() []*policy.Policy {
 	return append(p.Own[:len(p.Own):len(p.Own)], objects...)
 }
 
-// judging is the CycleState key by which PreFilter passes the policies that apply to the pod to PreScore.
+// judgeKey is the CycleState key by which PreFilter passes the policies that apply to the pod to PreScore.
 var judgeKey = framework.NewKey[*policy.Evaluation]("policies")
 
 // PreFilter finds the policies that apply to the pod.

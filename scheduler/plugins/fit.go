@@ -286,8 +286,8 @@ func (p NodeResourcesFit) EventsToRegister() []framework.ClusterEventWithHint {
 }
 
 // worthOfFreed is the QueueingHint for resources that a pod has freed. They help if the pod fits now beside the nominated pods of its
-// priority or higher. They also help if preemption has become possible: the pod that left could not be preempted, since its priority was not
-// lower.
+// priority or higher. They also help if preemption has become possible: the pod that left could not be preempted, since its priority was
+// not lower.
 func (p NodeResourcesFit) worthOfFreed(pod *state.PodInfo, e *framework.Event) bool {
 	if e.OldPod == nil || e.NodeView == nil {
 		return e.OldPod != nil

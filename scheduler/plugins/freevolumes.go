@@ -18,9 +18,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// freeVolumes indexes the free volumes by claim class and node: claims of one class (claimClassKey) accept the same volumes. Informer events
-// and assumed bindings keep it up to date. So the pods of a workload, whose claims are of one class, do not visit all volumes and nodes
-// again.
+// freeVolumes indexes the free volumes by claim class and node: claims of one class (claimClassKey) accept the same volumes. Informer
+// events and assumed bindings keep it up to date. So the pods of a workload, whose claims are of one class, do not visit all volumes and
+// nodes again.
 type freeVolumes struct {
 	mu      sync.Mutex
 	storage *Storage

@@ -129,8 +129,8 @@ func (*nodeAffinityFilter) Local() {}
 // Narrow returns the nodes that the pod selects by name, so that only these are filtered.
 func (m *nodeAffinityFilter) Narrow() []string { return m.names }
 
-// Explain names the first label of the node selector that does not match. If it is the only one and the node does not have it, the hint is to
-// set it. Without such a label, it names of each required term the first expression that does not match.
+// Explain names the first label of the node selector that does not match. If it is the only one and the node does not have it, the hint is
+// to set it. Without such a label, it names of each required term the first expression that does not match.
 func (NodeAffinity) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	for _, key := range slices.Sorted(maps.Keys(pod.Pod.Spec.NodeSelector)) {
 		want := pod.Pod.Spec.NodeSelector[key]

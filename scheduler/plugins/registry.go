@@ -15,8 +15,8 @@ import (
 	"keelson/scheduler/policy"
 )
 
-// InTree returns the factories of this package's plugins, by name. A plugin with arguments takes a *configv1.XArgs with its defaults set. The
-// plugins of all profiles share Storage, Policies and Spread.DefaultSelector of o.
+// InTree returns the factories of this package's plugins, by name. A plugin with arguments takes a *configv1.XArgs with its defaults set.
+// The plugins of all profiles share Storage, Policies and Spread.DefaultSelector of o.
 func InTree(o Options) framework.Registry {
 	plain := func(p framework.Plugin) framework.Factory {
 		return func(any, *framework.Handle) (framework.Plugin, error) { return p, nil }

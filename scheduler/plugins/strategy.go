@@ -61,7 +61,7 @@ func RequestedToCapacity(points []Point) func(taken, offers int64) int64 {
 	}
 }
 
-// leastAllocated is a fast path of the default strategy.
+// leastAllocatedScorer is a fast path of the default strategy.
 type leastAllocatedScorer struct{ cpu, memory int64 }
 
 func (l leastAllocatedScorer) Score(n *state.NodeInfo) int64 {

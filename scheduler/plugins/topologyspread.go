@@ -63,8 +63,8 @@ type constraint struct {
 	minDomains int64
 	term       *state.Term
 	selfMatch  int64 // 1 if the pod matches its own selector
-	// honorAffinity excludes nodes that the pod's node affinity excludes (nodeAffinityPolicy: Honor). honorTaints excludes nodes whose taints it
-	// does not tolerate (nodeTaintsPolicy: Honor).
+	// honorAffinity excludes nodes that the pod's node affinity excludes (nodeAffinityPolicy: Honor). honorTaints excludes nodes whose taints
+	// it does not tolerate (nodeTaintsPolicy: Honor).
 	honorAffinity, honorTaints bool
 }
 
@@ -185,8 +185,8 @@ func allNodesCount(cs []constraint, s *state.Snapshot) bool {
 	return true
 }
 
-// countIncluded counts only nodes that have the keys of all constraints and that no policy excludes. It returns the number of these nodes by
-// value ID, the number of values with such a node, and the pods on them.
+// countIncluded counts only nodes that have the keys of all constraints and that no policy excludes. It returns the number of these nodes
+// by value ID, the number of values with such a node, and the pods on them.
 func countIncluded(c *constraint, all []constraint, in *inclusion, counter *state.Counter, s *state.Snapshot) (nodes []int32, some int, t topologyCounts) {
 	chosen := s.SelectNodes(in.key(c, all), c.key, func(n *state.NodeInfo) bool { return hasKeys(n, all) && in.counts(c, n) })
 	return chosen.Included, chosen.IncludedValues, topologyCounts{Sums: counter.Sums(c.key), excluded: counter.SumsOfExcluded(chosen)}

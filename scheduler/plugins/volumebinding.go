@@ -256,7 +256,8 @@ func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.No
 	return claimChoice{claim: claim, capacity: capacity}, st
 }
 
-// canProvision checks whether a volume for the claim can be provisioned on the node, and returns the capacity for it; nil: none is published.
+// canProvision checks whether a volume for the claim can be provisioned on the node, and returns the capacity for it; nil: none is
+// published.
 func (s *Storage) canProvision(claim *corev1.PersistentVolumeClaim, node *corev1.Node) (*storagev1.CSIStorageCapacity, *framework.Status) {
 	if st := s.canProvisionByClass(claim, node); st != nil {
 		return nil, st

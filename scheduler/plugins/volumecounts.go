@@ -29,7 +29,8 @@ type volumeCounts struct {
 	where    map[csiVolume][]int32 // the pods' volumes
 	// named are the nodes to count again when something is heard of a volume, by its name.
 	named map[string][]int32
-	// What has changed since: claims by their keys, volumes, and nodes whose drivers or attachments are others. again: everything is to be counted.
+	// What has changed since: claims by their keys, volumes, and nodes whose drivers or attachments are others. again: everything is to be
+	// counted.
 	claims, heard, nodes map[string]bool
 	again                bool
 }
@@ -128,7 +129,7 @@ func (c *volumeCounts) forgetChanged() {
 	clear(c.heard)
 }
 
-// count counts a node's volumes anew.
+// count counts the volumes of a node again.
 func (c *volumeCounts) count(s *Storage, place int32) {
 	name := func(volume string) {
 		if !slices.Contains(c.named[volume], place) {
@@ -167,8 +168,8 @@ func (s *Storage) ofPods(pods []*state.PodInfo, named func(volume string)) (out 
 	return inOrder(out)
 }
 
-// attachedBeside are the volumes that are attached to a node, by its VolumeAttachments, besides those of its pods: of pods that have just gone,
-// or attached by hand. named is as of attached.
+// attachedBeside are the volumes that are attached to a node, by its VolumeAttachments, besides those of its pods: of pods that have just
+// gone, or attached by hand. named is as of attached.
 func (s *Storage) attachedBeside(node string, ofPods []csiVolume, named func(volume string)) (out []csiVolume) {
 	all, err := s.attachments.ByIndex(attachmentsByNode, node)
 	if err != nil {

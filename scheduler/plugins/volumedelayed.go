@@ -43,8 +43,8 @@ func (c *claimsOfPod) filterDelayed(out []*framework.Status) {
 	c.classes = classes
 }
 
-// classesLocked returns the classes of the delayed claims. byClass: nothing else decides which volumes they get: no selected node, no reserved
-// volume, no assumed binding. nil: a claim is invalid.
+// classesLocked returns the classes of the delayed claims. byClass: nothing else decides which volumes they get: no selected node, no
+// reserved volume, no assumed binding. nil: a claim is invalid.
 func (c *claimsOfPod) classesLocked(k *freeVolumes) (classes []*claimClass, byClass bool) {
 	byClass = true
 	for _, claim := range c.delayed {
@@ -59,8 +59,8 @@ func (c *claimsOfPod) classesLocked(k *freeVolumes) (classes []*claimClass, byCl
 	return classes, byClass
 }
 
-// evaluate filters one node by the claims' classes alone. distinct is false if two claims would get the same volume: then the result does not
-// hold.
+// evaluate filters one node by the claims' classes alone. distinct is false if two claims would get the same volume: then the result does
+// not hold.
 func (c *claimsOfPod) evaluate(classes []*claimClass, place int) (st *framework.Status, distinct bool) {
 	known := false
 	for i, w := range classes {

@@ -15,9 +15,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeVolumeLimits keeps the volumes of a CSI driver on a node within the number that the driver says it can attach there. Volumes of the node's
-// pods count, and others that are attached (VolumeAttachments). It keeps pods off nodes without a driver of theirs whose CSIDriver asks for that
-// (preventPodSchedulingIfMissing).
+// NodeVolumeLimits keeps the volumes of a CSI driver on a node within the number that the driver says it can attach there. Volumes of the
+// node's pods count, and others that are attached (VolumeAttachments). It keeps pods off nodes without a driver of theirs whose CSIDriver
+// asks for that (preventPodSchedulingIfMissing).
 type NodeVolumeLimits struct{ Storage *Storage }
 
 // Name returns the plugin's name.
@@ -63,8 +63,8 @@ func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo,
 	return f, nil
 }
 
-// attached appends the volumes that a pod has of CSI drivers. A claim without one, or whose volume is not there, counts as a volume of its class's
-// driver. named, unless nil, is told the names of the volumes.
+// attached appends the volumes that a pod has of CSI drivers. A claim without one, or whose volume is not there, counts as a volume of its
+// class's driver. named, unless nil, is told the names of the volumes.
 func (s *Storage) attached(p *corev1.Pod, into []csiVolume, named func(volume string)) []csiVolume {
 	for i := range p.Spec.Volumes {
 		name := podkind.ClaimName(p, &p.Spec.Volumes[i])
@@ -170,7 +170,8 @@ func usesClaim(pod *state.PodInfo, claim *corev1.PersistentVolumeClaim) bool {
 	return slices.Contains(pod.Uses, state.ClaimUse(claim.Namespace, claim.Name))
 }
 
-// attachesMore tells of a change of storage whether a driver has come to a node or can attach more there, or what decides about drivers has changed.
+// attachesMore tells of a change of storage whether a driver has come to a node or can attach more there, or what decides about drivers has
+// changed.
 func attachesMore(e *framework.Event) bool {
 	old, _ := e.OldObject.(*storagev1.CSINode)
 	now, isNode := e.NewObject.(*storagev1.CSINode)

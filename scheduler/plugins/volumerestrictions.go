@@ -39,7 +39,8 @@ func (p VolumeRestrictions) PreFilter(_ *framework.CycleState, pod *state.PodInf
 	return f, nil
 }
 
-// users returns the pods that use a ReadWriteOncePod claim of the pod, with a description for Explain. As in Kubernetes, those on nodes that are gone do not count.
+// users returns the pods that use a ReadWriteOncePod claim of the pod, with a description for Explain. As in Kubernetes, those on nodes
+// that are gone do not count.
 func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.UID]string {
 	if !p.Storage.watching() {
 		return nil

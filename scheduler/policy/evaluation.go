@@ -130,8 +130,8 @@ func (e *expression) text(v *variables, b *budget) string {
 	return ""
 }
 
-// NodeScorer returns the scorer: the sum of all scores, each times its weight; nil: there are no scores. If all scores have a cache, it is a
-// framework.AllScorer.
+// NodeScorer returns the scorer: the sum of all scores, each times its weight; nil: there are no scores. If all scores have a cache, it is
+// a framework.AllScorer.
 func (j *Evaluation) NodeScorer() framework.NodeScorer {
 	r := &scorer{evaluation: j}
 	all := true
@@ -217,8 +217,8 @@ func (r *allScorer) ScoreAll(places []int32, scores []int64) {
 	}
 }
 
-// Given returns the value of a rule for the node that was scored as the at-th. A value that is in no cache was not evaluated, since the budget
-// was spent.
+// Given returns the value of a rule for the node that was scored as the at-th. A value that is in no cache was not evaluated, since the
+// budget was spent.
 func (r *allScorer) Given(at, rule int) (raw float64, score int64, ok bool) {
 	if r.places == nil { // Score was called instead of ScoreAll
 		return r.scorer.Given(at, rule)

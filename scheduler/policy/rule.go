@@ -152,7 +152,8 @@ func (r *rule) refuse(message string) *framework.Status {
 	return framework.Refuse(Plugin, code, fmt.Sprintf("node(s) refused by policy %s: %s", r.policy.Name, message))
 }
 
-// failure returns the refusal of a filter that cannot be evaluated. It returns few different ones, since refusals are counted by their text.
+// failure returns the refusal of a filter that cannot be evaluated. It returns few different ones, since refusals are counted by their
+// text.
 func (r *rule) failure(err error) *framework.Status {
 	text := err.Error()
 	r.mu.Lock()

@@ -17,8 +17,8 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
-// structs is the CEL type provider and adapter for Go structs. Expressions read fields by their JSON names. Fields are typed, so a wrong name
-// is an error at compile time. A field that is not set reads as its type's zero value; has() reports whether it is set.
+// structs is the CEL type provider and adapter for Go structs. Expressions read fields by their JSON names. Fields are typed, so a wrong
+// name is an error at compile time. A field that is not set reads as its type's zero value; has() reports whether it is set.
 type structs struct {
 	celtypes.Provider
 	base   celtypes.Adapter

@@ -411,7 +411,8 @@ func (q *Queue) OnEvent(e framework.Event) {
 	q.recheckGatesLocked(&e)
 }
 
-// maxEvents bounds the events that are kept for pods in flight: one may fly for long, when extenders are asked. Who has missed more is tried again.
+// maxEvents bounds the events that are kept for pods in flight: one may fly for long, when extenders are asked. Who has missed more is
+// tried again.
 const maxEvents = 50_000
 
 func (q *Queue) recordEventLocked(e framework.Event) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schedtest drives the scheduling engine without a server: objects in,
-// placements out. Tests and benchmarks call it; it starts no goroutine of its own.
+// Package schedtest runs the scheduling engine without API server and queue: objects in,
+// placements out. It also has builders for nodes and pods. Only tests and benchmarks call
+// it. It starts no goroutine of its own.
 package schedtest
 
 import (
@@ -18,7 +19,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Harness is a scheduler without queue and server.
+// Harness is a scheduler cache and engine without API server and queue.
 type Harness struct {
 	Cache  *state.Cache
 	Engine *framework.Engine
@@ -26,7 +27,7 @@ type Harness struct {
 	Explain func(*framework.Attempt)
 }
 
-// New makes a harness with the default profile. The same seed gives the same placements.
+// New returns a harness with the default profile. The same seed gives the same placements.
 func New(parallelism int, seed uint64, more ...framework.Weighted) *Harness {
 	return &Harness{
 		Cache:  state.NewCache(),
@@ -34,7 +35,7 @@ func New(parallelism int, seed uint64, more ...framework.Weighted) *Harness {
 	}
 }
 
-// Add puts nodes, namespaces and bound pods into the cluster.
+// Add adds nodes, namespaces and bound pods to the cache.
 func (h *Harness) Add(objs ...any) {
 	for _, o := range objs {
 		switch o := o.(type) {
@@ -50,12 +51,12 @@ func (h *Harness) Add(objs ...any) {
 	}
 }
 
-// Try makes one attempt without placing the pod.
+// Try runs one attempt without assuming the pod.
 func (h *Harness) Try(pod *corev1.Pod) *framework.Attempt {
 	return h.Engine.Decide(state.NewPodInfo(pod), h.Cache.Refresh(), nil)
 }
 
-// Place makes one attempt and counts the pod on its node; it returns the node's name, empty if none fits.
+// Place runs one attempt and assumes the pod on its node. It returns the node's name; empty: none fits.
 func (h *Harness) Place(pod *corev1.Pod) string {
 	a := h.Try(pod)
 	if h.Explain != nil {
@@ -70,10 +71,10 @@ func (h *Harness) Place(pod *corev1.Pod) string {
 	return a.Chosen.Name
 }
 
-// NodeOption changes a node that Node makes.
+// NodeOption changes a node in Node.
 type NodeOption func(*corev1.Node)
 
-// Node makes a node with 4 CPUs, 32Gi and room for 110 pods, as upstream's benchmarks do.
+// Node returns a node with 4 CPUs, 32Gi and 110 pods, as in upstream's benchmarks.
 func Node(name string, opts ...NodeOption) *corev1.Node {
 	list := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("32Gi"), corev1.ResourcePods: resource.MustParse("110"),
@@ -118,10 +119,10 @@ func Taint(key, value string, effect corev1.TaintEffect) NodeOption {
 // Cordoned makes the node unschedulable.
 func Cordoned() NodeOption { return func(n *corev1.Node) { n.Spec.Unschedulable = true } }
 
-// PodOption changes a pod that Pod makes.
+// PodOption changes a pod in Pod.
 type PodOption func(*corev1.Pod)
 
-// Pod makes a pod in namespace default with one container that asks for 100m and 500Mi, as upstream's benchmarks do.
+// Pod returns a pod in the namespace default with one container that requests 100m and 500Mi, as in upstream's benchmarks.
 func Pod(name string, opts ...PodOption) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -139,7 +140,7 @@ func Pod(name string, opts ...PodOption) *corev1.Pod {
 	return p
 }
 
-// Asks sets what the container asks for; an empty amount asks for nothing.
+// Asks sets the container's requests; an empty amount means no request.
 func Asks(cpu, memory string) PodOption {
 	return func(p *corev1.Pod) {
 		list := corev1.ResourceList{}
@@ -184,7 +185,7 @@ func HostPort(ip string, proto corev1.Protocol, port int32) PodOption {
 	}
 }
 
-// With changes the pod freely.
+// With changes the pod's spec by a function.
 func With(f func(*corev1.PodSpec)) PodOption { return func(p *corev1.Pod) { f(&p.Spec) } }
 
 // Quantity parses an amount.

@@ -36,7 +36,7 @@ type Cache struct {
 	tentative map[types.UID]bool
 }
 
-// entry is one node. Its info has no Node when there are pods on it but no Node object.
+// nodeEntry is one node. Its info has no Node when there are pods on it but no Node object.
 type nodeEntry struct {
 	info   *NodeInfo
 	shared bool // the snapshot has info: copy it before a change
@@ -161,7 +161,7 @@ func (c *Cache) SetPod(pod *corev1.Pod) {
 	c.addPodLocked(NewPodInfo(pod), pod.Spec.NodeName, false)
 }
 
-// sameFacts reports whether nothing that PodInfo or a counter is made of differs.
+// samePodInfo reports whether two versions of a pod give the same PodInfo and counts.
 func samePodInfo(a, b *corev1.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		a.Generation == b.Generation && reflect.DeepEqual(a.Spec.Containers, b.Spec.Containers) && SameAllocation(a, b)
@@ -184,7 +184,7 @@ func sameStatuses(a, b []corev1.ContainerStatus, spec []corev1.Container) bool {
 	})
 }
 
-// repeats tells whether a status says of requests what the spec says or nothing, as the first status of most containers does.
+// repeatsSpec reports whether a container status has the requests of the spec or none, as the first status of most containers.
 func repeatsSpec(st *corev1.ContainerStatus, spec []corev1.Container) bool {
 	i := slices.IndexFunc(spec, func(c corev1.Container) bool { return c.Name == st.Name })
 	if i < 0 {

@@ -2,8 +2,8 @@
 
 package state
 
-// Column has the values of one node label for all nodes of a snapshot. Each value has an ID from 0 up, so that counts per value are slices
-// and not maps. Immutable, except for the cache of Places.
+// LabelColumn has the values of one node label for all nodes of a snapshot. Each value has an ID from 0 up, so that counts per value are
+// slices and not maps. Immutable, except for the cache of Places.
 type LabelColumn struct {
 	// ValueIDs has the ID of the value by the node's place; -1: the node does not have the label.
 	ValueIDs []int32
@@ -18,7 +18,7 @@ type LabelColumn struct {
 	places [][]int32 // by value ID; nil: Places was not called yet
 }
 
-// Names is the key of a column whose values are the nodes' names instead of a label.
+// NodeNames is the key of a column whose values are the nodes' names instead of a label.
 const NodeNames = "\x00name"
 
 // maxColumns bounds the number of cached columns. One more drops all.
@@ -108,7 +108,7 @@ type Selection struct {
 	Excluded []int32
 }
 
-// maxChoices bounds the number of cached selections. One more drops all.
+// maxSelections bounds the number of cached selections. One more drops all.
 const maxSelections = 256
 
 // SelectNodes returns which nodes with the label key the function in includes. The result is cached under rule, for all pods. So in may

@@ -17,7 +17,7 @@ type Sums struct {
 	NonZero int     // how many of Counts are not 0
 }
 
-// maxCells bounds the number of sums in all counters of an index. More drops all; they are computed again on demand.
+// maxKeptSums bounds the number of sums in all counters of an index. More drops all; they are computed again on demand.
 const maxKeptSums = 4 << 20
 
 func newCounter(x *index) *Counter { return &Counter{index: x, nodes: map[string]int64{}} }

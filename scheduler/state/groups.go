@@ -78,7 +78,8 @@ func (g *Groups) Get(key GroupKey) PodGroup {
 	return PodGroup{Object: e.object, Pods: len(e.pods), Scheduled: e.scheduled}
 }
 
-// Together are the pods with nodes of a group whose pods leave together or not at all (disruptionMode: all); false: the group says no such thing.
+// Together are the pods with nodes of a group whose pods leave together or not at all (disruptionMode: all); false: the group says no such
+// thing.
 func (g *Groups) Together(key GroupKey) ([]types.UID, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -16,7 +16,7 @@ const maxRules = 500
 // valuesPerRule: so many values of an expression count as one more rule.
 const valuesPerRule = 32
 
-// checkRules returns an error for a pod with too many rules.
+// checkRuleCount returns an error for a pod with too many rules.
 func checkRuleCount(s *corev1.PodSpec) error {
 	if n := countRules(s); n > maxRules {
 		return fmt.Errorf("the pod has %d rules about nodes and other pods, the scheduler looks at no more than %d", n, maxRules)

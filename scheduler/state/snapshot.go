@@ -128,14 +128,14 @@ func (s *Snapshot) changedAt(place int) {
 	if len(s.changed) == maxLogged {
 		s.changed, s.logged = append(s.changed[:0], s.changed[maxLogged/2:]...), s.logged+maxLogged/2
 	}
-	s.changed = append(s.changed, int32(place)) //nolint:gosec // nobody has so many nodes
+	s.changed = append(s.changed, int32(place)) //nolint:gosec // there are fewer nodes
 }
 
 // Version is the newest of Versions.
 func (s *Snapshot) Version() int64 { return s.version }
 
-// Changed returns the places whose versions are newer than since; a place may occur more than once. known is false when since is too old, or
-// nodes have changed places since then.
+// Changed returns the places whose versions are newer than since; a place may occur more than once. known is false when since is too old,
+// or nodes have changed places since then.
 func (s *Snapshot) Changed(since int64) (places []int32, known bool) {
 	if since < s.logged {
 		return nil, false
@@ -176,7 +176,7 @@ func (c *Cache) rebuildNodesLocked(s *Snapshot) {
 				e.pos, e.shared = len(s.Nodes), true
 				s.Nodes, s.Versions = append(s.Nodes, e.info), append(s.Versions, s.version)
 				s.nominatedAt = append(s.nominatedAt, c.nominated.on[e.info.Name])
-				s.places[e.info.Name] = int32(e.pos) //nolint:gosec // nobody has so many nodes
+				s.places[e.info.Name] = int32(e.pos) //nolint:gosec // there are fewer nodes
 			}
 		}
 	}

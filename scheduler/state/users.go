@@ -14,8 +14,8 @@ import (
 // ClaimUse is the key of a claim among PodInfo.Uses.
 func ClaimUse(namespace, name string) string { return namespace + "/" + name }
 
-// DiskUse is the key, among PodInfo.Uses, of a disk that VolumeRestrictions checks; "": v is no such disk. Conflicting volumes have the same
-// key.
+// DiskUse is the key, among PodInfo.Uses, of a disk that VolumeRestrictions checks; "": v is no such disk. Conflicting volumes have the
+// same key.
 func DiskUse(v *corev1.Volume) string {
 	switch {
 	case v.GCEPersistentDisk != nil:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objects watches SchedulingPolicy objects for the scheduler, which starts one Follower. It compiles the objects, keeps the policies in
-// effect in a policy.Set, and writes the result into their status. It also watches their CustomResourceDefinition, which may be missing, and
-// watches the objects once it is established. The API server uses Check to validate writes. This package evaluates no policy.
+// Package objects watches SchedulingPolicy objects for the scheduler, which starts one Follower. It compiles the objects, keeps the
+// policies in effect in a policy.Set, and writes the result into their status. It also watches their CustomResourceDefinition, which may be
+// missing, and watches the objects once it is established. The API server uses Check to validate writes. This package evaluates no policy.
 //
-// A generation that does not compile changes nothing: the last valid one stays in effect. It is stored in status.effective, so that it is in
-// effect after a restart too.
+// A generation that does not compile changes nothing: the last valid one stays in effect. It is stored in status.effective, so that it is
+// in effect after a restart too.
 package objects
 
 import (
@@ -81,7 +81,8 @@ func New(cfg Config) *Follower {
 
 var definitions = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
-// Start watches the objects until ctx is done. It returns when the existing objects are compiled. wait blocks until all goroutines have ended.
+// Start watches the objects until ctx is done. It returns when the existing objects are compiled. wait blocks until all goroutines have
+// ended.
 func (f *Follower) Start(ctx context.Context) (wait func(), err error) {
 	def, err := f.follow(ctx, definitions, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, policy.CRD).String()

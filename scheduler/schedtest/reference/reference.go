@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reference is a scheduler to compare with: Kubernetes' rules for where a pod may go and which
-// of these nodes is best, each written as it reads, with loops over all nodes and all pods. It keeps
-// nothing from one question to the next and uses nothing of the scheduler that it checks. Tests call it.
+// Package reference is a second, simple scheduler. Tests compare the real one with it. It has kube-scheduler's
+// filter and score rules, each written directly, with loops over all nodes and pods. It keeps no state
+// between two calls, and uses no code of the scheduler that it checks.
 package reference
 
 import (
@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Cluster is what a pod finds. The fields may be changed between two questions.
+// Cluster is the cluster state. Its fields may be changed between two calls.
 type Cluster struct {
 	Nodes []*corev1.Node
 	// Pods are those with a node, whether the node is there or not.
