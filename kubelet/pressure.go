@@ -40,7 +40,7 @@ func (k *Kubelet) kept(capacity corev1.ResourceList) corev1.ResourceList {
 	return eviction.Reserved(t, capacity)
 }
 
-// underPressure says why a node that is low on something does not take a pod; reason is empty when it does.
+// underPressure returns why a node with a pressure condition rejects a pod; reason is empty if it does not.
 func (k *Kubelet) underPressure(p *corev1.Pod) (reason, message string) {
 	if text := eviction.Refuse(k.eviction.Conditions(), p, podinfo.Critical(p), podinfo.QOS(p)); text != "" {
 		return refuse(eviction.Reason, "%s", text)
@@ -48,10 +48,10 @@ func (k *Kubelet) underPressure(p *corev1.Pod) (reason, message string) {
 	return "", ""
 }
 
-// evicted is the node as package eviction acts upon it.
+// evicted implements eviction.Node.
 type evicted struct{ k *Kubelet }
 
-// Pods are those that have not ended.
+// Pods returns the pods that have not ended.
 func (e evicted) Pods() []*corev1.Pod {
 	all := podTable(e).All()
 	there := make(map[string]bool, len(all))
@@ -62,10 +62,10 @@ func (e evicted) Pods() []*corev1.Pod {
 	return slices.DeleteFunc(all, func(p *corev1.Pod) bool { return podkind.TerminalPhase(p.Status.Phase) })
 }
 
-// Critical reports whether the node needs the pod.
+// Critical reports whether the pod is a critical pod, which is never evicted.
 func (e evicted) Critical(p *corev1.Pod) bool { return podinfo.Critical(p) }
 
-// Evict ends a pod.
+// Evict evicts a pod and records the event.
 func (e evicted) Evict(v eviction.Eviction) <-chan struct{} {
 	w := e.k.worker(string(v.Pod.UID))
 	if w == nil {
@@ -88,13 +88,13 @@ func (e evicted) Evict(v eviction.Eviction) <-chan struct{} {
 	return over
 }
 
-// Starved makes an event of what is about to be reclaimed.
-func (e evicted) Starved(resource corev1.ResourceName) {
+// EvictionStarting records the event EvictionThresholdMet.
+func (e evicted) EvictionStarting(resource corev1.ResourceName) {
 	e.k.events.Eventf(e.k.node.Ref(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", resource)
 }
 
-// Changed has the node's conditions written.
-func (e evicted) Changed() { e.k.node.Changed() }
+// ConditionsChanged makes the node's status be written.
+func (e evicted) ConditionsChanged() { e.k.node.Changed() }
 
 // Reclaim removes dead containers with their logs, and then images that no container and no pod of the node uses.
 func (e evicted) Reclaim(ctx context.Context) error {

@@ -58,15 +58,15 @@ func FuzzThresholds(f *testing.F) {
 			return
 		}
 		for _, th := range all {
-			if q := th.Value.Of(resource.NewQuantity(100*gi, resource.BinarySI)); q.Sign() < 0 {
+			if q := th.Value.Resolve(resource.NewQuantity(100*gi, resource.BinarySI)); q.Sign() < 0 {
 				t.Errorf("%q %q: threshold %+v is %v", hard, soft, th, q)
 			}
 		}
 	})
 }
 
-func memory(available int64) Figures {
-	return Figures{MemoryAvailable: {resource.NewQuantity(available, resource.BinarySI), resource.NewQuantity(10*gi, resource.BinarySI)}}
+func memory(available int64) Observations {
+	return Observations{MemoryAvailable: {resource.NewQuantity(available, resource.BinarySI), resource.NewQuantity(10*gi, resource.BinarySI)}}
 }
 
 // TestNext follows one node through time.
@@ -84,7 +84,7 @@ func TestNext(t *testing.T) {
 	pressure := []corev1.NodeConditionType{corev1.NodeMemoryPressure}
 	for _, step := range []struct {
 		at      time.Duration
-		figures Figures
+		figures Observations
 		conds   []corev1.NodeConditionType
 		starved []time.Duration // their graces
 		why     string
@@ -100,8 +100,8 @@ func TestNext(t *testing.T) {
 		{399 * time.Second, memory(3 * gi), pressure, nil, "not yet 5 minutes after it was last met"},
 		{400 * time.Second, memory(3 * gi), nil, nil, "5 minutes after it was last met"},
 		{410 * time.Second, memory(3 * gi / 2), pressure, nil, "the grace period begins anew"},
-		{420 * time.Second, Figures{}, pressure, nil, "nothing could be measured"},
-		{430 * time.Second, Figures{
+		{420 * time.Second, Observations{}, pressure, nil, "nothing could be measured"},
+		{430 * time.Second, Observations{
 			NodeFsAvailable: {resource.NewQuantity(9, resource.BinarySI), resource.NewQuantity(100, resource.BinarySI)},
 			MemoryAvailable: memory(gi / 2)[MemoryAvailable],
 		}, []corev1.NodeConditionType{corev1.NodeDiskPressure, corev1.NodeMemoryPressure}, []time.Duration{0, 0}, "memory before disk"},
@@ -109,14 +109,14 @@ func TestNext(t *testing.T) {
 		var out Outcome
 		s, out = s.Next(thresholds, step.figures, 5*time.Minute, begin.Add(step.at))
 		var graces []time.Duration
-		for _, th := range out.Starved {
+		for _, th := range out.Met {
 			graces = append(graces, th.Grace)
 		}
 		if !slices.Equal(out.Conditions, step.conds) || !slices.Equal(graces, step.starved) {
-			t.Errorf("%v (%s): got %v, starved %v; want %v, %v", step.at, step.why, out.Conditions, out.Starved, step.conds, step.starved)
+			t.Errorf("%v (%s): got %v, starved %v; want %v, %v", step.at, step.why, out.Conditions, out.Met, step.conds, step.starved)
 		}
-		if len(out.Starved) > 0 && step.at > 0 && step.figures[NodeFsAvailable].Available != nil && out.Starved[0].Signal != MemoryAvailable {
-			t.Errorf("%v: %s comes first, want memory", step.at, out.Starved[0].Signal)
+		if len(out.Met) > 0 && step.at > 0 && step.figures[NodeFsAvailable].Available != nil && out.Met[0].Signal != MemoryAvailable {
+			t.Errorf("%v: %s comes first, want memory", step.at, out.Met[0].Signal)
 		}
 	}
 }
@@ -194,8 +194,8 @@ func TestMessage(t *testing.T) {
 		return thresholds[slices.IndexFunc(thresholds, func(t Threshold) bool { return t.Signal == s })]
 	}
 	f := memory(gi / 2)
-	f[NodeFsAvailable] = Figure{resource.NewQuantity(5*gi, resource.BinarySI), resource.NewQuantity(100*gi, resource.BinarySI)}
-	f[PIDAvailable] = Figure{resource.NewQuantity(100, resource.DecimalSI), resource.NewQuantity(32768, resource.DecimalSI)}
+	f[NodeFsAvailable] = Observation{resource.NewQuantity(5*gi, resource.BinarySI), resource.NewQuantity(100*gi, resource.BinarySI)}
+	f[PIDAvailable] = Observation{resource.NewQuantity(100, resource.DecimalSI), resource.NewQuantity(32768, resource.DecimalSI)}
 	u := Usages{"web": {Containers: []ContainerUsage{
 		{Name: "c", Memory: new(int64(200 << 20)), Rootfs: &Disk{300 << 20, 1}, Logs: &Disk{1 << 20, 1}},
 		{Name: "small", Memory: new(int64(1 << 20)), Rootfs: &Disk{1, 1}, Logs: &Disk{1, 1}},
@@ -272,7 +272,7 @@ func TestOverLimit(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 		if want := tt.want != "" || strings.HasPrefix(name, "volume at") || strings.Contains(name, "two") || name == "its volumes are the pod's" ||
-			name == "memory is no storage"; Limited(tt.p) != want {
+			name == "memory is no storage"; HasLimits(tt.p) != want {
 			t.Errorf("%s: Limited is %t", name, !want)
 		}
 	}

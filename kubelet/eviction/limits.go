@@ -10,24 +10,24 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Limited reports whether the pod has a limit on what it may write: only such pods are measured while the node has enough.
-func Limited(p *corev1.Pod) bool {
+// HasLimits reports whether the pod has a limit on its local storage. Without pressure, only such pods are measured.
+func HasLimits(p *corev1.Pod) bool {
 	for i := range p.Spec.Volumes {
 		if e := p.Spec.Volumes[i].EmptyDir; e != nil && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
 			return true
 		}
 	}
-	return StorageLimited(p)
+	return HasStorageLimit(p)
 }
 
-// StorageLimited reports whether a container of the pod has a limit of ephemeral-storage: then its writable layers and logs matter too.
-func StorageLimited(p *corev1.Pod) bool {
+// HasStorageLimit reports whether a container of the pod has an ephemeral-storage limit, for which writable layers and logs count too.
+func HasStorageLimit(p *corev1.Pod) bool {
 	_, ok := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]
 	return ok
 }
 
-// OverLimit says which of its own limits the pod exceeds; empty: none. split tells that writable layers have a file system of their own,
-// where container limits do not count them.
+// OverLimit returns a message about the limit that the pod exceeds; empty: none. split: images and writable layers have a file system of
+// their own, so that container limits do not count writable layers.
 func OverLimit(p *corev1.Pod, u Usage, split bool) string {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
@@ -70,7 +70,7 @@ func exceeds(used int64, limit resource.Quantity) bool {
 	return resource.NewQuantity(used, resource.BinarySI).Cmp(limit) > 0
 }
 
-// total is all that the pod takes of the node's disk.
+// total returns the pod's usage of local storage in bytes.
 func (u Usage) total(p *corev1.Pod) int64 {
 	var sum Disk
 	for _, c := range u.Containers {

@@ -13,40 +13,40 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Source measures. Its methods may be called at the same time.
+// Source measures node and pods. Its methods may be called concurrently.
 type Source interface {
-	// Figures are those of the node, and whether images and writable layers have a file system of their own. They cost a few system calls.
-	Figures(ctx context.Context) (f Figures, split bool, err error)
-	// All is what every pod uses, for ranking: disk too when disk is set.
-	All(ctx context.Context, pods []*corev1.Pod, disk bool) (Usages, error)
-	// One is what one pod takes of the disk. It may take as long as a walk through its volumes.
-	One(ctx context.Context, p *corev1.Pod) (Usage, error)
+	// NodeStats measures the signals. split: images and writable layers have a file system of their own. It costs a few system calls.
+	NodeStats(ctx context.Context) (f Observations, split bool, err error)
+	// PodStats measures all pods, for ranking; with disk also their disk usage.
+	PodStats(ctx context.Context, pods []*corev1.Pod, disk bool) (Usages, error)
+	// PodDisk measures one pod's disk usage. It may walk through the pod's volumes.
+	PodDisk(ctx context.Context, p *corev1.Pod) (Usage, error)
 }
 
-// Node is what is acted upon.
+// Node is the node on which Manager acts.
 type Node interface {
-	// Pods are those that have not ended.
+	// Pods returns the pods that have not ended.
 	Pods() []*corev1.Pod
-	// Critical pods are never ended.
+	// Critical pods are never evicted.
 	Critical(p *corev1.Pod) bool
-	// Reclaim removes what nobody needs: dead containers and unused images.
+	// Reclaim removes dead containers and unused images.
 	Reclaim(ctx context.Context) error
-	// Evict ends a pod. The channel is closed when nothing of it runs; nil: the pod is not there, or is ending already.
+	// Evict evicts a pod. The channel is closed when its containers have ended; nil: there is no such pod, or it is being evicted already.
 	Evict(e Eviction) <-chan struct{}
-	// Starved tells of a node that is about to be relieved.
-	Starved(resource corev1.ResourceName)
-	// Changed tells that Conditions gives another answer now.
-	Changed()
+	// EvictionStarting is called before resources are reclaimed or pods evicted.
+	EvictionStarting(resource corev1.ResourceName)
+	// ConditionsChanged is called when Manager.Conditions has changed.
+	ConditionsChanged()
 }
 
-// Eviction is a pod's end.
+// Eviction describes the eviction of a pod.
 type Eviction struct {
 	Pod     *corev1.Pod
 	Message string
 	Notes   map[string]string // annotations of the event
-	// Grace is how many seconds its containers get at most; nil: the pod's own grace period.
+	// Grace is the grace period in seconds; nil: the pod's own grace period.
 	Grace *int64
-	// Disruption: the pod did nothing wrong in its own limits; the node needed room.
+	// Disruption: the cause is node pressure and not a limit of the pod. The pod gets the condition DisruptionTarget.
 	Disruption bool
 }
 
@@ -56,17 +56,17 @@ const Reason = "Evicted"
 // Times of the manager.
 const (
 	defaultInterval = 10 * time.Second
-	// quiet is how often a node without pods is: nothing can be relieved there, but its conditions keep pods away.
-	quiet = time.Minute
-	// asleep is how long nothing is measured while no pod has a limit. A new pod ends it.
-	asleep = time.Hour
-	// cleanup is how long the manager waits for an evicted pod's end before it looks at the node again.
-	cleanup = 30 * time.Second
-	// immediately is how many seconds containers get where there is no time.
-	immediately = int64(1)
+	// emptyNodeInterval applies to a node without pods: nothing can be evicted, but its conditions reject pods.
+	emptyNodeInterval = time.Minute
+	// noLimitsInterval applies while no pod has a limit. Wake ends it earlier.
+	noLimitsInterval = time.Hour
+	// evictionTimeout bounds the wait for the end of an evicted pod.
+	evictionTimeout = 30 * time.Second
+	// immediateGrace is the grace period in seconds for hard thresholds and exceeded limits.
+	immediateGrace = int64(1)
 )
 
-// Manager watches over one node. Make it with New.
+// Manager is the eviction manager of one node; see New.
 type Manager struct {
 	cfg        Config
 	thresholds []Threshold
@@ -77,10 +77,10 @@ type Manager struct {
 
 	conditions atomic.Pointer[[]corev1.NodeConditionType]
 	split      atomic.Bool
-	state      State // the pressure loop's own
+	state      State // used by the pressure loop only
 }
 
-// New reads the configuration and starts nothing.
+// New parses the configuration. It starts nothing.
 func New(cfg Config, source Source, node Node, log *slog.Logger) (*Manager, error) {
 	t, err := cfg.Thresholds()
 	if err != nil {
@@ -100,10 +100,10 @@ func New(cfg Config, source Source, node Node, log *slog.Logger) (*Manager, erro
 	return m, nil
 }
 
-// Conditions are the node's pressures that hold now, sorted. The slice is shared: never modify it.
+// Conditions returns the node's current pressure conditions, sorted. The slice is shared: never modify it.
 func (m *Manager) Conditions() []corev1.NodeConditionType { return *m.conditions.Load() }
 
-// Wake says that the node has a new pod.
+// Wake makes both loops check soon, since the node has a new pod.
 func (m *Manager) Wake() {
 	for _, w := range m.wake {
 		select {
@@ -113,17 +113,17 @@ func (m *Manager) Wake() {
 	}
 }
 
-// Run watches the node until ctx is done. Pressure and limits have a loop each, so that no walk through a pod's files, which the pod can
-// make long, keeps the node from being relieved.
+// Run checks the node until ctx is done. Pressure and limits have a loop each: a walk through a pod's files, which the pod can make long,
+// must not delay evictions under pressure.
 func (m *Manager) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { m.loop(ctx, m.wake[0], m.betweenLooks, m.pressure) })
-	wg.Go(func() { m.loop(ctx, m.wake[1], m.betweenMeasures, m.limits) })
+	wg.Go(func() { m.loop(ctx, m.wake[0], m.pressureInterval, m.checkPressure) })
+	wg.Go(func() { m.loop(ctx, m.wake[1], m.limitsInterval, m.checkLimits) })
 	wg.Wait()
 }
 
-// loop does rounds. A round that ended a pod is followed by another at once; else the next comes after what pause says of the pods that
-// there are. A wake brings it forward to that at most: pods that come one after the other never put it off.
+// loop runs rounds. After a round that evicted a pod the next one follows at once, else after pause. A wake can only make the next round
+// earlier, so new pods never delay it.
 func (m *Manager) loop(
 	ctx context.Context, wake <-chan struct{}, pause func(pods []*corev1.Pod) time.Duration, round func(context.Context) (ended bool),
 ) {
@@ -150,25 +150,25 @@ func (m *Manager) loop(
 	}
 }
 
-// betweenLooks is the pause between two looks at the node.
-func (m *Manager) betweenLooks(pods []*corev1.Pod) time.Duration {
+// pressureInterval returns the time between two checks of the node.
+func (m *Manager) pressureInterval(pods []*corev1.Pod) time.Duration {
 	if len(pods) == 0 {
-		return quiet
+		return emptyNodeInterval
 	}
 	return m.cfg.Interval
 }
 
-// betweenMeasures is the pause between two measures of the pods that have limits.
-func (m *Manager) betweenMeasures(pods []*corev1.Pod) time.Duration {
-	if slices.ContainsFunc(pods, Limited) {
+// limitsInterval returns the time between two checks of pods with limits.
+func (m *Manager) limitsInterval(pods []*corev1.Pod) time.Duration {
+	if slices.ContainsFunc(pods, HasLimits) {
 		return m.cfg.Interval
 	}
-	return asleep
+	return noLimitsInterval
 }
 
-// pressure looks at the node once, and relieves it of one pod at most.
-func (m *Manager) pressure(ctx context.Context) bool {
-	f, split, err := m.source.Figures(ctx)
+// checkPressure checks the node once, and evicts at most one pod.
+func (m *Manager) checkPressure(ctx context.Context) bool {
+	f, split, err := m.source.NodeStats(ctx)
 	if err != nil {
 		m.warn(ctx, "measure the node", err)
 	}
@@ -178,25 +178,25 @@ func (m *Manager) pressure(ctx context.Context) bool {
 	if !slices.Equal(m.Conditions(), out.Conditions) {
 		m.conditions.Store(&out.Conditions)
 		m.log.Info("pressure of the node changed", "conditions", out.Conditions)
-		m.node.Changed()
+		m.node.ConditionsChanged()
 	}
-	if len(out.Starved) == 0 {
+	if len(out.Met) == 0 {
 		return false
 	}
-	t := out.Starved[0]
+	t := out.Met[0]
 	name := signals[t.Signal].resource
-	m.node.Starved(name)
+	m.node.EvictionStarting(name)
 	disk := name == corev1.ResourceEphemeralStorage || name == inodes
-	if disk && m.relieved(ctx, t.Signal, split) {
+	if disk && m.reclaimSuffices(ctx, t.Signal, split) {
 		return false
 	}
 	pods := m.node.Pods()
-	u, err := m.source.All(ctx, pods, disk)
+	u, err := m.source.PodStats(ctx, pods, disk)
 	if err != nil {
-		m.warn(ctx, "measure pods", err) // ranked by priority then
+		m.warn(ctx, "measure pods", err) // Rank then uses priorities only
 	}
 	Rank(t.Signal, split, pods, u)
-	grace := new(immediately)
+	grace := new(immediateGrace)
 	if t.Grace != 0 {
 		grace = nil
 		if m.cfg.MaxPodGrace > 0 {
@@ -204,7 +204,7 @@ func (m *Manager) pressure(ctx context.Context) bool {
 		}
 	}
 	for _, p := range pods {
-		text, notes := Message(t, out.Starved, f, p, u)
+		text, notes := Message(t, out.Met, f, p, u)
 		if m.evict(ctx, Eviction{Pod: p, Message: text, Notes: notes, Grace: grace, Disruption: true}) {
 			return true
 		}
@@ -212,37 +212,37 @@ func (m *Manager) pressure(ctx context.Context) bool {
 	return false
 }
 
-// relieved removes what nobody needs, and reports whether no pod has to be ended any more.
-func (m *Manager) relieved(ctx context.Context, s Signal, split bool) bool {
+// reclaimSuffices reclaims dead containers and unused images. It reports whether no pod has to be evicted any more.
+func (m *Manager) reclaimSuffices(ctx context.Context, s Signal, split bool) bool {
 	if split && (s == NodeFsAvailable || s == NodeFsInodesFree) {
-		return false // images and dead containers lie elsewhere
+		return false // images and dead containers are on another file system
 	}
 	if err := m.node.Reclaim(ctx); err != nil {
 		m.warn(ctx, "reclaim disk", err)
 	}
-	f, _, err := m.source.Figures(ctx)
-	return err == nil && len(metBy(m.thresholds, f, true)) == 0
+	f, _, err := m.source.NodeStats(ctx)
+	return err == nil && len(metThresholds(m.thresholds, f, true)) == 0
 }
 
-// limits ends every pod that exceeds a limit of its own.
-func (m *Manager) limits(ctx context.Context) (ended bool) {
+// checkLimits evicts the pods that exceed a limit of their own.
+func (m *Manager) checkLimits(ctx context.Context) (ended bool) {
 	for _, p := range m.node.Pods() {
-		if !Limited(p) || m.node.Critical(p) || ctx.Err() != nil {
+		if !HasLimits(p) || m.node.Critical(p) || ctx.Err() != nil {
 			continue
 		}
-		u, err := m.source.One(ctx, p)
+		u, err := m.source.PodDisk(ctx, p)
 		if err != nil {
 			m.warn(ctx, "measure pod", err, "pod", p.Namespace+"/"+p.Name)
 			continue
 		}
 		if text := OverLimit(p, u, m.split.Load()); text != "" {
-			ended = m.evict(ctx, Eviction{Pod: p, Message: text, Grace: new(immediately)}) || ended
+			ended = m.evict(ctx, Eviction{Pod: p, Message: text, Grace: new(immediateGrace)}) || ended
 		}
 	}
 	return ended
 }
 
-// evict ends a pod and waits until it is gone, for a while.
+// evict evicts a pod and waits for its end, at most evictionTimeout.
 func (m *Manager) evict(ctx context.Context, e Eviction) bool {
 	if m.node.Critical(e.Pod) {
 		return false
@@ -251,7 +251,7 @@ func (m *Manager) evict(ctx context.Context, e Eviction) bool {
 	if ended == nil {
 		return false
 	}
-	t := time.NewTimer(cleanup)
+	t := time.NewTimer(evictionTimeout)
 	defer t.Stop()
 	select {
 	case <-ended:

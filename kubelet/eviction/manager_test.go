@@ -20,7 +20,7 @@ import (
 // fake is a node whose figures a test sets. Evicted pods end after a second.
 type fake struct {
 	mu      sync.Mutex
-	figures Figures
+	figures Observations
 	all     Usages
 	one     map[string]Usage
 	pods    []*corev1.Pod
@@ -35,20 +35,20 @@ func (f *fake) note(format string, args ...any) {
 	f.story = append(f.story, fmt.Sprintf("%d ", int(time.Since(f.begin).Seconds()))+fmt.Sprintf(format, args...))
 }
 
-func (f *fake) Figures(context.Context) (Figures, bool, error) {
+func (f *fake) NodeStats(context.Context) (Observations, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.looks++
 	return f.figures, false, nil
 }
 
-func (f *fake) All(context.Context, []*corev1.Pod, bool) (Usages, error) {
+func (f *fake) PodStats(context.Context, []*corev1.Pod, bool) (Usages, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.all, nil
 }
 
-func (f *fake) One(_ context.Context, p *corev1.Pod) (Usage, error) {
+func (f *fake) PodDisk(_ context.Context, p *corev1.Pod) (Usage, error) {
 	time.Sleep(f.slow)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,13 +92,13 @@ func (f *fake) Evict(e Eviction) <-chan struct{} {
 	return over
 }
 
-func (f *fake) Starved(r corev1.ResourceName) {
+func (f *fake) EvictionStarting(r corev1.ResourceName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.note("starved of %s", r)
 }
 
-func (f *fake) Changed() {
+func (f *fake) ConditionsChanged() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.note("conditions changed")
@@ -123,14 +123,14 @@ func watch(t *testing.T, cfg Config, f *fake, script func(m *Manager)) []string 
 	return f.story
 }
 
-func (f *fake) set(figures Figures) {
+func (f *fake) set(figures Observations) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.figures = figures
 }
 
-func diskFigures(available int64) Figures {
-	return Figures{NodeFsAvailable: {resource.NewQuantity(available, resource.BinarySI), resource.NewQuantity(100, resource.BinarySI)}}
+func diskFigures(available int64) Observations {
+	return Observations{NodeFsAvailable: {resource.NewQuantity(available, resource.BinarySI), resource.NewQuantity(100, resource.BinarySI)}}
 }
 
 func same(t *testing.T, got, want []string) {
@@ -275,8 +275,8 @@ func TestNewPodsDoNotPutOffARound(t *testing.T) {
 func TestNothingIsMeasuredWithoutLimits(t *testing.T) {
 	f := &fake{figures: memory(gi), pods: []*corev1.Pod{pod("free", "", 0)}, one: map[string]Usage{"over": {Volumes: map[string]Disk{"v": {Bytes: 2 << 20}}}}}
 	got := watch(t, Config{}, f, func(m *Manager) {
-		if d := m.betweenMeasures(f.Pods()); d != asleep {
-			t.Errorf("the pause without limits is %s, want %s", d, asleep)
+		if d := m.limitsInterval(f.Pods()); d != noLimitsInterval {
+			t.Errorf("the pause without limits is %s, want %s", d, noLimitsInterval)
 		}
 		time.Sleep(10 * time.Minute)
 		f.mu.Lock()

@@ -13,38 +13,38 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Figure is how much of a signal there is.
-type Figure struct{ Available, Capacity *resource.Quantity }
+// Observation is the measured value of a signal.
+type Observation struct{ Available, Capacity *resource.Quantity }
 
-// Figures are what was measured. A signal that could not be measured is missing: its thresholds are not met.
-type Figures map[Signal]Figure
+// Observations are the measured signals. A signal that could not be measured is missing, and its thresholds are not met.
+type Observations map[Signal]Observation
 
-// State is what must be remembered from one look at the node to the next. The zero State is that of a node seen for the first time.
+// State is kept from one check of the node to the next. The zero State is for the first check.
 type State struct {
-	met   []Threshold                            // that drove evictions and are not resolved
-	since map[Threshold]time.Time                // met since
-	seen  map[corev1.NodeConditionType]time.Time // last met
+	unresolved []Threshold                            // those for which pods were evicted and that are not resolved
+	since      map[Threshold]time.Time                // met since
+	lastMet    map[corev1.NodeConditionType]time.Time // last met
 }
 
-// Outcome is what follows from a look at the node.
+// Outcome is the result of a check.
 type Outcome struct {
-	// Conditions that hold now, sorted.
+	// Conditions are the node's pressure conditions, sorted.
 	Conditions []corev1.NodeConditionType
-	// Starved are the thresholds that call for reclaiming, the most urgent first: memory before all, hard ones before soft ones.
-	Starved []Threshold
+	// Met are the thresholds whose grace period has passed, in this order: memory first, hard before soft.
+	Met []Threshold
 }
 
-// Next judges figures. It does not change s.
-func (s State) Next(thresholds []Threshold, f Figures, transition time.Duration, now time.Time) (State, Outcome) {
-	met := metBy(thresholds, f, false)
-	for _, t := range metBy(s.met, f, true) { // not yet as much more as was asked for
+// Next evaluates observations. It does not modify s.
+func (s State) Next(thresholds []Threshold, f Observations, transition time.Duration, now time.Time) (State, Outcome) {
+	met := metThresholds(thresholds, f, false)
+	for _, t := range metThresholds(s.unresolved, f, true) { // the minimum reclaim is not reached yet
 		if !slices.Contains(met, t) {
 			met = append(met, t)
 		}
 	}
-	next := State{since: map[Threshold]time.Time{}, seen: maps.Clone(s.seen)}
-	if next.seen == nil {
-		next.seen = map[corev1.NodeConditionType]time.Time{}
+	next := State{since: map[Threshold]time.Time{}, lastMet: maps.Clone(s.lastMet)}
+	if next.lastMet == nil {
+		next.lastMet = map[corev1.NodeConditionType]time.Time{}
 	}
 	var out Outcome
 	for _, t := range met {
@@ -53,25 +53,25 @@ func (s State) Next(thresholds []Threshold, f Figures, transition time.Duration,
 			at = now
 		}
 		next.since[t] = at
-		next.seen[signals[t.Signal].condition] = now
+		next.lastMet[signals[t.Signal].condition] = now
 		if now.Sub(at) >= t.Grace {
-			out.Starved = append(out.Starved, t)
+			out.Met = append(out.Met, t)
 		}
 	}
-	for c, at := range next.seen {
+	for c, at := range next.lastMet {
 		if now.Sub(at) >= transition {
-			delete(next.seen, c)
+			delete(next.lastMet, c)
 			continue
 		}
 		out.Conditions = append(out.Conditions, c)
 	}
 	slices.Sort(out.Conditions)
-	next.met = slices.Clone(out.Starved)
-	slices.SortStableFunc(out.Starved, func(a, b Threshold) int { return cmp.Or(urgency(a)-urgency(b), cmp.Compare(a.Grace, b.Grace)) })
+	next.unresolved = slices.Clone(out.Met)
+	slices.SortStableFunc(out.Met, func(a, b Threshold) int { return cmp.Or(urgency(a)-urgency(b), cmp.Compare(a.Grace, b.Grace)) })
 	return next, out
 }
 
-// urgency puts memory first.
+// urgency is a sort key: memory first.
 func urgency(t Threshold) int {
 	if t.Signal == MemoryAvailable {
 		return 0
@@ -79,17 +79,17 @@ func urgency(t Threshold) int {
 	return 1
 }
 
-// metBy returns the thresholds that are met; with reclaim, also those that are resolved but not by their minimum.
-func metBy(thresholds []Threshold, f Figures, reclaim bool) []Threshold {
+// metThresholds returns the thresholds that are met; with reclaim also those that are not exceeded by their minimum reclaim.
+func metThresholds(thresholds []Threshold, f Observations, reclaim bool) []Threshold {
 	var out []Threshold
 	for _, t := range thresholds {
 		seen, ok := f[t.Signal]
 		if !ok {
 			continue
 		}
-		q := t.Value.Of(seen.Capacity)
+		q := t.Value.Resolve(seen.Capacity)
 		if reclaim && t.Reclaim != (Value{}) {
-			q.Add(*t.Reclaim.Of(seen.Capacity))
+			q.Add(*t.Reclaim.Resolve(seen.Capacity))
 		}
 		if q.Cmp(*seen.Available) > 0 {
 			out = append(out, t)

@@ -14,10 +14,10 @@ import (
 	schedcorev1 "k8s.io/component-helpers/scheduling/corev1"
 )
 
-// Disk is what a tree takes of a file system.
+// Disk is the usage of a directory tree.
 type Disk struct{ Bytes, Inodes int64 }
 
-// ContainerUsage is what one container uses. What was not measured is nil.
+// ContainerUsage is the usage of one container. nil: not measured.
 type ContainerUsage struct {
 	Name   string
 	Memory *int64 // working set, bytes
@@ -25,7 +25,7 @@ type ContainerUsage struct {
 	Logs   *Disk
 }
 
-// Usage is what a pod uses. What was not measured is nil, or missing.
+// Usage is the usage of a pod. nil or missing: not measured.
 type Usage struct {
 	Memory     *int64
 	Processes  *int64
@@ -33,12 +33,12 @@ type Usage struct {
 	Volumes    map[string]Disk // local ones: emptyDir and the like
 }
 
-// Usages are by uid of the pod.
+// Usages has the usage of pods by UID.
 type Usages map[string]Usage
 
-// Rank sorts pods for a starved signal: the first is ended first. A pod of which nothing is known comes before those that are known;
-// then one that uses more than it requests, one of lower priority, and one that uses more beyond its request. For process ids only
-// priority and number count. split tells that images and writable layers have a file system of their own.
+// Rank sorts pods for eviction: first pods without a measured usage, then pods whose usage exceeds their request, then by lower priority,
+// then by the usage above the request. For process ids only priority and the number of processes count. split: images and writable layers
+// have a file system of their own.
 func Rank(s Signal, split bool, pods []*corev1.Pod, u Usages) {
 	name := signals[s].resource
 	measure := func(p *corev1.Pod) (used, request int64, known bool) {
@@ -46,7 +46,7 @@ func Rank(s Signal, split bool, pods []*corev1.Pod, u Usages) {
 		if !ok {
 			return 0, 0, false
 		}
-		used, known = of.of(s, split, p)
+		used, known = of.usedFor(s, split, p)
 		requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 		if q, asked := requests[name]; asked {
 			request = q.Value()
@@ -58,17 +58,17 @@ func Rank(s Signal, split bool, pods []*corev1.Pod, u Usages) {
 		usedB, askedB, knownB := measure(b)
 		byPriority := cmp.Compare(schedcorev1.PodPriority(a), schedcorev1.PodPriority(b))
 		if s == PIDAvailable {
-			return cmp.Or(byPriority, first(!knownA, !knownB), cmp.Compare(usedB, usedA))
+			return cmp.Or(byPriority, trueFirst(!knownA, !knownB), cmp.Compare(usedB, usedA))
 		}
 		if !knownA || !knownB {
-			return cmp.Or(first(!knownA, !knownB), byPriority)
+			return cmp.Or(trueFirst(!knownA, !knownB), byPriority)
 		}
-		return cmp.Or(first(usedA > askedA, usedB > askedB), byPriority, cmp.Compare(usedB-askedB, usedA-askedA))
+		return cmp.Or(trueFirst(usedA > askedA, usedB > askedB), byPriority, cmp.Compare(usedB-askedB, usedA-askedA))
 	})
 }
 
-// first puts true before false.
-func first(a, b bool) int {
+// trueFirst compares booleans: true before false.
+func trueFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -78,8 +78,8 @@ func first(a, b bool) int {
 	return 1
 }
 
-// of is how much a pod uses of what the signal is about.
-func (u Usage) of(s Signal, split bool, p *corev1.Pod) (int64, bool) {
+// usedFor returns the pod's usage of the signal's resource.
+func (u Usage) usedFor(s Signal, split bool, p *corev1.Pod) (int64, bool) {
 	switch s {
 	case MemoryAvailable:
 		return deref(u.Memory)
@@ -119,7 +119,7 @@ func deref(n *int64) (int64, bool) {
 
 func (d Disk) plus(o Disk) Disk { return Disk{Bytes: d.Bytes + o.Bytes, Inodes: d.Inodes + o.Inodes} }
 
-// LocalEphemeral reports whether a volume takes space of the node's disk for as long as its pod lives.
+// LocalEphemeral reports whether a volume uses the node's local storage for the lifetime of its pod.
 func LocalEphemeral(v *corev1.Volume) bool {
 	return v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault || v.ConfigMap != nil
 }
@@ -133,14 +133,14 @@ const (
 	keyPodUsage   = "offending_pod_usage"
 )
 
-// Message says why a starved node ended the pod, and gives the event's annotations.
-func Message(t Threshold, starved []Threshold, f Figures, p *corev1.Pod, u Usages) (string, map[string]string) {
+// Message returns the eviction message and the event's annotations.
+func Message(t Threshold, met []Threshold, f Observations, p *corev1.Pod, u Usages) (string, map[string]string) {
 	name := signals[t.Signal].resource
 	var b strings.Builder
 	fmt.Fprintf(&b, "The node was low on resource: %v. ", name)
-	for _, s := range starved {
+	for _, s := range met {
 		if seen, ok := f[s.Signal]; ok && signals[s.Signal].resource == name {
-			fmt.Fprintf(&b, "Threshold quantity: %v, available: %v. ", s.Value.Of(seen.Capacity), seen.Available)
+			fmt.Fprintf(&b, "Threshold quantity: %v, available: %v. ", s.Value.Resolve(seen.Capacity), seen.Available)
 			break
 		}
 	}
@@ -165,7 +165,7 @@ func Message(t Threshold, starved []Threshold, f Figures, p *corev1.Pod, u Usage
 				break
 			}
 		}
-		used, known := cu.of(name)
+		used, known := cu.used(name)
 		if c == nil || !known {
 			continue
 		}
@@ -179,8 +179,8 @@ func Message(t Threshold, starved []Threshold, f Figures, p *corev1.Pod, u Usage
 	return b.String(), notes
 }
 
-// of is what messages say a container uses of a resource.
-func (c ContainerUsage) of(name corev1.ResourceName) (int64, bool) {
+// used returns the container's usage of a resource, for messages.
+func (c ContainerUsage) used(name corev1.ResourceName) (int64, bool) {
 	switch name {
 	case corev1.ResourceMemory:
 		return deref(c.Memory)

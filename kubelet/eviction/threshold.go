@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eviction protects a node from its pods. A pod that exceeds a limit of its own (an emptyDir's sizeLimit, ephemeral-storage) is
-// ended. When the node itself is low on memory, disk, inodes or process ids, what nobody needs is removed first, and then one pod after the
-// other is ended, in Kubernetes' order; meanwhile the node says so in its conditions and takes no new pods that would make it worse.
+// Package eviction is the kubelet's eviction manager. It evicts pods that exceed a limit of their own (sizeLimit of an emptyDir,
+// ephemeral-storage). When the node is low on memory, disk, inodes or process ids, it first reclaims dead containers and unused images,
+// then evicts one pod after the other in Kubernetes' order. Meanwhile the node has a pressure condition, and Refuse rejects pods that would
+// make it worse.
 //
-// Deciding is pure: Next, Rank, Message and OverLimit are functions of figures. Manager feeds them from a Source and applies the outcome
-// to a Node; the kubelet's root package makes both. The rules and words are those of Kubernetes' kubelet
-// (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/).
+// Decisions are pure functions of measured values: Next, Rank, Message and OverLimit. Manager gets the values from a Source and acts on a
+// Node; the kubelet's root package implements both. Nothing here measures, kills a container or deletes a pod. Rules and messages are those
+// of Kubernetes' kubelet (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/).
 package eviction
 
 import (
@@ -21,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Signal is a resource of the node that may run low.
+// Signal is an eviction signal: a resource of the node that may run low.
 type Signal string
 
 // The signals.
@@ -34,7 +35,7 @@ const (
 	PIDAvailable      Signal = "pid.available"
 )
 
-// Names of resources that pods cannot ask for.
+// Names of resources that pods cannot request.
 const (
 	inodes corev1.ResourceName = "inodes"
 	pids   corev1.ResourceName = "pids"
@@ -45,7 +46,7 @@ type signalInfo struct {
 	resource  corev1.ResourceName
 }
 
-// signals says what each signal is about.
+// signals has the node condition and the resource of each signal.
 var signals = map[Signal]signalInfo{
 	MemoryAvailable:   {corev1.NodeMemoryPressure, corev1.ResourceMemory},
 	NodeFsAvailable:   {corev1.NodeDiskPressure, corev1.ResourceEphemeralStorage},
@@ -55,40 +56,40 @@ var signals = map[Signal]signalInfo{
 	PIDAvailable:      {corev1.NodePIDPressure, pids},
 }
 
-// Value is a quantity, or a part of the capacity.
+// Value is a quantity or a fraction of the capacity.
 type Value struct {
-	Quantity string  // canonical; empty: Part
-	Part     float32 // 0.1 is 10 %
+	Quantity string  // canonical; empty: Fraction is used
+	Fraction float32 // 0.1 is 10 %
 }
 
-// Of is the value where there is this capacity.
-func (v Value) Of(capacity *resource.Quantity) *resource.Quantity {
+// Resolve returns the value as a quantity, for this capacity.
+func (v Value) Resolve(capacity *resource.Quantity) *resource.Quantity {
 	if v.Quantity != "" {
 		q := resource.MustParse(v.Quantity) // Parse wrote it
 		return &q
 	}
-	return resource.NewQuantity(int64(float64(capacity.Value())*float64(v.Part)), capacity.Format)
+	return resource.NewQuantity(int64(float64(capacity.Value())*float64(v.Fraction)), capacity.Format)
 }
 
 // Threshold is met while less than Value of a signal is available. It is comparable.
 type Threshold struct {
 	Signal Signal
 	Value  Value
-	// Grace is how long it must be met before pods are ended; 0: a hard threshold.
+	// Grace is how long it must be met before pods are evicted; 0: a hard threshold.
 	Grace time.Duration
-	// Reclaim is how much more than Value must be available before it counts as resolved.
+	// Reclaim is the minimum reclaim: how much more than Value must be available before the threshold counts as resolved.
 	Reclaim Value
 }
 
-// Config is the kubelet's flags of the same names.
+// Config has the kubelet's eviction flags.
 type Config struct {
 	// Hard and Soft are like memory.available<100Mi,nodefs.available<10%. Hard empty: Kubernetes' defaults.
 	Hard, Soft string
 	// SoftGrace is like memory.available=1m30s, and MinimumReclaim like nodefs.available=1Gi.
 	SoftGrace, MinimumReclaim string
-	// MaxPodGrace is how many seconds a pod gets that a soft threshold ends; 0: its own grace period.
+	// MaxPodGrace is the grace period in seconds of a pod that is evicted for a soft threshold; 0: the pod's own grace period.
 	MaxPodGrace int64
-	// Interval is how often a node with pods is looked at; 0: 10 s, as Kubernetes does.
+	// Interval is the time between two checks of a node with pods; 0: 10 s, as in Kubernetes.
 	Interval time.Duration
 	// Transition is how long a condition stays after its threshold was last met; 0: 5 minutes.
 	Transition time.Duration
@@ -99,7 +100,7 @@ const DefaultHard = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFr
 
 const defaultTransition = 5 * time.Minute
 
-// Thresholds reads the configuration.
+// Thresholds parses the flags.
 func (c Config) Thresholds() ([]Threshold, error) {
 	hard := c.Hard
 	if hard == "" {
@@ -146,7 +147,7 @@ func (c Config) Thresholds() ([]Threshold, error) {
 	return out, nil
 }
 
-// pairs splits signal<value,signal<value.
+// pairs splits "signal<value,signal<value".
 func pairs(flag, text, sep string) (map[Signal]string, error) {
 	out := map[Signal]string{}
 	for one := range strings.SplitSeq(text, ",") {
@@ -169,7 +170,7 @@ func pairs(flag, text, sep string) (map[Signal]string, error) {
 	return out, nil
 }
 
-// parse reads thresholds, ordered by signal. 0% and 100% turn one off.
+// parse parses thresholds, ordered by signal. 0% and 100% disable a threshold.
 func parse(flag, text string) ([]Threshold, error) {
 	all, err := pairs(flag, text, "<")
 	if err != nil {
@@ -198,7 +199,7 @@ func value(text string) (Value, error) {
 		if err != nil || !(p > 0 && p <= 100) {
 			return Value{}, fmt.Errorf("%q is not a percentage above 0%% and up to 100%%", text)
 		}
-		return Value{Part: float32(p) / 100}, nil
+		return Value{Fraction: float32(p) / 100}, nil
 	}
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
@@ -210,7 +211,7 @@ func value(text string) (Value, error) {
 	return Value{Quantity: q.String()}, nil
 }
 
-// Reserved is what hard thresholds keep from pods, of this capacity: the node's allocatable is less by it.
+// Reserved returns the part of the capacity that hard thresholds keep from pods. The node's allocatable excludes it.
 func Reserved(thresholds []Threshold, capacity corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, t := range thresholds {
@@ -219,7 +220,7 @@ func Reserved(thresholds []Threshold, capacity corev1.ResourceList) corev1.Resou
 		}
 		name := signals[t.Signal].resource
 		if all, ok := capacity[name]; ok {
-			out[name] = *t.Value.Of(&all)
+			out[name] = *t.Value.Resolve(&all)
 		}
 	}
 	return out

@@ -15,13 +15,13 @@ import (
 	"keelson/kubelet/csi"
 )
 
-// claimMetric is one of the series kubelet_volume_stats_*.
+// claimMetric is one of the metrics kubelet_volume_stats_*.
 type claimMetric struct {
 	desc *prometheus.Desc
 	of   func(*csi.Usage) *int64
 }
 
-// claimMetrics are what Kubernetes' kubelet tells of the volumes of claims, in its words.
+// claimMetrics are the metrics of claims' volumes, with names and help texts of Kubernetes' kubelet.
 var claimMetrics = sync.OnceValue(func() []claimMetric {
 	series := func(name, help string, of func(*csi.Usage) *int64) claimMetric {
 		return claimMetric{prometheus.NewDesc("kubelet_volume_stats_"+name, "[ALPHA] "+help, []string{"namespace", "persistentvolumeclaim"}, nil), of}
@@ -36,22 +36,22 @@ var claimMetrics = sync.OnceValue(func() []claimMetric {
 	}
 })
 
-// Describe names the metrics of claims' volumes.
+// Describe implements prometheus.Collector.
 func (s *Source) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range claimMetrics() {
 		ch <- m.desc
 	}
 }
 
-// scrapeWithin bounds how long a scrape waits for the drivers of volumes.
-const scrapeWithin = 5 * time.Second
+// scrapeTimeout bounds the wait of a scrape for CSI drivers.
+const scrapeTimeout = 5 * time.Second
 
-// Collect tells what is known of the volumes of claims, as the summary does. A claim that several pods use is told of once.
+// Collect implements prometheus.Collector. A claim that several pods use is reported once.
 func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	if s.ClaimUsage == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	var (
 		wg    sync.WaitGroup
@@ -77,7 +77,7 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// claimUsage adds the usage of a claim's volume to of, which mu guards; nothing if nobody knows it.
+// claimUsage adds the usage of a claim's volume to of, which mu guards. It adds nothing if the usage is not known.
 func (s *Source) claimUsage(ctx context.Context, p *corev1.Pod, v *corev1.Volume, mu *sync.Mutex, of map[types.NamespacedName]*csi.Usage) {
 	u := s.ClaimUsage(ctx, p, v.Name)
 	if u == nil {

@@ -13,8 +13,8 @@ import (
 	"keelson/kubelet/csi"
 )
 
-// addClaims adds what is known of the volumes of claims, and what drivers say of volumes that pods describe themselves. All are asked at
-// once, for one that does not answer is waited for.
+// addClaims adds the usage of claims' volumes and of inline CSI volumes. It queries all at the same time, since a driver that hangs is
+// waited for.
 func (s *Source) addClaims(ctx context.Context, pods []pod, specs map[string]*corev1.Pod) {
 	if s.ClaimUsage == nil {
 		return
@@ -34,7 +34,7 @@ func (s *Source) addClaims(ctx context.Context, pods []pod, specs map[string]*co
 			}
 			wg.Go(func() {
 				if u := s.ClaimUsage(ctx, p, v.Name); u != nil {
-					found[i][j] = claimed(p, v, u)
+					found[i][j] = claimVolume(p, v, u)
 				}
 			})
 		}
@@ -49,8 +49,8 @@ func (s *Source) addClaims(ctx context.Context, pods []pod, specs map[string]*co
 	}
 }
 
-// claimed is a volume as its driver describes it.
-func claimed(p *corev1.Pod, v *corev1.Volume, u *csi.Usage) volume {
+// claimVolume converts the usage of a volume.
+func claimVolume(p *corev1.Pod, v *corev1.Volume, u *csi.Usage) volume {
 	out := volume{Name: v.Name, fileSystem: fileSystem{Time: metav1.NewTime(u.At)}}
 	if v.CSI == nil {
 		out.PVC = &claimRef{Name: podkind.ClaimName(p, v), Namespace: p.Namespace}

@@ -14,17 +14,17 @@ import (
 	"keelson/lib/inroot"
 )
 
-// Disk is what a tree takes of its file system.
+// Disk is the usage of a directory tree.
 type Disk struct{ Bytes, Inodes int64 }
 
-// Filesystem is what a file system has.
+// Filesystem has capacity and usage of a file system.
 type Filesystem struct {
 	Capacity, Available, Used int64
 	Inodes, InodesFree        int64
 	Device                    unix.Fsid
 }
 
-// Statfs looks at the file system of a path.
+// Statfs returns the statistics of a path's file system.
 func Statfs(path string) (Filesystem, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
@@ -36,14 +36,14 @@ func Statfs(path string) (Filesystem, error) {
 	}, nil
 }
 
-// Meter measures trees that pods write to. A walk is done no more often than it is cheap, whatever a pod puts into its volume: at most
-// every leastAge, and then so rarely that it takes a hundredth of the time.
+// Meter measures directory trees that pods write to. It caches the results, so that a pod with many files cannot cause load: a tree is
+// walked at most once per minAge, and so rarely that walks take at most 1 % of the time.
 type Meter struct {
-	mu    sync.Mutex
-	known map[string]*reading // by path
+	mu       sync.Mutex
+	readings map[string]*reading // by path
 }
 
-// reading is the last measure of one tree. Its lock is held while the tree is measured.
+// reading is the last result for one tree. Its lock is held during a walk.
 type reading struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -52,30 +52,30 @@ type reading struct {
 }
 
 const (
-	leastAge = 10 * time.Second
-	mostAge  = 10 * time.Minute
-	share    = 100
+	minAge  = 10 * time.Second
+	mostAge = 10 * time.Minute
+	share   = 100
 )
 
-// NewMeter returns a meter that knows nothing.
-func NewMeter() *Meter { return &Meter{known: map[string]*reading{}} }
+// NewMeter returns a meter without results.
+func NewMeter() *Meter { return &Meter{readings: map[string]*reading{}} }
 
-// Measure is what the tree at dir takes, as measured lately. A tree in memory, which is a mount, is asked of its file system.
+// Measure returns the usage of the tree at dir, perhaps from the cache. For a tmpfs (memory) it calls statfs instead of a walk.
 func (m *Meter) Measure(ctx context.Context, dir string, memory bool) (Disk, error) {
 	if memory && mounted(dir) {
 		fs, err := Statfs(dir)
 		return Disk{Bytes: fs.Used, Inodes: fs.Inodes - fs.InodesFree}, err
 	}
 	m.mu.Lock()
-	r := m.known[dir]
+	r := m.readings[dir]
 	if r == nil {
 		r = &reading{}
-		m.known[dir] = r
+		m.readings[dir] = r
 	}
 	m.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if age := min(max(leastAge, share*r.took), mostAge); !r.at.IsZero() && time.Since(r.at) < age-leastAge/10 {
+	if age := min(max(minAge, share*r.took), mostAge); !r.at.IsZero() && time.Since(r.at) < age-minAge/10 {
 		return r.disk, nil
 	}
 	begin := time.Now()
@@ -93,13 +93,13 @@ func mounted(dir string) bool {
 	return unix.Lstat(dir, &a) == nil && unix.Lstat(filepath.Dir(dir), &b) == nil && a.Dev != b.Dev
 }
 
-// Keep forgets every tree of which keep says no.
-func (m *Meter) Keep(keep func(dir string) bool) {
+// Retain drops the results of all trees for which keep returns false.
+func (m *Meter) Retain(keep func(dir string) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for dir := range m.known {
+	for dir := range m.readings {
 		if !keep(dir) {
-			delete(m.known, dir)
+			delete(m.readings, dir)
 		}
 	}
 }

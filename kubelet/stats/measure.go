@@ -23,7 +23,7 @@ import (
 	"keelson/lib/inroot"
 )
 
-// Machine is what the node has and what is left of it.
+// Machine has capacity and available amounts of the node.
 type Machine struct {
 	MemoryTotal, MemoryAvailable int64
 	NodeFs, ImageFs              Filesystem
@@ -32,7 +32,7 @@ type Machine struct {
 	Processes, MaxPID int64
 }
 
-// Machine looks at the node. It costs a few system calls, and one question to the runtime.
+// Machine measures the node. It costs a few system calls, and one CRI call the first time.
 func (s *Source) Machine(ctx context.Context) (Machine, error) {
 	var m Machine
 	var errs []error
@@ -55,7 +55,8 @@ func (s *Source) Machine(ctx context.Context) (Machine, error) {
 	return m, errors.Join(errs...)
 }
 
-// imageDir is where the runtime keeps images; empty when it does not say. It is asked once: the answer costs a walk in some runtimes.
+// imageDir returns the runtime's image directory; empty if the runtime does not report it. The result is cached, since some runtimes walk
+// through the directory for each call.
 func (s *Source) imageDir(ctx context.Context) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +65,7 @@ func (s *Source) imageDir(ctx context.Context) string {
 	}
 	resp, err := s.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 	if err != nil {
-		return "" // it is asked again
+		return "" // the next call tries again
 	}
 	s.asked = true
 	if all := resp.GetImageFilesystems(); len(all) > 0 {
@@ -73,7 +74,7 @@ func (s *Source) imageDir(ctx context.Context) string {
 	return s.images
 }
 
-// memoryOf is the machine's memory.
+// memoryOf returns the machine's memory.
 func memoryOf(path string) (total, available int64, err error) {
 	info, err := memoryInfo(path)
 	if err != nil {
@@ -82,7 +83,7 @@ func memoryOf(path string) (total, available int64, err error) {
 	return info["MemTotal"], availableOf(info), nil
 }
 
-// availableOf is what Kubernetes calls available: what is free, and what the page cache can give back at once.
+// availableOf returns the available memory as Kubernetes defines it: free memory and inactive page cache.
 func availableOf(info map[string]int64) int64 { return info["MemFree"] + info["Inactive(file)"] }
 
 // memoryInfo reads /proc/meminfo, in bytes.
@@ -107,7 +108,7 @@ func memoryInfo(path string) (map[string]int64, error) {
 	return fields, nil
 }
 
-// processes counts the machine's threads, and how many process ids there are.
+// processes returns the number of threads and the maximum number of process IDs.
 func processes() (running, most int64, err error) {
 	load, err := os.ReadFile("/proc/loadavg") // 0.20 0.18 0.12 1/80 11206
 	if err != nil {
@@ -124,7 +125,7 @@ func processes() (running, most int64, err error) {
 	for _, p := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
 		b, err := os.ReadFile(p)
 		if err != nil {
-			continue // the other one is enough
+			continue // one of the two limits is enough
 		}
 		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && (most == 0 || n < most) {
 			most = n
@@ -133,13 +134,13 @@ func processes() (running, most int64, err error) {
 	return running, most, nil
 }
 
-// Figures are the node's, as eviction judges them. What could not be read is missing.
-func (s *Source) Figures(ctx context.Context) (eviction.Figures, bool, error) {
+// NodeStats implements eviction.Source. A signal that cannot be measured is missing.
+func (s *Source) NodeStats(ctx context.Context) (eviction.Observations, bool, error) {
 	m, err := s.Machine(ctx)
-	f := eviction.Figures{}
+	f := eviction.Observations{}
 	put := func(sig eviction.Signal, available, capacity int64, format resource.Format) {
 		if capacity > 0 {
-			f[sig] = eviction.Figure{Available: resource.NewQuantity(available, format), Capacity: resource.NewQuantity(capacity, format)}
+			f[sig] = eviction.Observation{Available: resource.NewQuantity(available, format), Capacity: resource.NewQuantity(capacity, format)}
 		}
 	}
 	put(eviction.MemoryAvailable, m.MemoryAvailable, m.MemoryTotal, resource.BinarySI)
@@ -151,8 +152,8 @@ func (s *Source) Figures(ctx context.Context) (eviction.Figures, bool, error) {
 	return f, m.Split, err
 }
 
-// All is what every pod uses: memory and processes as the runtime says, and with disk what it takes of the disk.
-func (s *Source) All(ctx context.Context, pods []*corev1.Pod, disk bool) (eviction.Usages, error) {
+// PodStats implements eviction.Source: memory and processes from the runtime, and with disk the disk usage.
+func (s *Source) PodStats(ctx context.Context, pods []*corev1.Pod, disk bool) (eviction.Usages, error) {
 	resp, err := s.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("list pod stats: %w", err)
@@ -182,11 +183,11 @@ func (s *Source) All(ctx context.Context, pods []*corev1.Pod, disk bool) (evicti
 	return out, errors.Join(errs...)
 }
 
-// One is what a pod takes of the disk: its volumes, and when it has a limit of ephemeral storage its containers' layers and logs.
-func (s *Source) One(ctx context.Context, p *corev1.Pod) (eviction.Usage, error) {
+// PodDisk implements eviction.Source: the pod's volumes, and with an ephemeral-storage limit also the writable layers and logs.
+func (s *Source) PodDisk(ctx context.Context, p *corev1.Pod) (eviction.Usage, error) {
 	var u eviction.Usage
 	var err error
-	if u.Volumes, err = s.volumes(ctx, p); err != nil || !eviction.StorageLimited(p) {
+	if u.Volumes, err = s.volumes(ctx, p); err != nil || !eviction.HasStorageLimit(p) {
 		return u, err
 	}
 	resp, err := s.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{
@@ -223,13 +224,13 @@ func layer(c *runtimeapi.ContainerStats) *eviction.Disk {
 	return &eviction.Disk{Bytes: int64(w.GetUsedBytes().GetValue()), Inodes: int64(w.GetInodesUsed().GetValue())} //nolint:gosec // sizes of files
 }
 
-// logs is what all logs of a container take.
+// logs returns the disk usage of a container's logs.
 func (s *Source) logs(ctx context.Context, p *corev1.Pod, container string) (eviction.Disk, error) {
 	d, err := inroot.Measure(ctx, filepath.Join(translate.PodLogDir(s.LogDir, p.Namespace, p.Name, string(p.UID)), container))
 	return eviction.Disk(d), err
 }
 
-// volumes measures the pod's volumes that live on the node, and those in memory.
+// volumes returns the usage of the pod's local volumes, on disk and in memory.
 func (s *Source) volumes(ctx context.Context, p *corev1.Pod) (map[string]eviction.Disk, error) {
 	out := map[string]eviction.Disk{}
 	var errs []error
@@ -253,9 +254,9 @@ func (s *Source) volumes(ctx context.Context, p *corev1.Pod) (map[string]evictio
 	return out, errors.Join(errs...)
 }
 
-// Forget drops what was measured of pods that are gone. dirs are the directories of pods that are there.
+// Forget drops the measurements of pods that are not on the node any more.
 func (s *Source) Forget(there func(uid string) bool) {
-	s.meter.Keep(func(dir string) bool {
+	s.meter.Retain(func(dir string) bool {
 		for part := range strings.SplitSeq(dir, string(filepath.Separator)) {
 			if there(part) {
 				return true

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// metric is one value of one thing; a nil value is not written.
+// metric is one sample; a nil value is not written.
 type metric struct {
 	labels string
 	value  *uint64
@@ -33,7 +33,7 @@ type family struct {
 
 const perSecond = 1e-9 // of nanoseconds
 
-// families are what Kubernetes' kubelet tells there, in its words.
+// families are the metrics of Kubernetes' kubelet, with its names and help texts.
 var families = []family{
 	{
 		name: "container_cpu_usage_seconds_total", kind: "counter", level: "STABLE", scale: perSecond,
@@ -99,7 +99,8 @@ func swapUsage(s *swap) metric {
 	return metric{value: s.UsageBytes, at: s.Time}
 }
 
-// Metrics serves /metrics/resource in Prometheus' text format. What cannot be measured is left out, and resource_scrape_error is 1 then.
+// Metrics serves /metrics/resource in Prometheus' text format. If something cannot be measured, it is missing and resource_scrape_error is
+// 1.
 func (s *Source) Metrics(w http.ResponseWriter, r *http.Request) {
 	n, pods, failed := s.resources(r.Context())
 	var b strings.Builder
@@ -112,7 +113,7 @@ func (s *Source) Metrics(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, b.String()) // the client may have gone
 }
 
-// resources measures cpu and memory alone.
+// resources measures only cpu and memory.
 func (s *Source) resources(ctx context.Context) (n node, pods []pod, failed int) {
 	pods, err := s.pods(ctx)
 	if err != nil {

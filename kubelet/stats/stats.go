@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stats answers /stats/summary and /metrics/resource from what the runtime and the kernel measure, and feeds package eviction
-// with the same figures. The kubelet's server calls it when somebody asks, and eviction on its timer; nothing is measured otherwise.
+// Package stats serves /stats/summary and /metrics/resource from statistics of the runtime and the kernel, and implements eviction.Source.
+// The kubelet's server calls it for each request, and package eviction on its timer. It never measures without a caller, and writes
+// nothing.
 package stats
 
 import (
@@ -21,7 +22,7 @@ import (
 	"keelson/kubelet/observed"
 )
 
-// Source measures. Make it with New.
+// Source measures the node and its pods; see New.
 type Source struct {
 	Config
 	meter *Meter
@@ -29,29 +30,29 @@ type Source struct {
 	cpu nodeRate
 
 	mu     sync.Mutex
-	asked  bool   // the runtime has said where images lie
-	images string // where; empty: it does not say
+	asked  bool   // imageDir has the runtime's answer
+	images string // the image directory; empty: the runtime does not report it
 }
 
-// Config is what a Source looks at.
+// Config has the dependencies of a Source.
 type Config struct {
 	Runtime  runtimeapi.RuntimeServiceClient
 	Images   runtimeapi.ImageServiceClient // may be nil
 	NodeName string
 	// RootDir is on the node's file system; LogDir holds the pods' log directories.
 	RootDir, LogDir string
-	// VolumePath is where a volume of a pod lies.
+	// VolumePath returns the path of a pod's volume.
 	VolumePath func(ctx context.Context, p *corev1.Pod, volume string) (string, error)
-	// ClaimUsage is what a volume of a pod's claim has and what is used of it; nil: nobody says. May be nil.
+	// ClaimUsage returns capacity and usage of a claim's volume; nil: not known. May be nil.
 	ClaimUsage func(ctx context.Context, p *corev1.Pod, volume string) *csi.Usage
-	// Pods are those of the node.
+	// Pods returns the pods of the node.
 	Pods func() []*corev1.Pod
 }
 
-// New returns a Source that has measured nothing.
+// New returns a Source. It measures nothing yet.
 func New(cfg Config) *Source { return &Source{Config: cfg, meter: NewMeter()} }
 
-// Summary serves /stats/summary; with only_cpu_and_memory=true nothing else is measured.
+// Summary serves /stats/summary. With only_cpu_and_memory=true it measures only these.
 func (s *Source) Summary(w http.ResponseWriter, r *http.Request) {
 	pods, err := s.pods(r.Context())
 	if err != nil {
@@ -79,7 +80,7 @@ func (s *Source) Summary(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(summary{Node: n, Pods: pods}) // the client may have gone
 }
 
-// pods is what the pods use whose sandbox is ready, without volumes and logs.
+// pods returns the statistics of pods with a ready sandbox, without volumes and logs.
 func (s *Source) pods(ctx context.Context) ([]pod, error) {
 	resp, err := s.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 	if err != nil {
@@ -116,7 +117,7 @@ func (s *Source) pods(ctx context.Context) ([]pod, error) {
 	return out, nil
 }
 
-// started is when each running container was made, and each sandbox, by id, in nanoseconds; the statistics do not say it.
+// started returns the creation time of running containers and sandboxes by ID, in nanoseconds. CRI statistics do not have it.
 func (s *Source) started(ctx context.Context) (map[string]int64, error) {
 	out := map[string]int64{}
 	containers, err := s.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
@@ -146,7 +147,7 @@ func containerOf(name string, start int64, st *runtimeapi.ContainerStats) contai
 		c.Swap = &swap{Time: stamp(u.GetTimestamp()), UsageBytes: value(u.GetSwapUsageBytes()), AvailableBytes: value(u.GetSwapAvailableBytes())}
 	}
 	if d := layer(st); d != nil {
-		c.Rootfs = taken(*d)
+		c.Rootfs = usageStats(*d)
 	}
 	return c
 }

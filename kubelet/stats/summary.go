@@ -21,7 +21,7 @@ import (
 	"keelson/kubelet/eviction"
 )
 
-// node is the node's part of the summary.
+// node returns the node's part of the summary.
 func (s *Source) node(ctx context.Context) (node, error) {
 	m, err := s.Machine(ctx)
 	if err != nil {
@@ -29,12 +29,12 @@ func (s *Source) node(ctx context.Context) (node, error) {
 	}
 	now := metav1.NewTime(time.Now())
 	n, err := s.usage(now.Time)
-	n.Fs, n.Runtime = whole(m.NodeFs, now), &runtimeStats{ImageFs: whole(m.ImageFs, now)}
+	n.Fs, n.Runtime = fsStats(m.NodeFs, now), &runtimeStats{ImageFs: fsStats(m.ImageFs, now)}
 	n.Rlimit = &rlimit{Time: now, MaxPID: &m.MaxPID, Processes: &m.Processes}
 	return n, err
 }
 
-// usage is the node's cpu and memory.
+// usage returns the node's cpu and memory.
 func (s *Source) usage(at time.Time) (node, error) {
 	now := metav1.NewTime(at)
 	n := node{Name: s.NodeName}
@@ -47,7 +47,7 @@ func (s *Source) usage(at time.Time) (node, error) {
 		return n, err
 	}
 	n.Start = metav1.NewTime(boot)
-	n.CPU = &cpu{Time: now, UsageCoreNanoSeconds: &used, UsageNanoCores: s.cpu.next(at, used)}
+	n.CPU = &cpu{Time: now, UsageCoreNanoSeconds: &used, UsageNanoCores: s.cpu.update(at, used)}
 	info, err := memoryInfo("/proc/meminfo")
 	if err != nil {
 		return n, err
@@ -61,7 +61,7 @@ func (s *Source) usage(at time.Time) (node, error) {
 	return n, nil
 }
 
-// nodeRate is an earlier reading of the machine's processor time.
+// nodeRate has the last reading of the machine's CPU time.
 type nodeRate struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -69,8 +69,8 @@ type nodeRate struct {
 	rate uint64
 }
 
-// next is the rate since the reading before; nil: there was none.
-func (r *nodeRate) next(now time.Time, used uint64) *uint64 {
+// update returns the CPU usage since the last reading; nil: this is the first one.
+func (r *nodeRate) update(now time.Time, used uint64) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	took := now.Sub(r.at)
@@ -85,10 +85,10 @@ func (r *nodeRate) next(now time.Time, used uint64) *uint64 {
 	return &rate
 }
 
-// tick is the unit of /proc/stat, which is the same on every machine that Linux runs on.
+// tick is the unit of /proc/stat (USER_HZ), which is the same on all architectures.
 const tick = uint64(10 * time.Millisecond)
 
-// processorTime reads /proc/stat: for how long the processors have been busy, in nanoseconds, and when the machine was started.
+// processorTime parses /proc/stat: the CPU time used, in nanoseconds, and the boot time.
 func processorTime(stat []byte) (used uint64, boot time.Time, err error) {
 	for line := range bytes.Lines(stat) {
 		f := strings.Fields(string(line))
@@ -115,7 +115,7 @@ func processorTime(stat []byte) (used uint64, boot time.Time, err error) {
 	return used, boot, nil
 }
 
-// addDisk adds what pods take of the disk, as eviction sees it.
+// addDisk adds the disk usage of pods.
 func (s *Source) addDisk(ctx context.Context, pods []pod) {
 	if s.Pods == nil || s.VolumePath == nil {
 		return
@@ -137,7 +137,7 @@ func (s *Source) addDisk(ctx context.Context, pods []pod) {
 				add(eviction.Disk{Bytes: int64(*c.Rootfs.UsedBytes), Inodes: int64(*c.Rootfs.InodesUsed)}) //nolint:gosec // sizes of files
 			}
 			if d, err := s.logs(ctx, p, c.Name); err == nil {
-				c.Logs = taken(d)
+				c.Logs = usageStats(d)
 				add(d)
 			}
 		}
@@ -146,22 +146,22 @@ func (s *Source) addDisk(ctx context.Context, pods []pod) {
 			return
 		}
 		for _, name := range slices.Sorted(maps.Keys(volumes)) {
-			pods[i].Volumes = append(pods[i].Volumes, volume{Name: name, fileSystem: *taken(volumes[name])})
+			pods[i].Volumes = append(pods[i].Volumes, volume{Name: name, fileSystem: *usageStats(volumes[name])})
 			v := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
 			if eviction.LocalEphemeral(&p.Spec.Volumes[v]) {
 				add(volumes[name])
 			}
 		}
-		pods[i].Ephemeral = taken(sum)
+		pods[i].Ephemeral = usageStats(sum)
 	}
 	s.addClaims(ctx, pods, specs)
 }
 
-func taken(d eviction.Disk) *fileSystem {
+func usageStats(d eviction.Disk) *fileSystem {
 	return &fileSystem{Time: metav1.NewTime(time.Now()), UsedBytes: unsigned(d.Bytes), InodesUsed: unsigned(d.Inodes)}
 }
 
-func whole(f Filesystem, now metav1.Time) *fileSystem {
+func fsStats(f Filesystem, now metav1.Time) *fileSystem {
 	return &fileSystem{
 		Time: now, AvailableBytes: unsigned(f.Available), CapacityBytes: unsigned(f.Capacity), UsedBytes: unsigned(f.Used),
 		InodesFree: unsigned(f.InodesFree), Inodes: unsigned(f.Inodes), InodesUsed: unsigned(f.Inodes - f.InodesFree),
