@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image sees to it that a container's image is on the node and that its pod may have it: pull policies, pull secrets, records
-// of which secrets pulled what, back-off. The pod workers call it. It never shows a pod an image that another pod's secret pulled.
+// Package image ensures that a container's image is on the node and that its pod may use it: pull policies, pull secrets, pull records
+// (KEP-2535), back-off. The pod workers call it. It never lets a pod use an image that was pulled with another pod's secret, unless the
+// pod's own credentials can pull it too. It never removes images.
 package image
 
 import (
@@ -18,35 +19,35 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Error is why an image is not there, with the reason users know.
+// Error is why an image cannot be used, with the container's waiting reason.
 type Error struct {
 	Reason  string // ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ImageInspectError
 	Message string
-	// Retry is when another try makes sense.
+	// Retry is the earliest time of the next try.
 	Retry time.Time
-	// Event is what the pod's Warning event says besides; empty: none.
+	// Event is the message of an additional Warning event; empty: none.
 	Event string
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// Outcome is an image that is there.
+// Outcome is an image that is on the node.
 type Outcome struct {
-	Ref     string // what containers are created from
+	Ref     string // for the creation of containers
 	Image   *runtimeapi.Image
-	Present bool // it was there already
+	Present bool // no pull was needed
 	Took    time.Duration
-	Waited  time.Duration // Took with the wait for other pulls
+	Waited  time.Duration // Took plus the wait for other pulls
 }
 
-// Request is one container's need.
+// Request asks for the image of one container.
 type Request struct {
 	PodUID  string
 	Image   string
 	Policy  corev1.PullPolicy
 	Secrets []*corev1.Secret
 	Sandbox *runtimeapi.PodSandboxConfig
-	// Pulling is called when a pull begins.
+	// Pulling is called when a pull starts.
 	Pulling func()
 }
 
@@ -61,12 +62,12 @@ type failure struct {
 	err   string
 }
 
-// Config is what a Manager needs.
+// Config has the dependencies and limits of a Manager.
 type Config struct {
 	Service runtimeapi.ImageServiceClient
-	// Parallel pulls are made at the same time; 1 at least.
+	// Parallel is the number of concurrent pulls, at least 1.
 	Parallel int
-	// Dir is where it records what it pulled, below the kubelet's root.
+	// Dir is the directory of the pull records.
 	Dir string
 	// VerificationPolicy is one of the policies; NeverVerifyPreloadedImages when empty. VerificationAllowlist is for
 	// NeverVerifyAllowlistedImages.
@@ -75,7 +76,7 @@ type Config struct {
 	Log                   *slog.Logger
 }
 
-// Manager pulls images, at most a few at the same time.
+// Manager pulls images, at most Config.Parallel at the same time.
 type Manager struct {
 	cfg     Config
 	svc     runtimeapi.ImageServiceClient
@@ -86,7 +87,7 @@ type Manager struct {
 	failed map[string]failure // by pod and image
 }
 
-// New returns a manager. It makes cfg.Dir.
+// New returns a manager. It creates cfg.Dir.
 func New(cfg Config) (*Manager, error) {
 	if err := ValidatePolicy(cfg.VerificationPolicy, cfg.VerificationAllowlist); err != nil {
 		return nil, err
@@ -100,7 +101,7 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
-// Ensure returns when the image is there. The error is an *Error, or ctx's.
+// Ensure returns when the image is on the node and the pod may use it. The error is an *Error, or ctx's.
 func (m *Manager) Ensure(ctx context.Context, r Request) (*Outcome, error) {
 	ref, err := Normalize(r.Image)
 	if err != nil {
@@ -108,7 +109,7 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (*Outcome, error) {
 			Message: fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err),
 			Event:   fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err)}
 	}
-	if r.Policy != corev1.PullAlways || local(ref) {
+	if r.Policy != corev1.PullAlways || nodeLocal(ref) {
 		img, err := m.inspect(ctx, ref)
 		if err != nil {
 			return nil, err
@@ -129,9 +130,9 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (*Outcome, error) {
 	return m.pull(ctx, key, ref, r)
 }
 
-// local tells images that have no registry: keelson.local is a name for what was put on the node, so there is nothing newer to look
-// for. (Without a tag the policy is Always, which a runtime that does not know the name would fail at.)
-func local(ref string) bool { return strings.HasPrefix(ref, "keelson.local/") }
+// nodeLocal reports whether an image has no registry: keelson.local is for images that were loaded on the node, so they are never pulled.
+// (Without a tag their pull policy is Always, and the pull would fail.)
+func nodeLocal(ref string) bool { return strings.HasPrefix(ref, "keelson.local/") }
 
 func (m *Manager) inspect(ctx context.Context, ref string) (*runtimeapi.Image, error) {
 	resp, err := m.svc.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
@@ -167,12 +168,12 @@ func (m *Manager) pull(ctx context.Context, key, ref string, r Request) (*Outcom
 		return nil, ctx.Err()
 	}
 	started := time.Now()
-	id, err := m.try(ctx, ref, r)
+	id, err := m.pullWithCredentials(ctx, ref, r)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, m.note(key, r.Image, err)
+		return nil, m.recordFailure(key, r.Image, err)
 	}
 	m.mu.Lock()
 	delete(m.failed, key)
@@ -185,15 +186,15 @@ func (m *Manager) pull(ctx context.Context, key, ref string, r Request) (*Outcom
 	return &Outcome{Ref: cmp.Or(id, img.GetId(), ref), Image: img, Took: took, Waited: time.Since(begin)}, nil
 }
 
-// try pulls with each credential that fits, or without one, and records which it was.
-func (m *Manager) try(ctx context.Context, ref string, r Request) (string, error) {
+// pullWithCredentials pulls with each matching credential in turn, or without credentials, and records which one succeeded.
+func (m *Manager) pullWithCredentials(ctx context.Context, ref string, r Request) (string, error) {
 	if err := m.records.begin(ref); err != nil {
 		return "", err
 	}
-	id, used, err := m.tryEach(ctx, ref, r)
+	id, used, err := m.tryCredentials(ctx, ref, r)
 	var creds *imagePullCredentials
 	if err == nil {
-		creds = usedBy(used)
+		creds = pulledWith(used)
 	}
 	if err := m.records.end(ref, id, creds); err != nil {
 		m.cfg.Log.Warn("record an image pull", "image", ref, "err", err)
@@ -207,7 +208,7 @@ func (m *Manager) try(ctx context.Context, ref string, r Request) (string, error
 	return id, nil
 }
 
-func (m *Manager) tryEach(ctx context.Context, ref string, r Request) (id string, used *Credential, err error) {
+func (m *Manager) tryCredentials(ctx context.Context, ref string, r Request) (id string, used *Credential, err error) {
 	spec := &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: r.Image}
 	pull := func(a *runtimeapi.AuthConfig) (string, error) {
 		resp, err := m.svc.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: a, SandboxConfig: r.Sandbox})
@@ -225,8 +226,8 @@ func (m *Manager) tryEach(ctx context.Context, ref string, r Request) (id string
 	return id, nil, err
 }
 
-// note remembers a failed pull and words it.
-func (m *Manager) note(key, image string, err error) *Error {
+// recordFailure records a failed pull for the back-off, and returns its error.
+func (m *Manager) recordFailure(key, image string, err error) *Error {
 	msg := err.Error()
 	if s, ok := status.FromError(err); ok {
 		msg = fmt.Sprintf("rpc error: code = %s desc = %s", s.Code(), s.Message())
@@ -241,7 +242,7 @@ func (m *Manager) note(key, image string, err error) *Error {
 	return &Error{Reason: "ErrImagePull", Message: msg, Retry: f.until, Event: fmt.Sprintf("Failed to pull image %q: %s", image, msg)}
 }
 
-// Forget drops what is remembered of a pod.
+// Forget drops the back-off of a pod.
 func (m *Manager) Forget(podUID string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -252,7 +253,7 @@ func (m *Manager) Forget(podUID string) {
 	}
 }
 
-// Normalize gives an image reference its default tag. It refuses what cannot be a reference.
+// Normalize adds the default tag to an image reference. An invalid reference is an error.
 func Normalize(image string) (string, error) {
 	name, digest, hasDigest := strings.Cut(image, "@")
 	slash := strings.LastIndexByte(name, '/')

@@ -158,7 +158,7 @@ func FuzzCredentials(f *testing.F) {
 			{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: config}},
 			{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: config}},
 		}, ref) {
-			if !fits(a.Auth.ServerAddress, ref) {
+			if !matchesImage(a.Auth.ServerAddress, ref) {
 				t.Errorf("%q for %q: %q", config, ref, a.Auth.ServerAddress)
 			}
 		}

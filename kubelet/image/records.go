@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The files of records are Kubernetes' own (KEP-2535): a node can change between a Kubernetes kubelet and this one.
+// The file format is that of Kubernetes' kubelet (KEP-2535), so that a node can switch between it and this one.
 const (
 	recordVersion = "kubelet.config.k8s.io/v1beta1"
 	recordPrefix  = "sha256-"
@@ -26,27 +26,27 @@ const (
 	maxRecord     = 1 << 20 // bytes of a record that are read
 )
 
-// imagePullIntent says that the kubelet pulls an image: if it is there after a crash, it was not preloaded.
+// imagePullIntent records that the kubelet is pulling an image. If the image exists after a crash, it was not preloaded.
 type imagePullIntent struct {
 	metav1.TypeMeta `json:",inline"`
 	Image           string `json:"image"`
 }
 
-// imagePulledRecord says which credentials have pulled an image that the kubelet pulled.
+// imagePulledRecord has the credentials with which the kubelet pulled an image.
 type imagePulledRecord struct {
 	metav1.TypeMeta `json:",inline"`
 	LastUpdatedTime metav1.Time `json:"lastUpdatedTime"`
 	// ImageRef is the image's id in the runtime.
 	ImageRef string `json:"imageRef"`
-	// CredentialMapping is by repository: the image as containers name it, without tag and digest.
+	// CredentialMapping is by repository: the image name in the pod, without tag and digest.
 	CredentialMapping map[string]imagePullCredentials `json:"credentialMapping,omitempty"`
 }
 
-// imagePullCredentials are those that have pulled an image from one repository. None at all: nobody knows, so everybody is verified.
+// imagePullCredentials are the credentials that have pulled an image from one repository. If they are empty, every pod is verified.
 type imagePullCredentials struct {
 	KubernetesSecrets         []imagePullSecret         `json:"kubernetesSecrets,omitempty"`
 	KubernetesServiceAccounts []imagePullServiceAccount `json:"kubernetesServiceAccounts,omitempty"`
-	// NodePodsAccessible: it needs no credentials, or those of the node.
+	// NodePodsAccessible: the pull needed no credentials, or those of the node.
 	NodePodsAccessible bool `json:"nodePodsAccessible,omitempty"`
 }
 
@@ -58,7 +58,7 @@ type imagePullSecret struct {
 	CredentialHash string `json:"credentialHash,omitempty"`
 }
 
-// imagePullServiceAccount is a service account whose tokens a credential provider takes.
+// imagePullServiceAccount is a service account whose token a credential provider used.
 type imagePullServiceAccount struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
@@ -69,20 +69,20 @@ func (s imagePullSecret) same(o imagePullSecret) bool {
 	return s.UID == o.UID && s.Namespace == o.Namespace && s.Name == o.Name
 }
 
-// maxSecrets bounds how many secrets a record remembers for one repository. Those before are verified again when they come.
+// maxSecrets bounds the secrets in a record for one repository. The oldest are dropped, and then verified again.
 const maxSecrets = 200
 
-// records keeps intents and pulled records in files that only the node's administrator reads.
+// records keeps intents and pulled records in files that only root can read.
 //
 // Invariants:
-//  1. An intent is on disk before its pull begins, and stays until the pulled record is, so that an image that a pull has brought
-//     never passes for a preloaded one, whenever the power goes.
-//  2. A record that cannot be read counts as one without credentials.
+//  1. An intent is on disk before its pull starts, and stays until the pulled record is on disk. So a pulled image never counts as preloaded,
+//     even after a power loss.
+//  2. A record that cannot be read counts as a record without credentials.
 type records struct {
 	pullingDir, pulledDir string
 
 	mu      sync.Mutex
-	pulling map[string]int // pulls under way by image
+	pulling map[string]int // number of running pulls by image
 }
 
 func openRecords(dir string) (*records, error) {
@@ -95,12 +95,12 @@ func openRecords(dir string) (*records, error) {
 	return r, nil
 }
 
-// fileOf is the file of an intent (by image) or of a pulled record (by id).
+// fileOf returns the file of an intent (by image) or of a pulled record (by ID).
 func fileOf(dir, key string) string {
 	return filepath.Join(dir, fmt.Sprintf("%s%x", recordPrefix, sha256.Sum256([]byte(key))))
 }
 
-// begin notes a pull. Each begin is followed by one end.
+// begin writes the intent of a pull. The caller must call end once.
 func (r *records) begin(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,8 +114,7 @@ func (r *records) begin(image string) error {
 	return nil
 }
 
-// end notes how a pull ended: creds have pulled the image with this id; nil: it failed. When the record cannot be written, the
-// intent stays in its place.
+// end writes the pulled record with creds; nil: the pull failed. If the record cannot be written, the intent stays.
 func (r *records) end(image, id string, creds *imagePullCredentials) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +148,7 @@ func (r *records) pulled(image, id string) (pulled bool, creds imagePullCredenti
 	return !errors.Is(err, fs.ErrNotExist), creds
 }
 
-// add notes that creds may have an image; without any it notes that it was pulled.
+// add adds creds to the record of an image. Without creds it only records that the image was pulled.
 func (r *records) add(image, id string, creds imagePullCredentials) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +174,7 @@ func (r *records) addLocked(image, id string, creds imagePullCredentials) error 
 	return writeRecord(fileOf(r.pulledDir, id), rec)
 }
 
-// merge adds what pulled an image to what has pulled it before. What needs no credentials stays so.
+// merge adds credentials to those of a record. NodePodsAccessible stays set.
 func merge(have, more imagePullCredentials) (imagePullCredentials, bool) {
 	switch {
 	case have.NodePodsAccessible:
@@ -207,8 +206,7 @@ func (r *records) readLocked(id string) (*imagePulledRecord, error) {
 	return rec, nil
 }
 
-// intents lists the images of pulls whose end nobody knows. An intent that cannot be read is one of no image: removed, as nothing can
-// be found by it.
+// intents returns the images of interrupted pulls. It removes intents that cannot be read, since they name no image.
 func (r *records) intents() ([]string, error) {
 	files, err := recordFiles(r.pullingDir)
 	var out []string
@@ -221,8 +219,8 @@ func (r *records) intents() ([]string, error) {
 	return out, err
 }
 
-// settle replaces the intent of an earlier life: id is the image that is there now, empty when there is none.
-func (r *records) settle(image, id string) error {
+// resolveIntent replaces the intent of an interrupted pull by a record; id is the image's ID, empty if there is no image.
+func (r *records) resolveIntent(image, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pulling[image] > 0 {
@@ -236,7 +234,7 @@ func (r *records) settle(image, id string) error {
 	return removeRecord(fileOf(r.pullingDir, image))
 }
 
-// prune forgets images that are gone: those not in ids, which were listed after since. Records written later stay.
+// prune removes the records of images that are not in ids. Records that were written after since stay.
 func (r *records) prune(ids map[string]bool, since time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -284,7 +282,7 @@ func readRecord(path string, into any) error {
 	return nil
 }
 
-// writeRecord replaces a file; once it returns, the record outlives a power cut.
+// writeRecord replaces a file and syncs it to disk.
 func writeRecord(path string, record any) error {
 	b, err := json.Marshal(record)
 	if err != nil {

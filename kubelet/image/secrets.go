@@ -22,13 +22,13 @@ type entry struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
-// Credential is what a pull secret has for an image's registry.
+// Credential is the entry of a pull secret for an image's registry.
 type Credential struct {
 	Auth   *runtimeapi.AuthConfig
 	Secret *corev1.Secret
 }
 
-// Credentials are those of the pull secrets that fit an image, the most specific first. Secrets that cannot be read are skipped.
+// Credentials returns the entries of pull secrets that match an image, the most specific first. Invalid secrets are skipped.
 func Credentials(secrets []*corev1.Secret, ref string) []Credential {
 	type match struct {
 		key string
@@ -37,7 +37,7 @@ func Credentials(secrets []*corev1.Secret, ref string) []Credential {
 	var found []match
 	for _, s := range secrets {
 		for key, e := range entries(s) {
-			if fits(key, ref) {
+			if matchesImage(key, ref) {
 				found = append(found, match{key, Credential{auth(key, e), s}})
 			}
 		}
@@ -82,13 +82,14 @@ func auth(server string, e entry) *runtimeapi.AuthConfig {
 	return a
 }
 
-// fits reports whether a config's key ("registry.example.com:5000/team", "*.example.com", "https://index.docker.io/v1/") is for the image.
-func fits(key, ref string) bool {
+// matchesImage reports whether a config's key ("registry.example.com:5000/team", "*.example.com", "https://index.docker.io/v1/") is for the
+// image.
+func matchesImage(key, ref string) bool {
 	key = strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://")
 	key = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(key, "/"), "/v1"), "/v2")
 	keyHost, keyPath, _ := strings.Cut(key, "/")
 	host, rest := split(ref)
-	if hub(keyHost) && hub(host) {
+	if isDockerHub(keyHost) && isDockerHub(host) {
 		return keyPath == "" || within(rest, keyPath)
 	}
 	kh, kport, _ := strings.Cut(keyHost, ":")
@@ -110,11 +111,11 @@ func within(rest, prefix string) bool {
 	return ok && (tail == "" || tail[0] == '/' || tail[0] == ':' || tail[0] == '@')
 }
 
-func hub(host string) bool {
+func isDockerHub(host string) bool {
 	return host == "docker.io" || host == "index.docker.io" || host == "registry-1.docker.io"
 }
 
-// split cuts an image reference into its registry and the rest; a name without a registry is Docker Hub's.
+// split splits an image reference into registry and rest. A name without a registry belongs to Docker Hub.
 func split(ref string) (host, rest string) {
 	first, rest, ok := strings.Cut(ref, "/")
 	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {

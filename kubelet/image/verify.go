@@ -15,8 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Policies say for which images that are on the node a pod must have credentials that can pull them (Kubernetes'
-// imagePullCredentialsVerificationPolicy).
+// The values of imagePullCredentialsVerificationPolicy: for which images on the node a pod needs credentials that can pull them.
 const (
 	NeverVerify                  = "NeverVerify"
 	NeverVerifyPreloadedImages   = "NeverVerifyPreloadedImages" // those that the kubelet pulled; the default
@@ -24,7 +23,7 @@ const (
 	AlwaysVerify                 = "AlwaysVerify"
 )
 
-// ValidatePolicy checks a policy and its list of images, which only NeverVerifyAllowlistedImages has.
+// ValidatePolicy validates a policy and its allowlist, which only NeverVerifyAllowlistedImages has.
 func ValidatePolicy(policy string, allowlist []string) error {
 	switch policy {
 	case "", NeverVerify, NeverVerifyPreloadedImages, AlwaysVerify:
@@ -43,24 +42,24 @@ func ValidatePolicy(policy string, allowlist []string) error {
 		switch {
 		case name == "" || strings.ContainsAny(name, "* \t"):
 			errs = append(errs, fmt.Errorf("preloadedImagesVerificationAllowlist: %q is neither REPOSITORY nor PREFIX/*", p))
-		case name == p && bare(p) != p:
+		case name == p && withoutTag(p) != p:
 			errs = append(errs, fmt.Errorf("preloadedImagesVerificationAllowlist: %q has a tag or a digest, which is not allowed", p))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// repository is an image's full name without tag and digest: docker.io/library/busybox for busybox:1.
+// repository returns an image's full name without tag and digest: docker.io/library/busybox for busybox:1.
 func repository(image string) string {
 	host, rest := split(image)
 	if host == "docker.io" && !strings.Contains(rest, "/") {
 		rest = "library/" + rest
 	}
-	return host + "/" + bare(rest)
+	return host + "/" + withoutTag(rest)
 }
 
-// bare is a name without its tag and digest.
-func bare(name string) string {
+// withoutTag returns a name without tag and digest.
+func withoutTag(name string) string {
 	name, _, _ = strings.Cut(name, "@")
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
 		name = name[:i]
@@ -80,9 +79,9 @@ func allowlisted(image string, list []string) bool {
 	})
 }
 
-// accessible reports whether a pod with these credentials may use an image that is on the node without asking its registry.
+// accessible reports whether a pod with these credentials may use an image on the node without a new pull.
 func (m *Manager) accessible(image, id string, creds []Credential) bool {
-	if local(image) { // nobody can have pulled it
+	if nodeLocal(image) { // it is never pulled
 		return true
 	}
 	pulled, have := m.records.pulled(image, id)
@@ -120,8 +119,8 @@ func (m *Manager) accessible(image, id string, creds []Credential) bool {
 	return false
 }
 
-// usedBy is what a pulled record says of the credentials that pulled; nil pulled without any.
-func usedBy(c *Credential) *imagePullCredentials {
+// pulledWith returns the pulled record's entry for a credential; nil: the pull used none.
+func pulledWith(c *Credential) *imagePullCredentials {
 	if c == nil {
 		return &imagePullCredentials{NodePodsAccessible: true}
 	}
@@ -132,7 +131,7 @@ func (c Credential) secret() imagePullSecret {
 	return imagePullSecret{UID: string(c.Secret.UID), Namespace: c.Secret.Namespace, Name: c.Secret.Name, CredentialHash: c.hash()}
 }
 
-// hash tells credentials apart; empty when they cannot be told.
+// hash identifies the credentials; empty: they cannot be encoded.
 func (c Credential) hash() string {
 	b, err := json.Marshal(c.Auth)
 	if err != nil {
@@ -141,8 +140,7 @@ func (c Credential) hash() string {
 	return fmt.Sprintf("%x", sha256.Sum256(b))
 }
 
-// Recover takes up the records of an earlier life: of pulls that were cut short, and of images that are gone since. Call it before the
-// first Ensure.
+// Recover resolves the intents of interrupted pulls, and prunes the records of removed images. It must be called before the first Ensure.
 func (m *Manager) Recover(ctx context.Context) error {
 	images, err := m.records.intents()
 	errs := []error{err}
@@ -156,12 +154,12 @@ func (m *Manager) Recover(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("look at image %s: %w", image, err)) // its intent stays
 			continue
 		}
-		errs = append(errs, m.records.settle(image, resp.GetImage().GetId()))
+		errs = append(errs, m.records.resolveIntent(image, resp.GetImage().GetId()))
 	}
 	return errors.Join(append(errs, m.prune(ctx))...)
 }
 
-// prune forgets the records of images that are not on the node any more.
+// prune removes the records of images that are not on the node any more.
 func (m *Manager) prune(ctx context.Context) error {
 	begin := time.Now()
 	resp, err := m.svc.ListImages(ctx, &runtimeapi.ListImagesRequest{})

@@ -18,18 +18,18 @@ import (
 	"keelson/lib/inroot"
 )
 
-// A written volume looks like this, so that a reader never sees half of a change:
+// The layout of a volume with files from API objects. A reader never sees a partial update:
 //
 //	..2026_01_02_15_04_05.123456789/   the files
 //	..data -> ..2026_...               switched by one rename
 //	name   -> ..data/name              for every first path element
 const dataLink = "..data"
 
-// maxVolumeFiles bounds what is read of a written volume's directory; an object has fewer keys.
+// maxVolumeFiles is the limit for directory entries that are read; an object has fewer keys.
 const maxVolumeFiles = 1 << 17
 
-// writeAtomically brings d to hold exactly files. changed is false when it did already. finish is called on the new files before
-// anybody sees them.
+// writeAtomically makes d contain exactly files. changed is false if it did already. finish is called for the new directory before the
+// rename makes it visible.
 func writeAtomically(d *inroot.Dir, files map[string]file, finish func(name string) error) (changed bool, err error) {
 	old, err := d.Readlink(dataLink)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
@@ -85,7 +85,7 @@ func writeFiles(d *inroot.Dir, dir string, files map[string]file) error {
 	return nil
 }
 
-// same reports whether dir holds exactly files.
+// same reports whether dir contains exactly files.
 func same(d *inroot.Dir, dir string, files map[string]file) bool {
 	n := 0
 	err := d.Walk(dir, inroot.WalkOptions{}, func(e *inroot.Entry) error {
@@ -106,7 +106,7 @@ func same(d *inroot.Dir, dir string, files map[string]file) bool {
 	return err == nil && n == len(files)
 }
 
-// link makes the names that users see, and removes those of files that are gone.
+// link creates the visible names, and removes those of deleted files.
 func link(d *inroot.Dir, files map[string]file) error {
 	want := map[string]bool{}
 	for p := range files {
@@ -136,7 +136,7 @@ func link(d *inroot.Dir, files map[string]file) error {
 	return nil
 }
 
-// sweep removes earlier contents.
+// sweep removes the directories of earlier updates.
 func sweep(d *inroot.Dir, keep string) error {
 	names, err := d.Names(".", maxVolumeFiles)
 	if err != nil {

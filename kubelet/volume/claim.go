@@ -18,15 +18,15 @@ import (
 	"keelson/lib/inroot"
 )
 
-// claim looks whether the directory behind a claim is there, and gives a local volume to the pod's fsGroup. A volume of a CSI driver is
-// mounted.
-func (m *Manager) claim(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
+// setUpClaim sets up the volume of a bound claim: it checks the directory or device of a hostPath or local volume and applies the pod's
+// fsGroup, or has a CSI driver mount the volume.
+func (m *Manager) setUpClaim(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
 	var none time.Time
-	claim, pv, err := m.claimed(ctx, in.Pod, v)
+	claim, pv, err := m.claimOf(ctx, in.Pod, v)
 	if err != nil {
 		return none, err
 	}
-	// A pod that has the volume keeps it while the claim is being deleted; no other pod gets it then.
+	// While a claim is being deleted, only pods that already use the volume may use it.
 	begun := begunAt(string(in.Pod.UID), v)
 	_, err = root.Lstat(begun)
 	switch {
@@ -36,24 +36,24 @@ func (m *Manager) claim(ctx context.Context, root *inroot.Dir, in Input, v *core
 	case claim.DeletionTimestamp != nil:
 		return none, fmt.Errorf("can't start pod because PVC %s/%s is being deleted", claim.Namespace, claim.Name)
 	}
-	if err := usedAsItIs(in.Pod, v, pv); err != nil {
+	if err := checkVolumeMode(in.Pod, v, pv); err != nil {
 		return none, err
 	}
 	if isBlock(pv) {
-		return none, m.device(root, v, pv, begun)
+		return none, m.checkDevice(root, v, pv, begun)
 	}
 	if pv.Spec.CSI != nil {
-		at, err := m.driven(ctx, root, in, v, csi.Request{Pod: in.Pod, Name: v.Name, Claim: claim, PV: pv, ReadOnly: readOnly(v)})
+		at, err := m.setUpCSI(ctx, root, in, v, csi.Request{Pod: in.Pod, Name: v.Name, Claim: claim, PV: pv, ReadOnly: readOnly(v)})
 		if err == nil {
 			err = root.MkdirAll(begun, 0o750)
 		}
 		return at, err
 	}
-	return none, m.directory(root, in, v, pv, begun)
+	return none, m.setUpDirectory(root, in, v, pv, begun)
 }
 
-// directory looks after a volume that is a directory of the node.
-func (m *Manager) directory(root *inroot.Dir, in Input, v *corev1.Volume, pv *corev1.PersistentVolume, begun string) error {
+// setUpDirectory sets up a volume that is a directory of the node.
+func (m *Manager) setUpDirectory(root *inroot.Dir, in Input, v *corev1.Volume, pv *corev1.PersistentVolume, begun string) error {
 	path, err := m.pathOf(in.Pod, pv)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (m *Manager) directory(root *inroot.Dir, in Input, v *corev1.Volume, pv *co
 	if localvolume.Is(pv) {
 		err = m.Local.Make(pv.Name)
 	} else {
-		err = exists(path)
+		err = checkDirectory(path)
 	}
 	if err != nil {
 		return err
@@ -72,11 +72,11 @@ func (m *Manager) directory(root *inroot.Dir, in Input, v *corev1.Volume, pv *co
 	if err := keepPath(root, begun, path); err != nil {
 		return err
 	}
-	return m.local(root, in, v, path, false)
+	return m.setGroup(root, in, v, path, false)
 }
 
-// claimed is the claim of a volume, and what it is bound to.
-func (m *Manager) claimed(ctx context.Context, p *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+// claimOf returns the claim of a volume, and its PersistentVolume.
+func (m *Manager) claimOf(ctx context.Context, p *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	claim, pv, err := m.sources.Claim(ctx, p.Namespace, podkind.ClaimName(p, v))
 	if err == nil && v.Ephemeral != nil {
 		err = ephemeral.VolumeIsForPod(p, claim)
@@ -84,7 +84,7 @@ func (m *Manager) claimed(ctx context.Context, p *corev1.Pod, v *corev1.Volume) 
 	return claim, pv, err
 }
 
-// pathOf is the directory of a pod's volume.
+// pathOf returns the directory of a PersistentVolume in a pod.
 func (m *Manager) pathOf(p *corev1.Pod, pv *corev1.PersistentVolume) (string, error) {
 	switch {
 	case localvolume.Is(pv):
@@ -98,12 +98,12 @@ func (m *Manager) pathOf(p *corev1.Pod, pv *corev1.PersistentVolume) (string, er
 	case pv.Spec.Local != nil:
 		return pv.Spec.Local.Path, nil
 	case pv.Spec.CSI != nil:
-		return m.publishedAt(p, pv.Name), nil
+		return m.csiTarget(p, pv.Name), nil
 	}
 	return "", fmt.Errorf("persistent volume %s: its type is not supported by this node", pv.Name)
 }
 
-// readOnly tells whether no container may write to a claim's volume, or to one of a CSI driver.
+// readOnly reports whether the volume source of a claim or an inline CSI volume is read-only.
 func readOnly(v *corev1.Volume) bool {
 	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly || v.CSI != nil && v.CSI.ReadOnly != nil && *v.CSI.ReadOnly
 }

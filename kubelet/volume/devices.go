@@ -18,8 +18,8 @@ func isBlock(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// usedAsItIs refuses a device that is to be mounted, and a directory that is to be a device.
-func usedAsItIs(p *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume) error {
+// checkVolumeMode refuses a Block volume in volumeMounts, and a Filesystem volume in volumeDevices.
+func checkVolumeMode(p *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume) error {
 	var mounted, device bool
 	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
@@ -36,8 +36,8 @@ func usedAsItIs(p *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume) er
 	return nil
 }
 
-// device looks whether the block device behind a claim is there.
-func (m *Manager) device(root *inroot.Dir, v *corev1.Volume, pv *corev1.PersistentVolume, begun string) error {
+// checkDevice checks that the block device of a claim exists.
+func (m *Manager) checkDevice(root *inroot.Dir, v *corev1.Volume, pv *corev1.PersistentVolume, begun string) error {
 	path, err := devicePath(pv)
 	if err != nil {
 		return &Error{Volume: v.Name, Device: true, Err: err}
@@ -48,7 +48,7 @@ func (m *Manager) device(root *inroot.Dir, v *corev1.Volume, pv *corev1.Persiste
 	return keepPath(root, begun, path)
 }
 
-// devicePath is the block device of a volume.
+// devicePath returns the path of a volume's block device.
 func devicePath(pv *corev1.PersistentVolume) (string, error) {
 	if pv.Spec.Local == nil {
 		return "", fmt.Errorf("persistent volume %s: volumeMode Block is supported by this node for volumes of the type local alone", pv.Name)
@@ -63,7 +63,7 @@ func devicePath(pv *corev1.PersistentVolume) (string, error) {
 	return pv.Spec.Local.Path, nil
 }
 
-// Devices are a container's block devices for CRI.
+// Devices returns a container's block devices for CRI.
 func (m *Manager) Devices(ctx context.Context, p *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Device, error) {
 	var out []*runtimeapi.Device
 	for i := range c.VolumeDevices {
@@ -72,7 +72,7 @@ func (m *Manager) Devices(ctx context.Context, p *corev1.Pod, c *corev1.Containe
 		if v == nil || v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
 			return nil, fmt.Errorf("cannot find volume %q to pass into container %q", d.Name, c.Name)
 		}
-		_, pv, err := m.claimed(ctx, p, v)
+		_, pv, err := m.claimOf(ctx, p, v)
 		if err != nil {
 			return nil, err
 		}

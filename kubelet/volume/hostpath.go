@@ -13,12 +13,12 @@ import (
 	"keelson/kubelet/rootdir"
 )
 
-// hostPath is the path that a volume means: the kubelet's directory has two names.
+// hostPath returns the real path of a hostPath volume: the kubelet's directory has two names (package rootdir).
 func (m *Manager) hostPath(h *corev1.HostPathVolumeSource) string {
 	return rootdir.Dir(m.dir).Real(h.Path)
 }
 
-// checkHostPath checks a path of the host, and makes it where its type says so. at is where it really is.
+// checkHostPath checks the type of a hostPath, and creates it for the types that say so. at is the real path.
 func checkHostPath(h *corev1.HostPathVolumeSource, at string) error {
 	t := corev1.HostPathUnset
 	if h.Type != nil {
@@ -41,8 +41,8 @@ func checkHostPath(h *corev1.HostPathVolumeSource, at string) error {
 	}
 	switch t {
 	case corev1.HostPathUnset:
-		if missing { // the runtime would refuse to mount what is not there
-			return os.MkdirAll(at, 0o755) //nolint:gosec // as container runtimes make it
+		if missing { // the runtime does not mount a missing path
+			return os.MkdirAll(at, 0o755) //nolint:gosec // the mode that container runtimes use
 		}
 		return nil
 	case corev1.HostPathDirectoryOrCreate:
@@ -73,8 +73,8 @@ func checkHostPath(h *corev1.HostPathVolumeSource, at string) error {
 	return fmt.Errorf("hostPath type %q is not known", t)
 }
 
-// exists looks whether the directory of a persistent volume is there.
-func exists(path string) error {
+// checkDirectory checks that the directory of a PersistentVolume exists.
+func checkDirectory(path string) error {
 	_, err := os.Stat(path)
 	return err
 }

@@ -15,10 +15,10 @@ import (
 	"keelson/lib/inroot"
 )
 
-// emptyDir makes a directory that everybody may write to, on disk or in memory. Mode and ownership are set once, before a container
-// of the pod has it: from then on what is in it is the pod's.
+// emptyDir creates a directory with mode 0777, on disk or on a tmpfs. Mode and ownership are set once, before a container starts: later the
+// pod may change them.
 func (m *Manager) emptyDir(root *inroot.Dir, in Input, v *corev1.Volume) error {
-	at := m.within(m.own(in.Pod, v))
+	at := m.within(m.ownDir(in.Pod, v))
 	_, err := root.Lstat(at)
 	missing := errors.Is(err, unix.ENOENT)
 	if err := root.MkdirAll(at, 0o750); err != nil {
@@ -27,7 +27,7 @@ func (m *Manager) emptyDir(root *inroot.Dir, in Input, v *corev1.Volume) error {
 	switch medium := v.EmptyDir.Medium; medium {
 	case corev1.StorageMediumDefault:
 	case corev1.StorageMediumMemory:
-		mounted, err := m.memoryDir(in, v, m.own(in.Pod, v))
+		mounted, err := m.memoryDir(in, v, m.ownDir(in.Pod, v))
 		if err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func (m *Manager) emptyDir(root *inroot.Dir, in Input, v *corev1.Volume) error {
 	default:
 		return fmt.Errorf("storage medium %q is not supported by this node", medium)
 	}
-	return m.once(root, in.Pod, v, missing, func() error {
+	return m.setUpOnce(root, in.Pod, v, missing, func() error {
 		i, err := root.Lstat(at)
 		if err != nil {
 			return err
@@ -45,13 +45,13 @@ func (m *Manager) emptyDir(root *inroot.Dir, in Input, v *corev1.Volume) error {
 				return err
 			}
 		}
-		return own(root, at, in.Pod, true)
+		return applyFSGroup(root, at, in.Pod, true)
 	})
 }
 
-// once calls fn when it has not succeeded for this volume of the pod yet, or again is set. That it has is a file that no container
-// sees.
-func (m *Manager) once(root *inroot.Dir, p *corev1.Pod, v *corev1.Volume, again bool, fn func() error) error {
+// setUpOnce calls fn if it has not succeeded for this volume of the pod yet, or again is set. The success is recorded in a file outside the
+// volume.
+func (m *Manager) setUpOnce(root *inroot.Dir, p *corev1.Pod, v *corev1.Volume, again bool, fn func() error) error {
 	mark := begunAt(string(p.UID), v)
 	_, err := root.Lstat(filepath.Join(mark, "ready"))
 	if err == nil && !again {
@@ -69,7 +69,7 @@ func (m *Manager) once(root *inroot.Dir, p *corev1.Pod, v *corev1.Volume, again 
 	return root.WriteFile(filepath.Join(mark, "ready"), nil, 0o640)
 }
 
-// memoryDir mounts a tmpfs on dir where there is none yet.
+// memoryDir mounts a tmpfs on dir unless it is mounted already.
 func (m *Manager) memoryDir(in Input, v *corev1.Volume, dir string) (mounted bool, err error) {
 	if !m.tmpfs {
 		return false, errors.New("an emptyDir in memory needs root")
@@ -97,13 +97,13 @@ func (m *Manager) memoryDir(in Input, v *corev1.Volume, dir string) (mounted boo
 	return true, mountTmpfs(dir, opts)
 }
 
-// local gives a volume to the pod's fsGroup, once for the pod or again, unless it is mounted read-only.
-func (m *Manager) local(root *inroot.Dir, in Input, v *corev1.Volume, dir string, again bool) error {
+// setGroup applies the pod's fsGroup to a volume, once for the pod or again, unless the volume is read-only.
+func (m *Manager) setGroup(root *inroot.Dir, in Input, v *corev1.Volume, dir string, again bool) error {
 	sc := in.Pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil || readOnly(v) {
 		return nil
 	}
-	return m.once(root, in.Pod, v, again, func() error {
+	return m.setUpOnce(root, in.Pod, v, again, func() error {
 		d, err := inroot.Open(dir)
 		if err != nil {
 			return err
@@ -117,28 +117,28 @@ func (m *Manager) local(root *inroot.Dir, in Input, v *corev1.Volume, dir string
 		if onMismatch && int64(i.GID) == *sc.FSGroup && i.Perm()&0o660 == 0o660 && i.Perm()&unix.S_ISGID != 0 {
 			return nil
 		}
-		return own(d, ".", in.Pod, true)
+		return applyFSGroup(d, ".", in.Pod, true)
 	})
 }
 
-// own gives what is at and below p to the pod's fsGroup: group ownership, group bits, and set-group-id on directories. It goes by
-// descriptors and follows no link, for another pod may be changing the volume. The root comes last, so that OnRootMismatch finds out
-// whether all was done.
-func own(d *inroot.Dir, p string, pod *corev1.Pod, writable bool) error {
+// applyFSGroup sets for p and all below it: group ownership, group bits, and set-group-id on directories. It uses descriptors and follows
+// no links, since another pod may be changing the volume. The root comes last, so that OnRootMismatch can tell whether an earlier run
+// completed.
+func applyFSGroup(d *inroot.Dir, p string, pod *corev1.Pod, writable bool) error {
 	sc := pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil {
 		return nil
 	}
 	return d.Walk(p, inroot.WalkOptions{After: true}, func(e *inroot.Entry) error {
-		err := ownEntry(e, int(*sc.FSGroup), writable)
+		err := applyFSGroupTo(e, int(*sc.FSGroup), writable)
 		if errors.Is(err, inroot.ErrChanged) {
-			return nil // it was replaced: somebody else's doing
+			return nil // another process replaced it
 		}
 		return err
 	})
 }
 
-func ownEntry(e *inroot.Entry, gid int, writable bool) error {
+func applyFSGroupTo(e *inroot.Entry, gid int, writable bool) error {
 	bits := uint32(0o440)
 	if writable {
 		bits = 0o660

@@ -30,25 +30,24 @@ import (
 	"keelson/lib/inroot"
 )
 
-// LocalDirs keeps the local volumes that the cluster provisions on this node: a directory each, by the name of its PersistentVolume.
-// A directory is made when the first pod uses the volume. It is removed when the volume is being deleted, and by then has no claim
-// any more, unless its policy is Retain; only after that the volume loses the node's finalizer. Directories of volumes that nobody
-// knows are left alone.
+// LocalDirs manages the local volumes that the cluster provisions on this node: one directory each, named after the PersistentVolume. It
+// creates a directory when the first pod uses the volume. When the PersistentVolume is being deleted and is not bound, it removes the
+// directory, unless the reclaim policy is Retain, and then the node's finalizer. It never removes a directory without a PersistentVolume.
 type LocalDirs struct {
 	dir, node string
 	client    kubernetes.Interface
 	log       *slog.Logger
 }
 
-// NewLocalDirs returns the volumes below dir. It touches nothing.
+// NewLocalDirs returns the LocalDirs below dir. It does no I/O.
 func NewLocalDirs(dir, node string, c kubernetes.Interface, log *slog.Logger) *LocalDirs {
 	return &LocalDirs{dir: filepath.Clean(dir), node: node, client: c, log: log}
 }
 
-// Path is the directory of a volume.
+// Path returns the directory of a volume.
 func (l *LocalDirs) Path(name string) string { return filepath.Join(l.dir, name) }
 
-// open opens the directory of all volumes, and checks that name is that of one.
+// open opens the parent directory, and checks that name is a valid volume name.
 func (l *LocalDirs) open(name string) (*inroot.Dir, error) {
 	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, '/') {
 		return nil, fmt.Errorf("%q is no name of a volume", name)
@@ -56,7 +55,7 @@ func (l *LocalDirs) open(name string) (*inroot.Dir, error) {
 	return inroot.Open(l.dir)
 }
 
-// Make makes the directory of a volume, which every user of a container may write to. One that is there stays as it is.
+// Make creates the directory of a volume with mode 0777. An existing directory is not changed.
 func (l *LocalDirs) Make(name string) error {
 	if err := os.MkdirAll(l.dir, 0o750); err != nil {
 		return fmt.Errorf("make the directory of local volumes: %w", err)
@@ -72,7 +71,7 @@ func (l *LocalDirs) Make(name string) error {
 	return nil
 }
 
-// remove removes the directory of a volume. None is no error.
+// remove removes the directory of a volume. A missing directory is no error.
 func (l *LocalDirs) remove(name string) error {
 	root, err := l.open(name)
 	if errors.Is(err, unix.ENOENT) {
@@ -88,7 +87,7 @@ func (l *LocalDirs) remove(name string) error {
 	return nil
 }
 
-// Run removes the directories of volumes that are being deleted, until ctx is done or the server says that nodes may not.
+// Run removes the directories of deleted volumes, until ctx is done or the API server forbids it.
 func (l *LocalDirs) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -97,7 +96,7 @@ func (l *LocalDirs) Run(ctx context.Context) {
 	})
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	look := func(o any) {
-		if v, ok := o.(*corev1.PersistentVolume); ok && l.doomed(v) {
+		if v, ok := o.(*corev1.PersistentVolume); ok && l.mustRemove(v) {
 			queue.Add(v.Name)
 		}
 	}
@@ -110,7 +109,7 @@ func (l *LocalDirs) Run(ctx context.Context) {
 			}
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 		}),
-		second(inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, o any) { look(o) }})),
+		errOf(inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, o any) { look(o) }})),
 	)
 	if err != nil {
 		l.log.Error("watch local volumes", "err", err) // it fails only for an informer that runs
@@ -124,7 +123,7 @@ func (l *LocalDirs) Run(ctx context.Context) {
 		queue.ShutDown()
 	})
 	volumes := corelisters.NewPersistentVolumeLister(inf.GetIndexer())
-	for range removers {
+	for range removeWorkers {
 		wg.Go(func() {
 			for l.removeNext(ctx, queue, volumes) {
 			}
@@ -133,10 +132,10 @@ func (l *LocalDirs) Run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// removers is how many directories are removed at once: a large one does not hold up the others.
-const removers = 4
+// removeWorkers is the number of workers, so that a large directory does not delay the others.
+const removeWorkers = 4
 
-// removeNext removes one directory; false: there will be no more.
+// removeNext handles one volume from the queue; false: the queue is shut down.
 func (l *LocalDirs) removeNext(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], volumes corelisters.PersistentVolumeLister) bool {
 	name, quit := queue.Get()
 	if quit {
@@ -145,12 +144,12 @@ func (l *LocalDirs) removeNext(ctx context.Context, queue workqueue.TypedRateLim
 	defer queue.Done(name)
 	v, err := volumes.Get(name)
 	if err == nil {
-		err = l.finish(ctx, v)
+		err = l.release(ctx, v)
 	}
 	switch {
 	case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
 		queue.Forget(name)
-	case apierrors.IsConflict(err): // somebody else let go of it at the same time
+	case apierrors.IsConflict(err): // a concurrent update; the watch brings the new version
 		queue.AddRateLimited(name)
 	default:
 		l.log.Warn("remove local volume", "volume", name, "err", err)
@@ -159,17 +158,17 @@ func (l *LocalDirs) removeNext(ctx context.Context, queue workqueue.TypedRateLim
 	return true
 }
 
-func second[T any](_ T, err error) error { return err }
+func errOf[T any](_ T, err error) error { return err }
 
-// doomed tells whether a volume waits for this node to remove it. While it is bound, pods may use it.
-func (l *LocalDirs) doomed(v *corev1.PersistentVolume) bool {
+// mustRemove reports whether a volume is being deleted, is not bound, and has this node's finalizer.
+func (l *LocalDirs) mustRemove(v *corev1.PersistentVolume) bool {
 	return localvolume.On(v, l.node) && v.DeletionTimestamp != nil && v.Status.Phase != corev1.VolumeBound &&
 		slices.Contains(v.Finalizers, localvolume.Finalizer)
 }
 
-// finish removes the directory, if the volume's policy says so, and then the finalizer.
-func (l *LocalDirs) finish(ctx context.Context, v *corev1.PersistentVolume) error {
-	if !l.doomed(v) {
+// release removes the directory, unless the reclaim policy is Retain, and then the finalizer.
+func (l *LocalDirs) release(ctx context.Context, v *corev1.PersistentVolume) error {
+	if !l.mustRemove(v) {
 		return nil
 	}
 	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepareMounts makes dir a shared mount point and mounts a tmpfs at memory. Doing it again changes nothing.
+// prepareMounts makes dir a shared mount point and mounts a tmpfs at memory. It is idempotent.
 func prepareMounts(dir, memory string) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -48,7 +48,7 @@ func mountTmpfs(path, options string) error {
 	return nil
 }
 
-// mountPoints lists this process's mount points, parents before what is mounted below them.
+// mountPoints returns this process's mount points, parents before children.
 func mountPoints() ([]string, error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -68,7 +68,7 @@ func parseMountInfo(s string) []string {
 	return out
 }
 
-// unescape undoes the kernel's \040 for blank, \011 tab, \012 newline, \134 backslash.
+// unescape decodes the kernel's \040 (blank), \011 (tab), \012 (newline) and \134 (backslash).
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -103,7 +103,7 @@ func unmountBelow(dir string) error {
 // Purge unmounts everything at or below the kubelet's directory: what Prepare and SetUp mounted. Files stay.
 func Purge(dir string) error { return unmountBelow(dir) }
 
-// bindFD mounts what fd refers to on path, which exists.
+// bindFD bind-mounts the file of fd on path, which must exist.
 func bindFD(fd int, path string) error {
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("bind mount on %s: %w", path, err)
@@ -111,10 +111,10 @@ func bindFD(fd int, path string) error {
 	return nil
 }
 
-// resolvedPath is a directory of ours as the table of mounts names it.
+// resolvedPath returns the name of a directory in the mount table.
 func resolvedPath(dir string) (string, error) { return filepath.EvalSymlinks(dir) }
 
-// pathOfFile is where an open file lies.
+// pathOfFile returns the path of an open file.
 func pathOfFile(f *os.File) (string, error) {
 	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }

@@ -21,7 +21,7 @@ import (
 	"keelson/lib/inroot"
 )
 
-// Mounts are a container's volume mounts for CRI. expand replaces $(NAME) in subPathExpr. An error is one that users must mend.
+// Mounts returns a container's volume mounts for CRI. expand replaces $(NAME) in subPathExpr. An error is a mistake in the pod.
 func (m *Manager) Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container, expand func(string) (string, error)) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	for i := range c.VolumeMounts {
@@ -88,7 +88,7 @@ func propagation(mode *corev1.MountPropagationMode) runtimeapi.MountPropagation 
 	return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
 }
 
-// subPath is the mount's path within its volume, checked: relative, and with no way up.
+// subPath returns the mount's path within its volume. It must be relative and without "..".
 func subPath(vm *corev1.VolumeMount, expand func(string) (string, error)) (string, error) {
 	sub := vm.SubPath
 	if vm.SubPathExpr != "" {
@@ -109,8 +109,8 @@ func subPath(vm *corev1.VolumeMount, expand func(string) (string, error)) (strin
 	return path.Clean(sub), nil
 }
 
-// resolve opens sub within a volume, following links only as long as they stay inside, making it as a directory when it is not
-// there, and gives what it found a path of its own that nobody in a container can change: a bind mount at name of the descriptor.
+// resolve opens sub within a volume, and bind-mounts the open descriptor at name, so that no container can change the result later. Links
+// must stay inside the volume. A missing directory is created.
 func (m *Manager) resolve(vol, sub, name string) (string, error) {
 	root, err := inroot.OpenBeneath(vol)
 	if err != nil {
@@ -123,7 +123,7 @@ func (m *Manager) resolve(vol, sub, name string) (string, error) {
 		if i, err = root.Lstat("."); err != nil {
 			return "", err
 		}
-		// A new directory is like the volume: its bits, set-group-id and sticky too; the kernel hands on the group of the former.
+		// A new directory gets the mode of the volume, including set-group-id and sticky. With set-group-id the kernel also sets the group.
 		if _, err = root.MkdirAllExact(sub, fileMode(i.Perm())); err != nil {
 			return "", err
 		}
@@ -154,7 +154,7 @@ func fileMode(perm uint32) fs.FileMode {
 	return out
 }
 
-// bind mounts f at name, replacing what an earlier run of the container left there.
+// bind mounts f at name, and replaces the mount of an earlier run of the container.
 func (m *Manager) bind(f *os.File, dir bool, name string) error {
 	if err := unmountBelow(name); err != nil {
 		return err

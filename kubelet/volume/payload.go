@@ -21,28 +21,28 @@ import (
 	"keelson/lib/inroot"
 )
 
-// file is one file of a written volume. UID -1: the kubelet's own user.
+// file is one file of a volume from API objects. UID -1: the kubelet's user.
 type file struct {
 	data []byte
 	mode int32
 	uid  int
 }
 
-// payload collects the files of a written volume.
+// payload collects the files of a volume from API objects.
 type payload struct {
 	in       Input
 	src      Sources
-	dir      *inroot.Dir // the volume, where an earlier token may lie; nil for other than projected volumes
-	stateDir string      // where the state of certificates lies
+	dir      *inroot.Dir // the volume, which may have an earlier token; nil: not a projected volume
+	stateDir string      // has the state of certificates
 	files    map[string]file
 	refresh  time.Time
 }
 
-// written makes a volume of files that the API knows: it is written beside what is there and switched over at once. Its files have
-// their owner before anybody sees them, and nothing is changed of files that are there.
-func (m *Manager) written(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
+// writeVolume sets up a volume of files from API objects. The files are written to a new directory and become visible by one rename. They
+// have their owner before that. Existing files are not modified.
+func (m *Manager) writeVolume(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
 	w := &payload{in: in, src: m.sources, files: map[string]file{}}
-	at := m.within(m.own(in.Pod, v))
+	at := m.within(m.ownDir(in.Pod, v))
 	made, err := root.MkdirAllExact(at, 0o755)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("make volume: %w", err)
@@ -53,10 +53,10 @@ func (m *Manager) written(ctx context.Context, root *inroot.Dir, in Input, v *co
 	}
 	defer func() { _ = d.Close() }() // O_PATH
 	if len(made) > 0 {
-		if err := d.Chmod(".", 0o777); err != nil { // as kubelets make it; mounts of it are read-only in effect
+		if err := d.Chmod(".", 0o777); err != nil { // as Kubernetes' kubelet does; containers mount it read-only
 			return time.Time{}, fmt.Errorf("make volume: %w", err)
 		}
-		if err := own(d, ".", in.Pod, false); err != nil {
+		if err := applyFSGroup(d, ".", in.Pod, false); err != nil {
 			return time.Time{}, fmt.Errorf("make volume: %w", err)
 		}
 	}
@@ -67,7 +67,7 @@ func (m *Manager) written(ctx context.Context, root *inroot.Dir, in Input, v *co
 	if err := w.collect(ctx, v); err != nil {
 		return time.Time{}, err
 	}
-	if _, err := writeAtomically(d, w.files, func(name string) error { return own(d, name, in.Pod, false) }); err != nil {
+	if _, err := writeAtomically(d, w.files, func(name string) error { return applyFSGroup(d, name, in.Pod, false) }); err != nil {
 		return time.Time{}, err
 	}
 	return w.refresh, nil
@@ -92,7 +92,7 @@ func (w *payload) collect(ctx context.Context, v *corev1.Volume) error {
 	return errors.Join(errs...)
 }
 
-// project adds the files of one source; at names it within the pod.
+// project adds the files of one source; at is its path in the pod, for errors.
 func (w *payload) project(ctx context.Context, s *corev1.VolumeProjection, at string, mode int32) error {
 	switch {
 	case s.ConfigMap != nil:
@@ -177,7 +177,7 @@ func (w *payload) add(data map[string][]byte, items []corev1.KeyToPath, opt bool
 	return nil
 }
 
-// cleanPath refuses a path that would leave the volume.
+// cleanPath refuses a path outside the volume.
 func cleanPath(p string) (string, error) {
 	c := path.Clean(p)
 	if p == "" || path.IsAbs(p) || strings.HasPrefix(c, "..") {
@@ -215,8 +215,8 @@ func (w *payload) downward(items []corev1.DownwardAPIVolumeFile, mode int32) err
 	return nil
 }
 
-// token projects a token of the pod's service account, bound to the pod. What lies in the volume is kept until 80 % of its life
-// have passed, so that setting a volume up again, or restarting the kubelet, asks for nothing.
+// token projects a token of the pod's service account, bound to the pod. The token in the volume is used until 80 % of its lifetime have
+// passed, so that another SetUp, or a restart of the kubelet, requests no new token.
 func (w *payload) token(ctx context.Context, s *corev1.ServiceAccountTokenProjection, mode int32) error {
 	p := w.in.Pod
 	target, err := cleanPath(s.Path)
@@ -228,7 +228,7 @@ func (w *payload) token(ctx context.Context, s *corev1.ServiceAccountTokenProjec
 		seconds = *s.ExpirationSeconds
 	}
 	f := w.modeFor(mode)
-	if old, renew, ok := keptToken(w.dir, target, s.Audience); ok && time.Now().Before(renew) {
+	if old, renew, ok := existingToken(w.dir, target, s.Audience); ok && time.Now().Before(renew) {
 		f.data = old
 		w.files[target] = f
 		w.renewAt(renew)
@@ -262,7 +262,7 @@ func (w *payload) renewAt(t time.Time) {
 	}
 }
 
-// oneUser is the user of all containers, when they name one and the same.
+// oneUser returns the user of all containers, if it is the same in all.
 func oneUser(p *corev1.Pod) (int, bool) {
 	uid := int64(-1)
 	for c, k := range podinfo.All(p) {

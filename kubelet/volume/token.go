@@ -12,12 +12,12 @@ import (
 	"keelson/lib/inroot"
 )
 
-// maxToken bounds a token that is read back.
+// maxToken is the limit for a token that is read from a volume.
 const maxToken = 1 << 20
 
-// keptToken reads the token that lies in a volume, and when it must be renewed. ok is false when there is none to be kept:
-// nothing is there, it cannot be read, or it is for another audience.
-func keptToken(dir *inroot.Dir, target, audience string) (token []byte, renew time.Time, ok bool) {
+// existingToken reads the token in a volume, and returns when it must be renewed. ok is false if there is none, it cannot be read, or it is
+// for another audience.
+func existingToken(dir *inroot.Dir, target, audience string) (token []byte, renew time.Time, ok bool) {
 	if dir == nil {
 		return nil, time.Time{}, false
 	}
@@ -32,7 +32,7 @@ func keptToken(dir *inroot.Dir, target, audience string) (token []byte, renew ti
 	return b, issued.Add(min(expires.Sub(issued)*8/10, 24*time.Hour)), true
 }
 
-// tokenLife reads a JWT's times and audiences without verifying it: it is one the server gave us.
+// tokenLife reads a JWT's times and audiences. It does not verify the token, which comes from the API server.
 func tokenLife(jwt string) (issued, expires time.Time, audiences []string, ok bool) {
 	parts := strings.Split(jwt, ".")
 	if len(parts) != 3 {

@@ -29,17 +29,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Trust is what certificates and those who sign them come from. Objects are shared: never modified.
+// Trust reads trust bundles, and requests certificates. Objects are shared: never modify them.
 type Trust interface {
-	// TrustBundles are the bundles that a projection asks for; a missing one that is asked for by name is an IsNotFound error.
+	// TrustBundles returns the bundles of a projection. A missing bundle of that name is an IsNotFound error.
 	TrustBundles(ctx context.Context, p *corev1.ClusterTrustBundleProjection) ([]*certificatesv1.ClusterTrustBundle, error)
-	// RequestCertificate asks for a certificate of the pod; the spec says from whom and with which key.
+	// RequestCertificate creates a certificate request for the pod; the spec has the signer and the key type.
 	RequestCertificate(ctx context.Context, p *corev1.Pod, spec certificatesv1.PodCertificateRequestSpec) (*certificatesv1.PodCertificateRequest, error)
-	// CertificateRequest reads a request of the pod; a missing one is an IsNotFound error. The pod is woken when it changes.
+	// CertificateRequest reads a request of the pod; a missing one is an IsNotFound error. A change of it wakes the pod's worker.
 	CertificateRequest(ctx context.Context, p *corev1.Pod, name string) (*certificatesv1.PodCertificateRequest, error)
 }
 
-// modeFor is the mode of what is to be read by the volume's owner only, where it has one.
+// modeFor returns mode and owner of a secret file: if all containers have the same user, only that user may read it.
 func (w *payload) modeFor(mode int32) file {
 	f := file{mode: mode, uid: -1}
 	if uid, same := oneUser(w.in.Pod); same {
@@ -51,7 +51,7 @@ func (w *payload) modeFor(mode int32) file {
 	return f
 }
 
-// put adds a file; a path that is not set means that nobody wants it.
+// put adds a file, unless its path is empty.
 func (w *payload) put(target string, data []byte, f file) error {
 	if target == "" {
 		return nil
@@ -65,7 +65,7 @@ func (w *payload) put(target string, data []byte, f file) error {
 	return nil
 }
 
-// bundle projects the certificates of trust bundles, each once. Their order says nothing, and stays the same while they do.
+// bundle projects the certificates of trust bundles, each once. Their order has no meaning, and changes only when the certificates change.
 func (w *payload) bundle(ctx context.Context, s *corev1.ClusterTrustBundleProjection, mode int32) error {
 	optional := s.Optional != nil && *s.Optional
 	all, err := w.src.TrustBundles(ctx, s)
@@ -85,23 +85,23 @@ func (w *payload) bundle(ctx context.Context, s *corev1.ClusterTrustBundleProjec
 	return w.put(s.Path, encodeAll(slices.CompactFunc(ders, bytes.Equal)), w.modeFor(mode))
 }
 
-// certificate is what is known of one certificate of a pod. It lies beside the volumes in memory, so that a restart of the kubelet asks
-// for nothing that is there or on its way.
+// certificate is the stored state of one certificate of a pod. It is on the tmpfs beside the volumes, so that a restarted kubelet does not
+// request a certificate again.
 type certificate struct {
-	// Request is asked for and not answered, and NewKey is its key.
+	// Request is the name of the pending request, and NewKey is its key.
 	Request string `json:"request,omitempty"`
 	NewKey  []byte `json:"newKey,omitempty"`
-	// Key and Chain are what was issued last, as PEM.
+	// Key and Chain are the last issued certificate, as PEM.
 	Key     []byte    `json:"key,omitempty"`
 	Chain   []byte    `json:"chain,omitempty"`
 	Renew   time.Time `json:"renew"`
 	Refused string    `json:"refused,omitempty"`
 }
 
-// renewSpread keeps pods that started together from asking for new certificates together.
+// renewSpread spreads the renewals of pods that started together.
 const renewSpread = 5 * time.Minute
 
-// podCertificate projects a key that never leaves the node and a certificate of it, which a signer in the cluster issues.
+// podCertificate projects a private key, which never leaves the node, and its certificate, which a signer issues.
 func (w *payload) podCertificate(ctx context.Context, s *corev1.PodCertificateProjection, at string, mode int32) error {
 	state := filepath.Join(w.stateDir, at+".json")
 	c, err := w.obtain(ctx, s, state)
@@ -119,7 +119,7 @@ func (w *payload) podCertificate(ctx context.Context, s *corev1.PodCertificatePr
 	)
 }
 
-// obtain takes the certificate one step further, and returns it when there is one, though a newer one may be on its way.
+// obtain requests or renews the certificate if needed, and returns the current one, if any. A renewal may be pending.
 func (w *payload) obtain(ctx context.Context, s *corev1.PodCertificateProjection, state string) (*certificate, error) {
 	c, err := loadCertificate(state)
 	if err != nil {
@@ -147,7 +147,7 @@ func (w *payload) obtain(ctx context.Context, s *corev1.PodCertificateProjection
 	return c, nil
 }
 
-// answer notes what has become of the request.
+// answer stores the result of the pending request.
 func (w *payload) answer(ctx context.Context, c *certificate) error {
 	r, err := w.src.CertificateRequest(ctx, w.in.Pod, c.Request)
 	if apierrors.IsNotFound(err) {
@@ -251,7 +251,7 @@ func (c *certificate) save(state string) error {
 	return nil
 }
 
-// certificates are the blocks of a PEM file.
+// certificates returns the blocks of a PEM file.
 func certificates(text string) [][]byte {
 	var out [][]byte
 	for rest := []byte(text); ; {
@@ -263,7 +263,7 @@ func certificates(text string) [][]byte {
 	}
 }
 
-// encodeAll writes certificates one after the other, with nothing between them.
+// encodeAll encodes certificates as PEM blocks without text between them.
 func encodeAll(ders [][]byte) []byte {
 	var out []byte
 	for _, d := range ders {

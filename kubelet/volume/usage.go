@@ -15,12 +15,12 @@ import (
 	"keelson/lib/inroot"
 )
 
-// begunAt is where the pod's directory says that the pod has begun to use the volume of a claim.
+// begunAt returns the file that records that the pod uses the volume of a claim.
 func begunAt(uid string, v *corev1.Volume) string {
 	return filepath.Join("pods", uid, "plugins", "kubernetes.io~"+plugin(v), v.Name)
 }
 
-// pathFile says where a local volume of the pod lies, so that whoever measures it need not ask the API server.
+// pathFile returns the file with the path of a local volume of the pod, so that statistics need no API request.
 const pathFile = "path"
 
 func keepPath(root *inroot.Dir, begun, path string) error {
@@ -31,8 +31,7 @@ func keepPath(root *inroot.Dir, begun, path string) error {
 	return root.WriteFile(at, []byte(path), 0o640)
 }
 
-// Usage is what Kubernetes' kubelet tells of a pod's local volume: how full its file system is; nil: nobody knows.
-// A hostPath volume has none there either.
+// Usage returns the usage of a local volume's file system; nil: not known. As in Kubernetes' kubelet, hostPath volumes have none.
 func (m *Manager) Usage(p *corev1.Pod, name string) *csi.Usage {
 	v := find(p, name)
 	if v == nil || v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
@@ -54,7 +53,7 @@ func (m *Manager) Usage(p *corev1.Pod, name string) *csi.Usage {
 	return u
 }
 
-// usageOf is how full the file system of a directory is, or how large a block device.
+// usageOf returns the usage of a directory's file system, or the size of a block device.
 func usageOf(path string) (*csi.Usage, error) {
 	u := &csi.Usage{At: time.Now()}
 	i, err := os.Stat(path)

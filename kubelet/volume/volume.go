@@ -5,8 +5,7 @@
 // runtime. The pod workers (kubelet/pod) call SetUp and TearDown; the kubelet itself calls Prepare at start and Purge. It never binds
 // claims or attaches volumes: controllers do.
 //
-// All state is on the disk: SetUp may be called again at any time and only changes what differs, TearDown works from any half-done
-// state.
+// All state is on disk. SetUp is idempotent and changes only differences. TearDown works from any partial state.
 //
 // Layout below the kubelet's directory:
 //
@@ -39,32 +38,32 @@ import (
 type Sources interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	// Token asks for a token of a service account.
+	// Token requests a token of a service account.
 	Token(ctx context.Context, namespace, serviceAccount string, r *authv1.TokenRequest) (*authv1.TokenRequest, error)
-	// Claim is a claim and the volume that it is bound to.
+	// Claim returns a claim and its PersistentVolume.
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error)
 	Trust
 }
 
-// Manager sets up volumes below one directory.
+// Manager sets up the volumes of one node, below the kubelet's directory.
 type Manager struct {
 	dir     string
 	sources Sources
 	log     *slog.Logger
 	tmpfs   bool
-	// Local keeps the node's local volumes; nil: it has none.
+	// Local manages the local volumes that the cluster provisions; nil: none.
 	Local *LocalDirs
-	// CSI mounts volumes by the node's CSI drivers; nil: there are none.
+	// CSI calls the node's CSI drivers; nil: none.
 	CSI *csi.Mounter
 }
 
-// New returns a manager for the kubelet's directory. Nothing is touched before Prepare.
+// New returns a manager for the kubelet's directory. It does no I/O; see Prepare.
 func New(dir string, sources Sources, log *slog.Logger) *Manager {
 	return &Manager{dir: filepath.Clean(dir), sources: sources, log: log, tmpfs: os.Getuid() == 0}
 }
 
-// Prepare makes the kubelet's directory a shared mount of its own, so that mounts travel to containers that ask for it, and mounts
-// the tmpfs for secrets. Without root both are plain directories.
+// Prepare makes the kubelet's directory a shared mount point, for mount propagation to containers, and mounts the tmpfs for secrets.
+// Without root both are plain directories.
 func (m *Manager) Prepare() error {
 	for _, d := range []string{m.pods(), m.memory(), m.Plugins(), filepath.Join(m.dir, "plugins")} {
 		if err := os.MkdirAll(d, 0o750); err != nil {
@@ -86,16 +85,16 @@ func (m *Manager) Prepare() error {
 	return m.CSI.Load(pods)
 }
 
-// Plugins is where plugins of the node make their sockets.
+// Plugins returns the directory of plugin sockets.
 func (m *Manager) Plugins() string { return filepath.Join(m.dir, "plugins_registry") }
 
 func (m *Manager) pods() string   { return filepath.Join(m.dir, "pods") }
 func (m *Manager) memory() string { return filepath.Join(m.dir, "memory") }
 
-// PodDir is the pod's directory.
+// PodDir returns the pod's directory.
 func (m *Manager) PodDir(uid string) string { return filepath.Join(m.pods(), uid) }
 
-// Input is what volumes depend on.
+// Input has the inputs of SetUp.
 type Input struct {
 	Pod         *corev1.Pod
 	PodIPs      []string
@@ -103,7 +102,7 @@ type Input struct {
 	Allocatable corev1.ResourceList
 }
 
-// Error says why a volume could not be set up, in the words of FailedMount events, or of FailedMapVolume events for a device.
+// Error is why a volume could not be set up, with the message of the event FailedMount, or FailedMapVolume for a device.
 type Error struct {
 	Volume string
 	Err    error
@@ -151,7 +150,7 @@ func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err e
 	return refresh, errors.Join(errs...)
 }
 
-// typeOf is the name of a volume's type, as in its manifest.
+// typeOf returns the field name of a volume's type.
 func typeOf(v *corev1.Volume) string {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v.VolumeSource)
 	if err != nil {
@@ -171,18 +170,18 @@ func (m *Manager) setUp(ctx context.Context, root *inroot.Dir, in Input, v *core
 	case v.HostPath != nil:
 		return none, checkHostPath(v.HostPath, m.hostPath(v.HostPath))
 	case v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.Projected != nil:
-		return m.written(ctx, root, in, v)
+		return m.writeVolume(ctx, root, in, v)
 	case v.Image != nil:
-		return none, nil // the runtime mounts it
+		return none, nil // an image volume: the runtime mounts it
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
-		return m.claim(ctx, root, in, v)
+		return m.setUpClaim(ctx, root, in, v)
 	case v.CSI != nil:
-		return m.driven(ctx, root, in, v, csi.Request{Pod: in.Pod, Name: v.Name, Inline: v.CSI, ReadOnly: readOnly(v)})
+		return m.setUpCSI(ctx, root, in, v, csi.Request{Pod: in.Pod, Name: v.Name, Inline: v.CSI, ReadOnly: readOnly(v)})
 	}
 	return none, fmt.Errorf("volume type %s is not supported by this node", typeOf(v))
 }
 
-// Path is a volume's path on the host; empty when the pod has none of this name, or the runtime mounts it itself.
+// Path returns a volume's path on the host; empty if the pod has no such volume, or the runtime mounts it.
 func (m *Manager) Path(ctx context.Context, p *corev1.Pod, name string) (string, error) {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
@@ -193,30 +192,30 @@ func (m *Manager) Path(ctx context.Context, p *corev1.Pod, name string) (string,
 		case v.HostPath != nil:
 			return m.hostPath(v.HostPath), nil
 		case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
-			_, pv, err := m.claimed(ctx, p, v)
+			_, pv, err := m.claimOf(ctx, p, v)
 			if err != nil {
 				return "", err
 			}
 			return m.pathOf(p, pv)
 		case v.CSI != nil:
-			return m.publishedAt(p, v.Name), nil
+			return m.csiTarget(p, v.Name), nil
 		case v.Image != nil:
 			return "", nil
 		}
-		return m.own(p, v), nil
+		return m.ownDir(p, v), nil
 	}
 	return "", nil
 }
 
-// own is the directory of a volume that the kubelet makes itself.
-func (m *Manager) own(p *corev1.Pod, v *corev1.Volume) string {
+// ownDir returns the directory of a volume that the kubelet creates.
+func (m *Manager) ownDir(p *corev1.Pod, v *corev1.Volume) string {
 	if v.Secret != nil || v.Projected != nil {
 		return filepath.Join(m.memory(), string(p.UID), v.Name)
 	}
 	return filepath.Join(m.PodDir(string(p.UID)), "volumes", "kubernetes.io~"+plugin(v), v.Name)
 }
 
-// plugin is Kubernetes' name for the kind of a volume.
+// plugin returns Kubernetes' name of the volume plugin.
 func plugin(v *corev1.Volume) string {
 	switch {
 	case v.ConfigMap != nil:
@@ -231,12 +230,12 @@ func plugin(v *corev1.Volume) string {
 	return "empty-dir"
 }
 
-// within is a path of ours relative to the kubelet's directory.
+// within returns a path relative to the kubelet's directory.
 func (m *Manager) within(p string) string { return strings.TrimPrefix(p, m.dir) }
 
-// TearDown removes the pod's volumes: mounts first, then files. A pod without volumes is no error.
+// TearDown unmounts and removes the pod's volumes. A pod without volumes is no error.
 func (m *Manager) TearDown(ctx context.Context, uid string) error {
-	if err := m.giveBack(ctx, uid); err != nil {
+	if err := m.tearDownCSI(ctx, uid); err != nil {
 		return err
 	}
 	dirs := []string{
@@ -246,7 +245,7 @@ func (m *Manager) TearDown(ctx context.Context, uid string) error {
 	return m.remove(m.PodDir(uid), dirs)
 }
 
-// Forget removes the pod's directory with what TearDown leaves for a finished pod: termination messages and /etc/hosts.
+// Forget removes the pod's directory, with the files that TearDown keeps for a finished pod: termination messages and /etc/hosts.
 func (m *Manager) Forget(uid string) error {
 	return m.remove(m.PodDir(uid), []string{m.PodDir(uid), filepath.Join(m.memory(), uid)})
 }
@@ -273,7 +272,7 @@ func (m *Manager) remove(mountsBelow string, dirs []string) error {
 	return nil
 }
 
-// Pods lists the pods that have a directory here.
+// Pods returns the UIDs of pods that have a directory.
 func (m *Manager) Pods() ([]string, error) {
 	var out []string
 	seen := map[string]bool{}
