@@ -46,7 +46,7 @@ var trusted = map[string]string{
 	"kubelet/volume/trust.go":       "the state of certificates, which no container sees",
 	"kubelet/volume/usage.go":       "the directory or device that an administrator's local volume names; nothing of it is read but its size",
 	"kubelet/volume/volume.go":      "the directories of all pods, which no container sees",
-	"kubelet/logs/chain.go":         "times and identities of rotated logs; they are opened by openLog",
+	"kubelet/logs/segments.go":      "times and identities of rotated logs; they are opened by openLog",
 	"kubelet/logs/read.go":          "times of rotated logs; they are opened by openLog",
 	"kubelet/logs/rotate.go":        "size and name of a log; nothing of it is read",
 }

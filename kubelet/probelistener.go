@@ -51,8 +51,8 @@ func (n *probeListener) Changed(t probe.Target, r probe.Result, o probe.Outcome,
 	}
 }
 
-// Lasts adds to the pod's story how often a probe has failed by now.
-func (n *probeListener) Lasts(t probe.Target, o probe.Outcome, took time.Duration) {
+// StillFailing adds to the pod's story how often a probe has failed by now.
+func (n *probeListener) StillFailing(t probe.Target, o probe.Outcome, took time.Duration) {
 	n.mark(t, false, o, took)
 }
 

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recheck is how often a silent log's container is asked whether it still runs. It costs one question to the runtime, and only
-// while a client follows.
-const recheck = time.Second
+// aliveInterval is the time between two checks that the container of a log without new entries still runs. A check is one CRI call, and happens
+// only while a client follows.
+const aliveInterval = time.Second
 
-// follow writes what comes, across rotation, until the container has ended or ctx is done. The log need not be there yet.
-func follow(ctx context.Context, c *chain, o Options, w *writer) error {
+// follow writes new entries, across rotations, until the container has ended or ctx is done. The log may not exist yet.
+func follow(ctx context.Context, c *reader, o Options, w *writer) error {
 	watch, err := newWatch(filepath.Dir(c.path))
 	if err != nil {
 		return err
@@ -32,46 +32,46 @@ func follow(ctx context.Context, c *chain, o Options, w *writer) error {
 		select {
 		case <-ctx.Done():
 			return nil // the client has gone
-		case <-watch.news:
-		case <-time.After(recheck):
+		case <-watch.changed:
+		case <-time.After(aliveInterval):
 		}
 	}
 }
 
-// catchUp writes all that is there, going over to new files where the log was rotated. last: nothing more will come.
-func (c *chain) catchUp(ctx context.Context, w *writer, last bool) error {
+// catchUp writes all entries that exist, and switches to newer files after a rotation. last: the container has ended.
+func (c *reader) catchUp(ctx context.Context, w *writer, last bool) error {
 	for ctx.Err() == nil {
 		if err := c.drain(w, false); err != nil {
 			return err
 		}
-		seg, err := c.peek()
+		seg, err := c.openNext()
 		if err != nil {
 			return err
 		}
 		if seg == nil {
 			return c.drain(w, last)
 		}
-		if err := c.drain(w, true); err != nil { // what came between the two looks
+		if err := c.drain(w, true); err != nil { // entries since the last drain
 			_ = seg.f.Close() // the reason is err
 			return err
 		}
-		c.use(seg)
+		c.switchTo(seg)
 	}
 	return nil
 }
 
-func (c *chain) drain(w *writer, last bool) error {
+func (c *reader) drain(w *writer, last bool) error {
 	if c.cur == nil {
 		return nil
 	}
 	return drain(c.ls, w, last)
 }
 
-// dirWatch tells of changes in a log's directory.
+// dirWatch notifies of changes in a log's directory (inotify).
 type dirWatch struct {
-	f    *os.File
-	news chan struct{}
-	done chan struct{}
+	f       *os.File
+	changed chan struct{}
+	done    chan struct{}
 }
 
 func newWatch(dir string) (*dirWatch, error) {
@@ -79,7 +79,7 @@ func newWatch(dir string) (*dirWatch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
-	w := &dirWatch{f: os.NewFile(uintptr(fd), "inotify"), news: make(chan struct{}, 1), done: make(chan struct{})} //nolint:gosec // a descriptor
+	w := &dirWatch{f: os.NewFile(uintptr(fd), "inotify"), changed: make(chan struct{}, 1), done: make(chan struct{})} //nolint:gosec // a descriptor
 	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO); err != nil && !errors.Is(err, unix.ENOENT) {
 		_ = w.f.Close() // the reason is err
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
@@ -96,7 +96,7 @@ func (w *dirWatch) run() {
 			return
 		}
 		select {
-		case w.news <- struct{}{}:
+		case w.changed <- struct{}{}:
 		default:
 		}
 	}

@@ -271,7 +271,7 @@ func TestRemove(t *testing.T) {
 func TestFollowerBehind(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	write(t, path, entryAt(1, "a"))
-	c := &chain{path: path}
+	c := &reader{path: path}
 	defer c.close()
 	var got bytes.Buffer
 	w := newWriter(&got, Options{Stdout: true})

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logs reads containers' log files in CRI's format: whole, from a time, the last lines, following them across rotation.
-// The kubelet's server and the termination messages use it. It never writes and never deletes; see Rotator for what rotates.
+// Package logs reads containers' log files in CRI's format: all entries, those since a time, or the last lines; and follows them across
+// rotations. The kubelet's server and the termination messages use it. Only Rotator, for runtimes without log rotation, renames and removes
+// log files; nothing here writes entries.
 package logs
 
 import (
@@ -11,7 +12,7 @@ import (
 	"time"
 )
 
-// Stream is a line's source.
+// Stream is the output stream of an entry.
 type Stream string
 
 // Streams.
@@ -26,13 +27,13 @@ type Line struct {
 	Time    time.Time
 	Stream  Stream
 	Partial bool
-	// Text is what the container wrote; it ends with a newline unless Partial. It points into the parsed bytes.
+	// Text is the container's output; it ends with a newline unless Partial. It aliases the parsed bytes.
 	Text []byte
 }
 
 var errFormat = errors.New("not in CRI log format")
 
-// Parse reads one entry. b may end with its newline.
+// Parse parses one entry. b may end with its newline.
 func Parse(b []byte) (Line, error) {
 	var l Line
 	stamp, rest, ok := bytes.Cut(b, []byte{' '})

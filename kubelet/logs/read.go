@@ -16,7 +16,7 @@ import (
 	"keelson/lib/logrotate"
 )
 
-// Options says which part of a log to write, as PodLogOptions does.
+// Options selects the part of a log to write, as PodLogOptions.
 type Options struct {
 	Since      time.Time // zero: from the beginning
 	Tail       *int64    // last lines; nil: all
@@ -25,14 +25,14 @@ type Options struct {
 	Follow     bool
 	Stdout     bool
 	Stderr     bool
-	// Alive is asked when a followed log has no more to read; once it says false the rest is read and Read returns.
+	// Alive is called when a followed log has no new entries. If it returns false, Read writes the rest and returns.
 	Alive func(ctx context.Context) bool
 }
 
-// errLimit ends reading when LimitBytes are written.
+// errLimit: LimitBytes are written.
 var errLimit = errors.New("limit reached")
 
-// writer writes entries as clients want them.
+// writer writes entries in the client's format.
 type writer struct {
 	w      io.Writer
 	o      Options
@@ -43,7 +43,7 @@ type writer struct {
 
 func newWriter(w io.Writer, o Options) *writer {
 	out := &writer{w: w, o: o, left: -1, tail: -1, inside: map[Stream]bool{}}
-	if o.Tail != nil && !o.Follow { // what is written meanwhile is not among the last that were asked for
+	if o.Tail != nil && !o.Follow { // entries that are written during the read do not belong to the tail
 		out.tail = max(*o.Tail, 0)
 	}
 	if o.LimitBytes != nil {
@@ -85,7 +85,7 @@ func (w *writer) entry(l Line) error {
 	return nil
 }
 
-// Read writes the log at path to out. A log that is not there is empty; one that is followed may appear later.
+// Read writes the log at path to out. A missing log is empty; if it is followed, it may appear later.
 func Read(ctx context.Context, path string, o Options, out io.Writer) error {
 	if o.LimitBytes != nil && *o.LimitBytes <= 0 {
 		return nil
@@ -99,7 +99,7 @@ func Read(ctx context.Context, path string, o Options, out io.Writer) error {
 }
 
 func read(ctx context.Context, path string, o Options, w *writer) error {
-	c := &chain{path: path}
+	c := &reader{path: path}
 	defer c.close()
 	if err := c.start(o); err != nil {
 		return err
@@ -110,8 +110,8 @@ func read(ctx context.Context, path string, o Options, w *writer) error {
 	return c.rest(ctx, w)
 }
 
-// start opens the file that has the first wanted entry, and goes to that entry. The chain stays empty when there is no log.
-func (c *chain) start(o Options) error {
+// start opens the file with the first selected entry, and seeks to it. Without a log it opens nothing.
+func (c *reader) start(o Options) error {
 	if o.Tail != nil {
 		return c.startTail(int(min(max(*o.Tail, 0), 1<<31)))
 	}
@@ -128,8 +128,8 @@ func (c *chain) start(o Options) error {
 	return c.advance()
 }
 
-// startTail goes to where the last n entries of all files together begin.
-func (c *chain) startTail(n int) error {
+// startTail seeks to the last n entries of all files together.
+func (c *reader) startTail(n int) error {
 	found, err := c.newest()
 	if err != nil || !found {
 		return err
@@ -167,14 +167,14 @@ func (c *chain) startTail(n int) error {
 	return nil
 }
 
-// startAt goes to a file that was moved aside, without its first skip entries.
-func (c *chain) startAt(f logrotate.File, skip int) error {
+// startAt opens a rotated file, and skips its first entries.
+func (c *reader) startAt(f logrotate.File, skip int) error {
 	old, err := openLog(f.Path())
 	if errors.Is(err, os.ErrNotExist) && !f.Compressed {
 		f.Compressed = true
 		old, err = openLog(f.Path())
 	}
-	if errors.Is(err, os.ErrNotExist) { // it was the oldest and is gone
+	if errors.Is(err, os.ErrNotExist) { // the oldest file was removed concurrently
 		c.close()
 		c.last, c.aside = f.Name, false
 		return c.advance()
@@ -182,7 +182,7 @@ func (c *chain) startAt(f logrotate.File, skip int) error {
 	if err != nil {
 		return fmt.Errorf("open rotated log: %w", err)
 	}
-	c.use(&segment{f: old, name: f.Name, aside: true, packed: f.Compressed})
+	c.switchTo(&segment{f: old, name: f.Name, aside: true, packed: f.Compressed})
 	for range skip {
 		if _, err := c.ls.next(); err != nil {
 			return nil //nolint:nilerr // a damaged file ends here
@@ -191,17 +191,17 @@ func (c *chain) startAt(f logrotate.File, skip int) error {
 	return nil
 }
 
-// advance goes to the next file, if there is one.
-func (c *chain) advance() error {
-	seg, err := c.peek()
+// advance switches to the next file, if there is one.
+func (c *reader) advance() error {
+	seg, err := c.openNext()
 	if err == nil && seg != nil {
-		c.use(seg)
+		c.switchTo(seg)
 	}
 	return err
 }
 
-// rest writes what the log has now, from where the chain stands. What comes meanwhile is not waited for.
-func (c *chain) rest(ctx context.Context, w *writer) error {
+// rest writes the existing entries from the current position. It does not wait for new ones.
+func (c *reader) rest(ctx context.Context, w *writer) error {
 	for c.cur != nil && ctx.Err() == nil {
 		if !c.aside {
 			st, err := c.cur.Stat()
@@ -218,16 +218,16 @@ func (c *chain) rest(ctx context.Context, w *writer) error {
 		if err := drain(c.ls, w, true); err != nil {
 			return err
 		}
-		seg, err := c.peek()
+		seg, err := c.openNext()
 		if err != nil || seg == nil {
 			return err
 		}
-		c.use(seg)
+		c.switchTo(seg)
 	}
 	return nil
 }
 
-// tailOf is tailOffset, with how many entries follow.
+// tailOf returns tailOffset, and the number of entries after it.
 func tailOf(f io.ReaderAt, size int64, n int) (at int64, have int, err error) {
 	at, err = tailOffset(f, size, n)
 	if err != nil || at > 0 || n == 0 {
@@ -237,7 +237,7 @@ func tailOf(f io.ReaderAt, size int64, n int) (at int64, have int, err error) {
 	return 0, have, err
 }
 
-// entries counts whole entries, no further than most.
+// entries counts complete entries, at most to most.
 func entries(in io.Reader, most int) (int, error) {
 	r := bufio.NewReaderSize(in, block)
 	for n := 0; ; {
@@ -255,7 +255,7 @@ func entries(in io.Reader, most int) (int, error) {
 	}
 }
 
-// count is how many entries a file that was moved aside has. One that is gone has none.
+// count returns the number of entries of a rotated file; 0 if it was removed.
 func count(f logrotate.File) (int, error) {
 	in, err := openLog(f.Path())
 	if errors.Is(err, os.ErrNotExist) && !f.Compressed {
@@ -270,15 +270,15 @@ func count(f logrotate.File) (int, error) {
 	}
 	defer func() { _ = in.Close() }() // read only
 	if f.Compressed {
-		return entries(unpacked{in}.reader(), math.MaxInt)
+		return entries(decompress{in}.reader(), math.MaxInt)
 	}
 	return entries(in, math.MaxInt)
 }
 
-// maxEntry bounds one entry; what a runtime writes is far shorter.
+// maxEntry is the limit for one entry; runtimes write much shorter ones.
 const maxEntry = 1 << 20
 
-// lines cuts a growing file into entries. A half-written entry stays in rest until more comes.
+// lines splits a growing file into entries. An incomplete entry stays in rest.
 type lines struct {
 	r    *bufio.Reader
 	rest []byte
@@ -304,7 +304,7 @@ func (l *lines) next() ([]byte, error) {
 	}
 }
 
-// drain writes all entries that are there. last: an entry without its newline counts too.
+// drain writes all existing entries. last: also an entry without its newline.
 func drain(ls *lines, w *writer, last bool) error {
 	for {
 		b, err := ls.next()

@@ -13,16 +13,16 @@ import (
 	"keelson/lib/logrotate"
 )
 
-// Rotator moves a log aside when it has grown too large and has the runtime open a new one. The built-in runtime rotates its logs
-// itself; this is for the others.
+// Rotator rotates a log that is too large: it renames the file, and makes the runtime reopen the log. It is for other runtimes; the
+// built-in runtime rotates its logs itself.
 type Rotator struct {
-	// Policy bounds each log; what is zero is Kubernetes' default.
+	// Policy has the limits of each log; zero values mean Kubernetes' defaults.
 	Policy logrotate.Policy
-	// Reopen has the runtime open the log of a container anew.
+	// Reopen calls ReopenContainerLog of the runtime.
 	Reopen func(ctx context.Context, containerID string) error
 }
 
-// Remove removes a log and the files that were moved aside. What is not there is removed already.
+// Remove removes a log and its rotated files. Missing files are no error.
 func Remove(path string) error {
 	if path == "" {
 		return nil
@@ -37,8 +37,8 @@ func Remove(path string) error {
 	return nil
 }
 
-// Check rotates one log if it is due. A log that is not there, because a crash came between two steps or somebody removed it, is opened
-// anew.
+// Check rotates one log if it is too large. If the log is missing, because of a crash between two steps or because someone removed it, it
+// is reopened.
 func (r *Rotator) Check(ctx context.Context, containerID, path string) error {
 	policy := r.Policy.Complete()
 	if policy.MaxSize < 0 || path == "" {
@@ -62,7 +62,7 @@ func (r *Rotator) Check(ctx context.Context, containerID, path string) error {
 		return err
 	}
 	for _, f := range older {
-		if err := logrotate.Compress(ctx, f, &sync.Mutex{}); err != nil { // nobody else removes files
+		if err := logrotate.Compress(ctx, f, &sync.Mutex{}); err != nil { // no concurrent removal
 			return err
 		}
 	}

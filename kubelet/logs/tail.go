@@ -12,7 +12,7 @@ import (
 
 const block = 64 << 10
 
-// tailOffset is where the last n entries of f begin. An entry whose newline is missing counts.
+// tailOffset returns the offset of the last n entries of f. An entry without a newline counts.
 func tailOffset(f io.ReaderAt, size int64, n int) (int64, error) {
 	if n <= 0 {
 		return size, nil
@@ -47,7 +47,7 @@ func tailOffset(f io.ReaderAt, size int64, n int) (int64, error) {
 	return 0, nil
 }
 
-// Tail is the text of a log's last lines, at most limit bytes of it. A log that is not there is empty.
+// Tail returns the text of a log's last lines, at most limit bytes. A missing log is empty.
 func Tail(path string, lines int, limit int) (string, error) {
 	if path == "" {
 		return "", nil
@@ -57,7 +57,7 @@ func Tail(path string, lines int, limit int) (string, error) {
 	return string(out.kept()), err
 }
 
-// lastBytes keeps the last bytes that are written to it.
+// lastBytes is a writer that keeps only the last bytes.
 type lastBytes struct {
 	b     []byte
 	limit int

@@ -11,16 +11,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Outcome is one attempt's answer.
+// Outcome is the outcome of one attempt.
 type Outcome struct {
 	OK     bool
-	Warn   bool   // succeeded, with something to say
+	Warn   bool   // succeeded with a warning
 	Output string // "HTTP probe failed with statuscode: 500"
 	Brief  string // "500", for marks
-	Err    error  // the probe itself could not run: the attempt does not count
-	// Refused: nobody listens at the port. A container that has just started gets there in a moment.
+	Err    error  // the probe could not run: the attempt does not count
+	// Refused: the port is closed. A container that has just started may open it soon.
 	Refused bool
-	// Times is how many attempts in a row have failed, this one included, and For how long they have; 0: this one did not fail.
+	// Times is the number of consecutive failures including this one, and For their duration; 0: this attempt did not fail.
 	Times int
 	For   time.Duration
 }
@@ -30,16 +30,17 @@ type Prober interface {
 	Probe(ctx context.Context, t Target) Outcome
 }
 
-// Listener hears of attempts. It is called on the probe's goroutine.
+// Listener is called about attempts, on the probe's goroutine.
 type Listener interface {
-	// Tried hears of every attempt, but for those of the first moment after a start that are made again at once.
+	// Tried is called for every attempt that counts.
 	Tried(t Target, o Outcome)
-	// Failed hears of every attempt that did not succeed.
+	// Failed is called for every attempt that did not succeed.
 	Failed(t Target, o Outcome)
-	// Changed hears of a result that is not what it was; the pod should be looked at.
+	// Changed is called when the result of a probe has changed. The pod's worker should be woken.
 	Changed(t Target, r Result, o Outcome, took time.Duration)
-	// Lasts hears that attempts fail on without a change of the result: of the second one in a row, the fourth, the eighth and so on.
-	Lasts(t Target, o Outcome, took time.Duration)
+	// StillFailing is called for repeated failures without a change of the result: for the second consecutive one, the fourth, the eighth and
+	// so on.
+	StillFailing(t Target, o Outcome, took time.Duration)
 }
 
 // Manager runs the probes of all pods.
@@ -65,14 +66,15 @@ func NewManager(p Prober, l Listener) *Manager {
 	return &Manager{prober: p, listener: l, begun: time.Now(), pods: map[string]map[Key]*worker{}, results: map[Key]Result{}}
 }
 
-// Result is the standing answer of a probe.
+// Result returns the current result of a probe.
 func (m *Manager) Result(k Key) Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.results[k]
 }
 
-// Sync makes the pod's running probes those of targets. ctx bounds those it starts; keep tells whose results are still of use.
+// Sync starts and stops probes so that exactly those of targets run for the pod. The started probes end with ctx. keep reports whose
+// results are still needed.
 func (m *Manager) Sync(ctx context.Context, uid string, targets []Target, keep func(containerID string) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,7 +138,7 @@ func (m *Manager) Close() {
 	m.wg.Wait()
 }
 
-// run probes until ctx is done. The first attempt follows the container's start by initialDelaySeconds, at once when there is none.
+// run probes until ctx is done. The first attempt is initialDelaySeconds after the container's start.
 func (m *Manager) run(ctx context.Context, t Target) {
 	spec := t.Probe
 	period := time.Duration(max(spec.PeriodSeconds, 1)) * time.Second
@@ -164,21 +166,21 @@ func (m *Manager) run(ctx context.Context, t Target) {
 	}
 }
 
-// A container needs a moment from its start until it listens. Waiting a whole period for the second look would make every pod
-// with a readiness probe late by that, so readiness and startup are asked again quickly while the port is closed, for a short
-// time after they could first be asked. These attempts do not count.
+// A container needs a moment from its start until it listens. A whole period until the second attempt would delay every pod with a
+// readiness probe. So for a short time after the first attempt, readiness and startup probes are repeated quickly while the port is closed.
+// These attempts do not count.
 const (
 	quickFirst = 5 * time.Millisecond
 	quickMost  = 250 * time.Millisecond
 	quickFor   = 2 * time.Second
 )
 
-// early reports whether an attempt came before the container could be expected to listen.
-func early(t Target, o Outcome) bool {
+// earlyAttempt reports whether an attempt was refused in that short time.
+func earlyAttempt(t Target, o Outcome) bool {
 	return o.Refused && t.Kind != Liveness && time.Since(t.Started) < time.Duration(t.Probe.InitialDelaySeconds)*time.Second+quickFor
 }
 
-// streak counts equal outcomes that follow each other: positive for successes, negative for failures, the first of which was at since.
+// streak counts consecutive equal outcomes: positive for successes, negative for failures. since is the time of the first failure.
 type streak struct {
 	n     int
 	since time.Time
@@ -197,7 +199,7 @@ func (s *streak) count(o *Outcome, at time.Time) {
 	o.Times, o.For = -s.n, at.Sub(s.since)
 }
 
-// attempt probes once. soon: ask again before the period is over.
+// attempt probes once. soon: the next attempt comes before the end of the period.
 func (m *Manager) attempt(ctx context.Context, t Target, row *streak) (soon bool) {
 	timeout := time.Duration(max(t.Probe.TimeoutSeconds, 1)) * time.Second
 	pctx, cancel := context.WithTimeout(ctx, timeout)
@@ -207,7 +209,7 @@ func (m *Manager) attempt(ctx context.Context, t Target, row *streak) (soon bool
 	if ctx.Err() != nil {
 		return false
 	}
-	if row.n == 0 && early(t, o) {
+	if row.n == 0 && earlyAttempt(t, o) {
 		return true
 	}
 	m.listener.Tried(t, o)
@@ -218,21 +220,21 @@ func (m *Manager) attempt(ctx context.Context, t Target, row *streak) (soon bool
 		return false
 	}
 	row.count(&o, begin)
-	if m.decides(t, row.n) {
+	if m.newResult(t, row.n) {
 		m.listener.Changed(t, m.Result(t.Key), o, time.Since(begin))
 	} else if o.Times > 1 && o.Times&(o.Times-1) == 0 {
-		m.listener.Lasts(t, o, time.Since(begin))
+		m.listener.StillFailing(t, o, time.Since(begin))
 	}
 	return false
 }
 
-// decides takes the result that a streak of n gives, if it gives one, and reports whether it is another than before.
-func (m *Manager) decides(t Target, n int) bool {
+// newResult stores the result if a streak of n reaches a threshold. It reports whether the result has changed.
+func (m *Manager) newResult(t Target, n int) bool {
 	r, threshold := Success, int(max(t.Probe.SuccessThreshold, 1))
 	if n < 0 {
 		r, threshold = Failure, int(max(t.Probe.FailureThreshold, 1))
 	}
-	if max(n, -n) < threshold && !m.firstOf(t, r) {
+	if max(n, -n) < threshold && !m.initialFailure(t, r) {
 		return false
 	}
 	m.mu.Lock()
@@ -242,12 +244,13 @@ func (m *Manager) decides(t Target, n int) bool {
 	return changed
 }
 
-// firstOf reports whether a readiness probe that never answered says no: the container is not ready then, whatever the threshold.
-func (m *Manager) firstOf(t Target, r Result) bool {
+// initialFailure reports whether a failure is the first result of a readiness probe. The container is not ready then, whatever the
+// threshold.
+func (m *Manager) initialFailure(t Target, r Result) bool {
 	return t.Kind == Readiness && r == Failure && m.Result(t.Key) == Unknown
 }
 
-// Describe words a probe's action for marks: "http :80/", "tcp :80", "exec cat /x", "grpc :9000".
+// Describe formats a probe's action for marks: "http :80/", "tcp :80", "exec cat /x", "grpc :9000".
 func Describe(c *corev1.Container, p *corev1.Probe) string {
 	switch {
 	case p.HTTPGet != nil:

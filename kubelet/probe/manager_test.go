@@ -34,7 +34,7 @@ func (s *script) Probe(context.Context, Target) Outcome {
 	return o
 }
 
-type ear struct {
+type recorder struct {
 	mu      sync.Mutex
 	changes []string
 	lasts   []string
@@ -42,16 +42,16 @@ type ear struct {
 	begin   time.Time
 }
 
-func (e *ear) Tried(Target, Outcome) {}
+func (e *recorder) Tried(Target, Outcome) {}
 
-func (e *ear) Failed(Target, Outcome) { e.mu.Lock(); e.failed++; e.mu.Unlock() }
-func (e *ear) Lasts(_ Target, o Outcome, _ time.Duration) {
+func (e *recorder) Failed(Target, Outcome) { e.mu.Lock(); e.failed++; e.mu.Unlock() }
+func (e *recorder) StillFailing(_ Target, o Outcome, _ time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lasts = append(e.lasts, fmt.Sprintf("%d in %s", o.Times, o.For))
 }
 
-func (e *ear) Changed(t Target, r Result, _ Outcome, _ time.Duration) {
+func (e *recorder) Changed(t Target, r Result, _ Outcome, _ time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.changes = append(e.changes, fmt.Sprintf("%s %d at %s", t.Kind, r, time.Since(e.begin)))
@@ -87,7 +87,7 @@ func TestThresholds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &script{answers: tt.answers, begin: time.Now()}
-				e := &ear{begin: time.Now()}
+				e := &recorder{begin: time.Now()}
 				m := NewManager(s, e)
 				target := Target{Key: Key{"id", tt.kind}, Pod: &corev1.Pod{}, Container: &corev1.Container{}, Probe: &tt.spec, Started: time.Now()}
 				m.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
@@ -112,7 +112,7 @@ func TestFailingOn(t *testing.T) {
 		"now again": {[]Outcome{no, no, yes, no, yes, no, no, yes}, []string{"2 in 10s", "2 in 10s"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s, e := &script{answers: tt.answers, begin: time.Now()}, &ear{begin: time.Now()}
+			s, e := &script{answers: tt.answers, begin: time.Now()}, &recorder{begin: time.Now()}
 			m := NewManager(s, e)
 			target := Target{Key: Key{"id", Readiness}, Pod: &corev1.Pod{}, Container: &corev1.Container{}, Probe: &corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3}, Started: time.Now()}
 			m.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
@@ -128,7 +128,7 @@ func TestFailingOn(t *testing.T) {
 func TestSyncStopsProbesAndForgetsResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{answers: []Outcome{yes}, begin: time.Now()}
-		m := NewManager(s, &ear{})
+		m := NewManager(s, &recorder{})
 		k := Key{"id", Liveness}
 		target := Target{Key: k, Pod: &corev1.Pod{}, Container: &corev1.Container{}, Probe: &corev1.Probe{PeriodSeconds: 1}, Started: time.Now()}
 		m.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
@@ -150,7 +150,7 @@ func TestProbesOfOldContainersAreSpread(t *testing.T) {
 		started := time.Now()
 		time.Sleep(time.Hour)
 		s := &script{answers: []Outcome{yes}, begin: time.Now()}
-		m := NewManager(s, &ear{})
+		m := NewManager(s, &recorder{})
 		for i := range 20 {
 			m.Sync(t.Context(), fmt.Sprint(i), []Target{{
 				Key: Key{fmt.Sprint(i), Liveness}, Pod: &corev1.Pod{}, Container: &corev1.Container{},

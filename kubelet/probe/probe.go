@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe runs the liveness, readiness and startup probes of containers. The pod workers tell a Manager which probes a pod
-// should have now; it starts and stops them and wakes the worker when a result changes. It decides nothing about restarts.
+// Package probe runs the liveness, readiness and startup probes of containers. The pod workers call Manager.Sync with the probes that a pod
+// should have; the Manager starts and stops them, and calls a Listener when a result changes. It never restarts a container: the pod worker
+// does.
 package probe
 
 import (
@@ -10,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Kind is which of a container's probes.
+// Kind is a kind of probe.
 type Kind string
 
 // The kinds, named as in events ("Readiness probe failed: ...").
@@ -20,7 +21,7 @@ const (
 	Startup   Kind = "Startup"
 )
 
-// Result is a probe's standing answer, after thresholds.
+// Result is the result of a probe after thresholds.
 type Result int
 
 // Results. Unknown means that no threshold was reached yet.
@@ -46,7 +47,7 @@ type Target struct {
 	Started   time.Time
 }
 
-// Of returns the container's probe of this kind, nil when it has none.
+// Of returns the container's probe of this kind; nil: none.
 func Of(c *corev1.Container, k Kind) *corev1.Probe {
 	switch k {
 	case Liveness:

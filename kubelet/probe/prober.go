@@ -28,13 +28,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxBody bounds what is read of an HTTP answer, and maxOutput what is told of a command's.
+// maxBody is the limit for the body of an HTTP response, maxOutput for the reported output of a command.
 const (
 	maxBody   = 10 << 10
 	maxOutput = 10 << 10
 )
 
-// Runner is the Prober of real containers.
+// Runner is the Prober for real containers.
 type Runner struct {
 	runtime runtimeapi.RuntimeServiceClient
 	agent   string
@@ -150,7 +150,7 @@ func (r *Runner) Do(ctx context.Context, c *corev1.Container, ip string, h *core
 	if err != nil {
 		return 0, "", err
 	}
-	defer func() { _ = resp.Body.Close() }() // the answer is in hand
+	defer func() { _ = resp.Body.Close() }() // the body was read
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err != nil {
 		return 0, "", err

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package refs holds the config maps, secrets and trust bundles that pods of this node refer to, and their requests for certificates,
-// each by a watch of its own for as long as a pod uses it, so that a change reaches its pods at once and nothing is polled. Volumes and
-// environments read through it.
+// Package refs caches the API objects to which pods of this node refer: config maps, secrets, trust bundles and certificate requests. It
+// watches each object while a pod uses it, so that a change wakes the pod's worker at once. The pod workers call Use; volumes and
+// environments read objects through the Store. It never lists all objects of a kind, and modifies none.
 package refs
 
 import (
@@ -39,7 +39,7 @@ const (
 // Ref names one object.
 type Ref struct{ Kind, Namespace, Name string }
 
-// set collects references of one namespace.
+// set collects the references of one pod.
 type set struct {
 	namespace string
 	refs      map[Ref]bool
@@ -51,7 +51,7 @@ func (s set) add(kind, name string) {
 	}
 }
 
-// Of lists what a pod refers to in its volumes and environments.
+// Of returns the references in a pod's volumes and environments.
 func Of(p *corev1.Pod) []Ref {
 	s := set{p.Namespace, map[Ref]bool{}}
 	for i := range p.Spec.Volumes {
@@ -111,7 +111,7 @@ type item struct {
 	cancel context.CancelFunc
 }
 
-// Store holds the objects in use.
+// Store has the watches of all objects in use.
 type Store struct {
 	client kubernetes.Interface
 	wake   func(uid string)
@@ -123,17 +123,17 @@ type Store struct {
 	pods  map[string]map[Ref]bool
 }
 
-// New returns a store that calls wake with a pod's uid when something it uses has changed. Watches begin with Run.
+// New returns a store. It calls wake with a pod's UID when an object of the pod has changed. Watches start with Run.
 func New(c kubernetes.Interface, wake func(uid string), log *slog.Logger) *Store {
 	return &Store{client: c, wake: wake, log: log, start: make(chan struct{}, 1), items: map[Ref]*item{}, pods: map[string]map[Ref]bool{}}
 }
 
-// Run watches what pods use until ctx is done.
+// Run watches the objects until ctx is done.
 func (s *Store) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
-		s.begin(ctx, &wg)
+		s.startWatches(ctx, &wg)
 		select {
 		case <-ctx.Done():
 			return
@@ -142,8 +142,8 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// begin starts the watches that are missing. Each ends when Use takes its last pod away, or with ctx.
-func (s *Store) begin(ctx context.Context, wg *sync.WaitGroup) {
+// startWatches starts the missing watches. A watch ends when Use removes its last pod, or with ctx.
+func (s *Store) startWatches(ctx context.Context, wg *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for ref, it := range s.items {
@@ -157,8 +157,8 @@ func (s *Store) begin(ctx context.Context, wg *sync.WaitGroup) {
 	}
 }
 
-// Use says which objects a pod uses now; none when it needs them no more. Each watch belongs to the pods that use it: it ends with
-// the last of them, so whoever calls Use with references calls it once more without any, last.
+// Use sets the references of a pod; none when it does not need them any more. A watch ends with its last pod, so each caller must call Use
+// without references at the end.
 func (s *Store) Use(uid string, refs []Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +209,7 @@ func (s *Store) changed(r Ref) {
 	}
 }
 
-// listWatch reads the objects that sel selects.
+// listWatch lists and watches the objects that sel selects.
 func listWatch[L runtime.Object](
 	sel fields.Selector, list func(context.Context, metav1.ListOptions) (L, error), follow func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) *cache.ListWatch {
@@ -225,7 +225,7 @@ func listWatch[L runtime.Object](
 	}
 }
 
-// source is where the objects of a reference come from, and of what kind they are.
+// source returns the list-watch and the type of a reference's objects.
 func (s *Store) source(r Ref) (*cache.ListWatch, runtime.Object) {
 	sel := selectorOf(r)
 	switch r.Kind {
@@ -254,11 +254,11 @@ func (s *Store) informer(r Ref) cache.SharedIndexInformer {
 	must(inf.SetWatchErrorHandlerWithContext(s.watchFailed))
 	named := func(o any) bool {
 		m, ok := client.Delivered[metav1.Object](o)
-		return ok && (!one(r.Kind) || m.GetName() == r.Name)
+		return ok && (!singleObject(r.Kind) || m.GetName() == r.Name)
 	}
 	_, err := inf.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, _ bool) {
-			if named(o) { // the first one too: it may be newer than what the pod has read before the watch began
+			if named(o) { // also for the first event: it may be newer than the object that the pod has read before the watch
 				s.changed(r)
 			}
 		},
@@ -277,8 +277,8 @@ func (s *Store) informer(r Ref) cache.SharedIndexInformer {
 	return inf
 }
 
-// watchFailed tells of a watch that failed; the informer tries again after 0.8 s, and ever more rarely up to once in 30 to 60 s. A
-// refusal is nothing to report: the API server refuses objects of pods that it has deleted, and the pod's worker hears of that itself.
+// watchFailed logs a failed watch. The informer retries after 0.8 s, later every 30 to 60 s. A Forbidden error is not logged: the API
+// server refuses the objects of deleted pods.
 func (s *Store) watchFailed(ctx context.Context, r *cache.Reflector, err error) {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || ctx.Err() != nil {
 		s.log.Debug("watch refused", "watch", r.TypeDescription(), "err", err)
@@ -305,8 +305,8 @@ func sameData(a, b any) bool {
 	return false
 }
 
-// watched is what a watch has, once it has listed; else nil.
-func (s *Store) watched(r Ref) cache.SharedIndexInformer {
+// synced returns the informer of a reference; nil: it has not listed yet.
+func (s *Store) synced(r Ref) cache.SharedIndexInformer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if it := s.items[r]; it != nil && it.store != nil && it.store.HasSynced() {
@@ -315,9 +315,9 @@ func (s *Store) watched(r Ref) cache.SharedIndexInformer {
 	return nil
 }
 
-// cached is the object as its watch has it; ok is false when there is no watch yet, or it has not listed.
+// cached returns the object from its watch; ok is false if there is no watch, or it has not listed yet.
 func (s *Store) cached(r Ref) (obj any, exists, ok bool) {
-	inf := s.watched(r)
+	inf := s.synced(r)
 	if inf == nil {
 		return nil, false, false
 	}
@@ -325,7 +325,7 @@ func (s *Store) cached(r Ref) (obj any, exists, ok bool) {
 	return obj, exists, err == nil
 }
 
-// notFound words a missing object as users know it: configmap "x" not found.
+// notFound returns the API server's error for a missing object: configmap "x" not found.
 func notFound(kind, name string) error {
 	return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, name)
 }
@@ -354,12 +354,12 @@ func (s *Store) Secret(ctx context.Context, namespace, name string) (*corev1.Sec
 	return sec, err
 }
 
-// Token asks for a service account's token.
+// Token requests a token of a service account.
 func (s *Store) Token(ctx context.Context, namespace, account string, r *authv1.TokenRequest) (*authv1.TokenRequest, error) {
 	return s.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, r, metav1.CreateOptions{})
 }
 
-// Claim is a claim and the volume it is bound to.
+// Claim returns a claim and its PersistentVolume.
 func (s *Store) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	pvc, err := s.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

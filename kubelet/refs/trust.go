@@ -16,15 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kinds of references that are not to one object: all bundles of a signer, all requests for certificates of a node's pods.
+// Kinds of references to several objects: all bundles of a signer, all certificate requests of a node's pods.
 const (
 	Bundle   = "clustertrustbundle"
 	Signer   = "signer"
 	Requests = "podcertificaterequests"
 )
 
-// one says whether a kind of references is to a single object.
-func one(kind string) bool { return kind != Signer && kind != Requests }
+// singleObject reports whether references of a kind are to one object.
+func singleObject(kind string) bool { return kind != Signer && kind != Requests }
 
 func selectorOf(r Ref) fields.Selector {
 	switch r.Kind {
@@ -36,7 +36,7 @@ func selectorOf(r Ref) fields.Selector {
 	return fields.OneTermEqualSelector("metadata.name", r.Name)
 }
 
-// trust adds what a projected volume needs of certificates.
+// trust adds the references of a projected volume's trust bundles and certificates.
 func (s set) trust(p *corev1.Pod, src *corev1.VolumeProjection) {
 	if b := src.ClusterTrustBundle; b != nil && b.Name != nil {
 		s.refs[Ref{Bundle, "", *b.Name}] = true
@@ -48,8 +48,8 @@ func (s set) trust(p *corev1.Pod, src *corev1.VolumeProjection) {
 	}
 }
 
-// TrustBundles are the bundles that a projection asks for: one by its name, where a missing one is an error, or those of a signer that
-// a selector matches.
+// TrustBundles returns the bundles of a projection: the one of a name, where a missing one is an error, or those of a signer that match a
+// selector.
 func (s *Store) TrustBundles(ctx context.Context, src *corev1.ClusterTrustBundleProjection) ([]*certificatesv1.ClusterTrustBundle, error) {
 	c := s.client.CertificatesV1().ClusterTrustBundles()
 	switch {
@@ -79,7 +79,7 @@ func (s *Store) bundlesOf(ctx context.Context, signer string, selector labels.Se
 			out = append(out, b)
 		}
 	}
-	if inf := s.watched(Ref{Signer, "", signer}); inf != nil {
+	if inf := s.synced(Ref{Signer, "", signer}); inf != nil {
 		for _, o := range inf.GetStore().List() {
 			take(o.(*certificatesv1.ClusterTrustBundle))
 		}
@@ -95,7 +95,7 @@ func (s *Store) bundlesOf(ctx context.Context, signer string, selector labels.Se
 	return out, nil
 }
 
-// RequestCertificate asks for a certificate of the pod; spec says from whom and with which key, the rest is filled in here.
+// RequestCertificate creates a certificate request for the pod. spec has the signer and the key type; the other fields are set here.
 func (s *Store) RequestCertificate(
 	ctx context.Context, p *corev1.Pod, spec certificatesv1.PodCertificateRequestSpec,
 ) (*certificatesv1.PodCertificateRequest, error) {
@@ -121,12 +121,12 @@ func (s *Store) RequestCertificate(
 
 // CertificateRequest reads a request. A missing one is an IsNotFound error.
 func (s *Store) CertificateRequest(ctx context.Context, p *corev1.Pod, name string) (*certificatesv1.PodCertificateRequest, error) {
-	if inf := s.watched(Ref{Requests, "", p.Spec.NodeName}); inf != nil {
+	if inf := s.synced(Ref{Requests, "", p.Spec.NodeName}); inf != nil {
 		if o, exists, err := inf.GetStore().GetByKey(p.Namespace + "/" + name); err == nil && exists {
 			return o.(*certificatesv1.PodCertificateRequest), nil
 		}
 	}
-	// A node may read those of its pods only, which a list can say and a get cannot.
+	// A node may read only the requests of its pods. Only a list has the field selector for that.
 	l, err := s.client.CertificatesV1().PodCertificateRequests(p.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.AndSelectors(selectorOf(Ref{Requests, "", p.Spec.NodeName}), fields.OneTermEqualSelector("metadata.name", name)).String(),
 	})
