@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity gets a kubelet its two certificates through the Certificates API: one to show to the API server, at first asked
-// for with a bootstrap token and later with the certificate itself, and one to serve with. Both are replaced well before they end,
-// without a restart. The cluster starts it before the kubelet; it decides nothing about who may have a certificate: the server does.
+// Package identity gets and rotates a kubelet's two certificates by the Certificates API: the client certificate (the first with a
+// bootstrap token), and the serving certificate. Both are renewed well before they expire, without a restart. cluster runs it before the
+// kubelet. It never approves or signs a certificate.
 package identity
 
 import (
@@ -26,22 +26,22 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
-// Config says whose certificates, and where they are asked for and kept.
+// Config has the node and where its certificates are requested and stored.
 type Config struct {
-	// Dir (0700) keeps kubelet-client-current.pem and kubelet-server-current.pem, each a certificate and its key.
+	// Dir (0700) has kubelet-client-current.pem and kubelet-server-current.pem, each with a certificate and its key.
 	Dir      string
 	NodeName string
-	// Addresses are those that the kubelet's server is called by.
+	// Addresses are the addresses of the kubelet's server.
 	Addresses []net.IP
-	// Server is how to reach the API server: address and authority; credentials in it are not used.
+	// Server has the address and CA of the API server. Its credentials are not used.
 	Server *rest.Config
-	// Bootstrap carries the credentials of the first request, usually a bootstrap token. Nil: the certificate in Dir must still hold.
+	// Bootstrap has the credentials of the first request, usually a bootstrap token. nil: the certificate in Dir must be valid.
 	Bootstrap *rest.Config
-	// First is called once the first client certificate is there, before anything uses it; an error ends Run. It may be nil.
+	// First is called with the first client certificate, before it is used; an error ends Run. May be nil.
 	First func() error
 }
 
-// Identity is a kubelet's certificates.
+// Identity has a kubelet's certificates.
 type Identity struct {
 	cfg     Config
 	client  *kept
@@ -50,7 +50,7 @@ type Identity struct {
 	rest    *rest.Config
 }
 
-// kept is a certificate, its file, and who renews it. It is the manager's store, so that it learns of each new certificate.
+// kept is a certificate with its file and its certificate manager. It is the manager's Store, so it gets each new certificate.
 type kept struct {
 	certificate.Store
 	manager certificate.Manager
@@ -63,7 +63,7 @@ type kept struct {
 
 var errEnded = errors.New("the kubelet has ended")
 
-// Update keeps a new certificate.
+// Update stores a new certificate.
 func (k *kept) Update(cert, key []byte) (*tls.Certificate, error) {
 	c, err := k.write(cert, key)
 	if err != nil {
@@ -83,7 +83,7 @@ func (k *kept) write(cert, key []byte) (*tls.Certificate, error) {
 	return k.Store.Update(cert, key) //nolint:wrapcheck // the manager's own store, back to the manager
 }
 
-// end stops the renewal. The manager cannot be waited for: what it still gets is not kept.
+// end stops the rotation. One cannot wait for the manager to end, so a certificate that it still gets is dropped.
 func (k *kept) end() {
 	k.manager.Stop()
 	k.mu.Lock()
@@ -91,10 +91,10 @@ func (k *kept) end() {
 	k.ended = true
 }
 
-// ClientFile is the file below dir that holds the kubelet's present client certificate and key, for a kubeconfig to name.
+// ClientFile returns the file below dir with the current client certificate and key, for kubeconfigs.
 func ClientFile(dir string) string { return dir + "/kubelet-client-current.pem" }
 
-// New reads what Dir has.
+// New reads the certificates in Dir.
 func New(cfg Config) (*Identity, error) {
 	i := &Identity{cfg: cfg}
 	i.conns = connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
@@ -146,7 +146,7 @@ func (i *Identity) keep(name string, cfg certificate.Config) (*kept, error) {
 	return k, nil
 }
 
-// connection prepares a transport that shows whichever client certificate is the present one.
+// connection returns a transport with the current client certificate.
 func (i *Identity) connection() error {
 	c := rest.AnonymousClientConfig(i.cfg.Server)
 	conf, err := rest.TLSConfigFor(c)
@@ -168,12 +168,12 @@ func (i *Identity) connection() error {
 	return nil
 }
 
-// REST reaches the API server as this node, with the certificate of the moment.
+// REST returns a client configuration with the current client certificate.
 func (i *Identity) REST() *rest.Config { return i.rest }
 
 var errNotServing = errors.New("no serving certificate yet: its request waits for kubectl certificate approve")
 
-// ServerTLS serves with the certificate of the moment; until the first was approved every handshake fails.
+// ServerTLS returns a TLS configuration with the current serving certificate. Handshakes fail until the first one is issued.
 func (i *Identity) ServerTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if c := i.serving.current.Load(); c != nil {
@@ -183,7 +183,7 @@ func (i *Identity) ServerTLS() *tls.Config {
 	}}
 }
 
-// Run is a run.Func: ready once there is a client certificate. The serving one may come later.
+// Run is a run.Func: it is ready with the first client certificate. The serving certificate may come later.
 func (i *Identity) Run(ctx context.Context, ready func()) error {
 	first := make(chan struct{}, 1)
 	i.client.renewed = func() {

@@ -19,7 +19,7 @@ import (
 	"keelson/api/networking/reach"
 )
 
-// silence is how long a datagram waits for an answer, which it need not get.
+// silence is how long a UDP probe waits for an answer. No answer is no failure.
 const silence = time.Second
 
 // connect makes one connection in the calling thread's network namespace and ends it at once.
@@ -72,7 +72,7 @@ func bound(fd int, to netip.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// datagram sends an empty one. An ICMP error of the other side comes back as the socket's error.
+// datagram sends an empty datagram. An ICMP error from the other side is returned as the socket's error.
 func datagram(c net.Conn, until time.Time) (reach.Outcome, error) {
 	if _, err := c.Write(nil); err != nil {
 		return "", err

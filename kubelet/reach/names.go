@@ -20,10 +20,10 @@ import (
 	"keelson/kubelet/translate"
 )
 
-// questionLimit is how long a DNS server has for an answer; a name has the probe's time-out for all of its questions.
+// questionLimit is the time-out of one DNS query. All queries for a name share the probe's time-out.
 const questionLimit = 2 * time.Second
 
-// names looks for a name as the pod's resolver does: in its hosts file, then with its search paths, in the order that ndots says.
+// names resolves a name as the pod's resolver does: by its hosts file, then by DNS with its search domains and ndots.
 func (p *Prober) names(ctx context.Context, pod *corev1.Pod, asked reach.Asked) (*reach.Names, error) {
 	conf, err := p.cfg.Resolver(pod)
 	if err != nil {
@@ -63,7 +63,7 @@ func ndots(conf *runtimeapi.DNSConfig) int {
 	return n
 }
 
-// inHosts finds a name in the pod's hosts file, as the kubelet writes it.
+// inHosts looks a name up in the pod's hosts file.
 func inHosts(pod *corev1.Pod, name, domain string) []netip.Addr {
 	var ips []string
 	for _, ip := range pod.Status.PodIPs {
@@ -82,10 +82,10 @@ func inHosts(pod *corev1.Pod, name, domain string) []netip.Addr {
 	return out
 }
 
-// candidate is a full name to ask for.
+// candidate is a fully qualified name to query.
 type candidate struct{ name, search string }
 
-// candidates are in the resolver's order: a name with few dots is first looked for in the search paths.
+// candidates are in the resolver's order: a name with fewer dots than ndots is first tried with the search domains.
 func candidates(name string, searches []string, ndots int) []candidate {
 	if full, ok := strings.CutSuffix(name, "."); ok {
 		return []candidate{{full, ""}}
@@ -100,7 +100,7 @@ func candidates(name string, searches []string, ndots int) []candidate {
 	return append(out, candidate{name, ""})
 }
 
-// ask asks a server for a name's addresses of both families, in the calling thread's network namespace.
+// ask queries a server for A and AAAA records, in the calling thread's network namespace.
 func ask(ctx context.Context, server, name string, limit time.Duration) reach.Try {
 	begin := time.Now()
 	try := reach.Try{Name: name, Server: server}
@@ -126,7 +126,7 @@ func ask(ctx context.Context, server, name string, limit time.Duration) reach.Tr
 	return try
 }
 
-// mostRecords of an answer are told.
+// mostRecords bounds the reported records of an answer.
 const mostRecords = 64
 
 func read(try *reach.Try, rr dns.RR) {
@@ -147,7 +147,7 @@ func read(try *reach.Try, rr dns.RR) {
 	}
 }
 
-// exchange asks by UDP, and by TCP when the answer does not fit.
+// exchange queries by UDP, and by TCP if the answer is truncated.
 func exchange(ctx context.Context, server, name string, t uint16) (*dns.Msg, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), t)

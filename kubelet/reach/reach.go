@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reach finds out where packets from a pod of this node go: it looks a name up as the pod does, makes one connection from inside
-// the pod's network namespace, and says what became of it. The kubelet's server calls it for callers that may run commands in the pod. It
-// sends one connection's packets and a bounded number of questions, keeps no connection, and changes nothing.
+// Package reach tests a connection from a pod of this node: it resolves a name as the pod does, makes one connection in the pod's network
+// namespace, and reports the result and the path. The kubelet's server calls it for callers that may exec in the pod. It sends one
+// connection and a bounded number of DNS queries, keeps no connection open, and changes nothing.
 package reach
 
 import (
@@ -21,35 +21,35 @@ import (
 	"keelson/lib/linux"
 )
 
-// Paths knows where the node's kernel sends packets.
+// Paths reports where the node's kernel sends packets.
 type Paths interface {
-	// Endpoint is where a connection of a pod is sent in truth; false: to remote, or nobody knows any more.
+	// Endpoint returns the real destination of a pod's connection after DNAT; false: it is remote, or not known any more.
 	Endpoint(protocol corev1.Protocol, local, remote netip.AddrPort) (netip.AddrPort, bool)
-	// Route is by which way the node's packets to an address leave, in words; "" is unknown.
+	// Route describes the node's route to an address; "": unknown.
 	Route(to netip.Addr) string
 }
 
-// Rules tells what the node's service proxy has in the kernel for a Service.
+// Rules returns the rules of the node's service proxy for a Service.
 type Rules func(namespace, name string) (*reach.Rules, error)
 
-// Config says for which node.
+// Config has the dependencies of a Prober.
 type Config struct {
 	Node    string
 	Runtime runtimeapi.RuntimeServiceClient
-	// Resolver is a pod's resolver configuration.
+	// Resolver returns a pod's resolver configuration.
 	Resolver func(*corev1.Pod) (*runtimeapi.DNSConfig, error)
-	// ClusterDNS and Domain are the cluster's DNS servers and domain; without servers names of Services are not asked for.
+	// ClusterDNS and Domain are the cluster's DNS servers and domain. Without servers, names of Services are not resolved.
 	ClusterDNS []string
 	Domain     string
-	// Paths and Rules may be nil: then that part of the answers is missing.
+	// Paths and Rules may be nil: then this part of the result is missing.
 	Paths Paths
 	Rules Rules
 }
 
-// atOnce bounds how many probes run at the same time: each holds a thread.
+// atOnce bounds the concurrent probes, since each locks an OS thread.
 const atOnce = 4
 
-// Prober answers. Make it with New.
+// Prober makes the tests; see New.
 type Prober struct {
 	cfg   Config
 	turns chan struct{}
@@ -58,10 +58,10 @@ type Prober struct {
 // New starts nothing.
 func New(cfg Config) *Prober { return &Prober{cfg: cfg, turns: make(chan struct{}, atOnce)} }
 
-// ErrBusy says that too many probes run.
+// ErrBusy: too many probes are running.
 var ErrBusy = errors.New("too many probes run on this node: try again")
 
-// turn waits a moment for one of the turns. The caller gives it back.
+// turn waits a moment for a free slot. The caller must release it.
 func (p *Prober) turn(ctx context.Context) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -73,7 +73,7 @@ func (p *Prober) turn(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Probe looks for asked.Host as the pod does and connects to its first address.
+// Probe resolves asked.Host as the pod does, and connects to its first address.
 func (p *Prober) Probe(ctx context.Context, pod *corev1.Pod, asked reach.Asked) (*reach.Answer, error) {
 	release, err := p.turn(ctx)
 	if err != nil {
@@ -102,14 +102,14 @@ func (p *Prober) Probe(ctx context.Context, pod *corev1.Pod, asked reach.Asked) 
 	if err != nil {
 		return nil, err
 	}
-	if c := out.Connection; c != nil && c.Local.Addr().IsUnspecified() { // it failed before the kernel had settled the address
+	if c := out.Connection; c != nil && c.Local.Addr().IsUnspecified() { // it failed before the kernel chose the address
 		c.Local = netip.AddrPortFrom(ownAddress(pod, c.Remote.Addr()), c.Local.Port())
 	}
 	p.follow(asked.Protocol, out.Connection)
 	return out, nil
 }
 
-// ownAddress is the pod's address of the family of another.
+// ownAddress returns the pod's address of the same IP family.
 func ownAddress(pod *corev1.Pod, like netip.Addr) netip.Addr {
 	for _, ip := range pod.Status.PodIPs {
 		if a, err := netip.ParseAddr(ip.IP); err == nil && a.Is4() == like.Is4() {
@@ -119,7 +119,7 @@ func ownAddress(pod *corev1.Pod, like netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// follow notes where the kernel sent a connection. It remembers one for a while after its end.
+// follow adds the real destination of a connection. The kernel's connection tracking has it for a while after its end.
 func (p *Prober) follow(protocol corev1.Protocol, c *reach.Connection) {
 	if c == nil || p.cfg.Paths == nil {
 		return
@@ -133,7 +133,7 @@ func (p *Prober) follow(protocol corev1.Protocol, c *reach.Connection) {
 	c.Route = p.cfg.Paths.Route(at.Addr())
 }
 
-// Serving is what this node does for a Service: the proxy's rules, and the DNS server's answer to the node.
+// Serving returns the proxy's rules for a Service, and the DNS answer for its name.
 func (p *Prober) Serving(ctx context.Context, namespace, name string) (*reach.Serving, error) {
 	release, err := p.turn(ctx)
 	if err != nil {
@@ -154,7 +154,7 @@ func (p *Prober) Serving(ctx context.Context, namespace, name string) (*reach.Se
 	return out, nil
 }
 
-// namespace is the path of the pod's network namespace; "" is the node's own.
+// namespace returns the path of the pod's network namespace; "": the host's.
 func (p *Prober) namespace(ctx context.Context, pod *corev1.Pod) (string, error) {
 	if pod.Spec.HostNetwork {
 		return "", nil
@@ -174,7 +174,7 @@ func (p *Prober) namespace(ctx context.Context, pod *corev1.Pod) (string, error)
 	return networkOf(resp.GetInfo()["info"])
 }
 
-// networkOf reads the network namespace out of what runtimes say of a sandbox: its specification, or its process.
+// networkOf finds the network namespace in a runtime's verbose sandbox status: in its OCI specification, or by its process.
 func networkOf(info string) (string, error) {
 	var said struct {
 		Pid         int `json:"pid"`

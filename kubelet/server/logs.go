@@ -65,14 +65,14 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// logged is the run whose log is asked for, or a sentence why there is none.
+// logged returns the container run whose log is requested, or why there is none.
 func logged(p *corev1.Pod, seen *observed.Pod, name string, previous bool) (*observed.Container, error) {
 	waiting := why(p, name)
 	cur := seen.Latest(name)
 	switch {
 	case previous:
 		if cur.Exited() && waiting != "" {
-			return cur, nil // it waits to be restarted: the run that is over is the previous one
+			return cur, nil // waiting for its restart: the run that has ended is the previous one
 		}
 		if prev := seen.Previous(name); prev != nil {
 			return prev, nil
@@ -90,7 +90,7 @@ func logged(p *corev1.Pod, seen *observed.Pod, name string, previous bool) (*obs
 	return cur, nil
 }
 
-// why is the reason that a container waits for, by the pod's status; empty when it does not.
+// why returns a container's waiting reason from the pod's status; empty: it is not waiting.
 func why(p *corev1.Pod, name string) string {
 	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
 		for i := range list {
@@ -105,7 +105,7 @@ func why(p *corev1.Pod, name string) string {
 func (s *Server) alive(ctx context.Context, id string) bool {
 	r, err := s.cfg.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
-		return status.Code(err) != codes.NotFound && ctx.Err() == nil // a runtime that restarts comes back
+		return status.Code(err) != codes.NotFound && ctx.Err() == nil // other errors may come from a runtime that restarts
 	}
 	return r.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
@@ -158,7 +158,7 @@ func number(q url.Values, name string, least int64) (*int64, error) {
 	return &n, nil
 }
 
-// flusher sends what is written on at once when a client follows.
+// flusher flushes after each write when a client follows.
 type flusher struct {
 	w     http.ResponseWriter
 	now   bool

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logDir is the directory whose files GET /logs/ shows: a listing, and each file beneath it. No path and no link leads out of it; what is
-// neither a file nor a directory, such as a pipe that nobody writes to, is not there.
+// logDir is the http.FileSystem of GET /logs/: listings and files below one directory. No path and no link leads out of it. Only files and
+// directories exist in it; a FIFO, for instance, would block the reader.
 type logDir string
 
-// Open is http.FileSystem's.
+// Open implements http.FileSystem.
 func (d logDir) Open(name string) (http.File, error) {
 	root, err := os.OpenRoot(string(d))
 	if err != nil {
@@ -33,7 +33,7 @@ func (d logDir) Open(name string) (http.File, error) {
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		return nil, fs.ErrNotExist // a link that leads out is answered like what is not there
+		return nil, fs.ErrNotExist // also for a link that leads out of the directory
 	}
 	st, err := f.Stat()
 	if err == nil && !st.IsDir() && !st.Mode().IsRegular() {

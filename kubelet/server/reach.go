@@ -13,8 +13,7 @@ import (
 	prober "keelson/kubelet/reach"
 )
 
-// probe makes one connection from inside a pod. Who may ask is decided before: the API server asks for the right to run commands in the
-// pod.
+// probe makes one connection from inside a pod. The API server has authorized the caller: it requires the right to exec in the pod.
 func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
 	asked, err := reach.Parse(r.URL.Query())
 	if err != nil {
@@ -29,7 +28,7 @@ func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
 	reply(w, got, err)
 }
 
-// serving says what this node does for a service.
+// serving reports the rules of this node for a Service.
 func (s *Server) serving(w http.ResponseWriter, r *http.Request) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	if len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Label(name)) > 0 {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server answers the API server's questions about this node's pods over HTTPS: logs, exec, attach, port-forward, stats.
-// A caller proves who it is with a client certificate. Streams are passed on to the runtime's own streaming server; nothing here
-// changes a pod.
+// Package server is the kubelet's HTTPS server: logs, exec, attach, port-forward, run, statistics and metrics. The API server and
+// monitoring call it, with a client certificate. Streams are proxied to the runtime's streaming server. Nothing here changes a pod.
 package server
 
 import (
@@ -26,49 +25,49 @@ import (
 	"keelson/lib/connlimit"
 )
 
-// Pods knows the node's pods. Objects are shared: never modified.
+// Pods returns the node's pods. Objects are shared: never modify them.
 type Pods interface {
-	// Find is the pod of this name; uid may be empty. nil: there is none.
+	// Find returns the pod of this name; uid may be empty. nil: there is none.
 	Find(namespace, name, uid string) *corev1.Pod
 	All() []*corev1.Pod
 }
 
-// Config says whom to serve and what.
+// Config has the dependencies of the server, and who may call it.
 type Config struct {
 	TLS *tls.Config
-	// ClientCA signs clients' certificates, as of now; it never returns nil, which would stand for the machine's authorities. AllowedNames
-	// are the common names that may call, empty: all that it signed.
+	// ClientCA returns the current CA of client certificates. It never returns nil, which would mean the system's CAs. AllowedNames are the
+	// common names that may call; empty: all certificates of the CA.
 	ClientCA     func() *x509.CertPool
 	AllowedNames []string
 	Pods         Pods
 	Runtime      runtimeapi.RuntimeServiceClient
-	// DialStreams connects to the runtime's streaming server; nil: by the address that the runtime answers with.
+	// DialStreams connects to the runtime's streaming server; nil: dial the address of the runtime's answer.
 	DialStreams func(ctx context.Context) (net.Conn, error)
 	NodeName    string
-	// Reach finds out where packets go; nil: nobody is asked.
+	// Reach makes the connection tests; nil: they are not served.
 	Reach *reach.Prober
 	Stats http.Handler // of /stats/summary
-	// LogDir is shown at /logs/; empty: nothing is.
+	// LogDir is served at /logs/; empty: not served.
 	LogDir string
 	// Metrics are served at /metrics and below, by what follows: "", "/probes", "/resource".
 	Metrics map[string]http.Handler
 	Log     *slog.Logger
 }
 
-// Server is the kubelet's HTTPS server. Make it with New.
+// Server is the kubelet's HTTPS server; see New.
 type Server struct {
 	cfg Config
 	mux *http.ServeMux
-	// streams carries requests to the runtime's streaming server: through no proxy, and with no connection kept that was for one stream.
+	// streams is the transport to the runtime's streaming server: without proxy and without keep-alive.
 	streams *http.Transport
 }
 
-// New returns a server that does not listen yet.
+// New returns a server. It does not listen; see Serve.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), streams: &http.Transport{
 		DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second,
-		// CRI has no word for whom to trust, so runtimes with TLS sign their own certificates. The address, which is good once and cannot
-		// be guessed, comes from the runtime itself.
+		// CRI has no field for a CA, so runtimes with TLS use self-signed certificates. The URL comes from the runtime, is valid once and cannot
+		// be guessed.
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // see above
 	}}
 	if dial := cfg.DialStreams; dial != nil {
@@ -103,7 +102,7 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// ServeHTTP authenticates, authorizes and answers.
+// ServeHTTP authenticates, authorizes and handles a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	connlimit.Reach(r.Context(), connlimit.Anonymous)
 	if r.URL.Path == "/healthz" {
@@ -123,7 +122,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// Serve answers on l until ctx is done; streams that are open then are cut.
+// Serve serves on l until ctx is done. Open streams are closed then.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	conf := s.cfg.TLS.Clone()
 	conf.ClientAuth, conf.MinVersion = tls.VerifyClientCertIfGiven, max(conf.MinVersion, tls.VersionTLS12)
@@ -143,7 +142,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve tells what happened
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve returns the error
 	defer stop()
 	err = srv.Serve(tls.NewListener(connlimit.New(l, shares.Other), conf))
 	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
@@ -161,7 +160,7 @@ func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(&list) // the client may have gone
 }
 
-// find is the pod that a request names; it answers 404 itself.
+// find returns the pod of a request. If there is none, it answers 404.
 func (s *Server) find(w http.ResponseWriter, r *http.Request) *corev1.Pod {
 	p := s.cfg.Pods.Find(r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("uid"))
 	if p == nil {

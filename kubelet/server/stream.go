@@ -17,7 +17,7 @@ import (
 	"keelson/kubelet/podinfo"
 )
 
-// running is the id of the container that a request names, which must run; it answers itself when there is none.
+// running returns the ID of the running container of a request. If there is none, it answers with an error.
 func (s *Server) running(w http.ResponseWriter, r *http.Request) (string, bool) {
 	p := s.find(w, r)
 	if p == nil {
@@ -115,7 +115,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	s.pass(w, r, resp.GetUrl(), err)
 }
 
-// pass hands the connection to the runtime's streaming server.
+// pass proxies the connection to the runtime's streaming server.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request, target string, err error) {
 	if err != nil {
 		code := http.StatusInternalServerError
@@ -151,7 +151,7 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, target string, err
 // runTimeout bounds a command of /run.
 const runTimeout = 60
 
-// run runs a command and answers with its output.
+// run runs a command (ExecSync) and answers with its output.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	id, ok := s.running(w, r)
 	if !ok {

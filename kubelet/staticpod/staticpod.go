@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package staticpod reads pods from files in a directory and follows the directory through inotify. The kubelet runs them whether
-// or not there is an API server. It never writes.
+// Package staticpod reads static pods from manifests in a directory and watches the directory by inotify. The kubelet calls it, and runs
+// the pods even without an API server. It never writes manifests and creates no mirror pods.
 package staticpod
 
 import (
@@ -31,10 +31,10 @@ type Dir struct {
 	log  *slog.Logger
 	seen time.Time
 
-	files map[types.UID]string // of the pods that were read last
+	files map[types.UID]string // of the last Read
 }
 
-// Open makes the directory if it is not there.
+// Open creates the directory if it is missing.
 func Open(path, node string, log *slog.Logger) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		return nil, fmt.Errorf("static pod directory %s: %w", path, err)
@@ -42,10 +42,10 @@ func Open(path, node string, log *slog.Logger) (*Dir, error) {
 	return &Dir{path: path, node: node, log: log, seen: time.Now()}, nil
 }
 
-// File is where a pod was read from, of the last Read, whose goroutine asks.
+// File returns the file of a pod of the last Read. Only the goroutine of Read may call it.
 func (d *Dir) File(uid types.UID) string { return d.files[uid] }
 
-// Read returns the pods of all files that can be read; of others the log tells.
+// Read returns the pods of all valid files. It logs the invalid ones.
 func (d *Dir) Read() []*corev1.Pod {
 	ents, err := os.ReadDir(d.path)
 	if err != nil {
@@ -78,11 +78,11 @@ func (d *Dir) Read() []*corev1.Pod {
 	return out
 }
 
-// maxManifest bounds a file.
+// maxManifest is the limit for a file, in bytes.
 const maxManifest = 1 << 20
 
-// Parse reads one pod and gives it what static pods have: the node in its name, an identity made from its content, and the
-// tolerations and defaults that the API server would have given it.
+// Parse parses one pod and completes it as a static pod: the node name as suffix of its name, a UID from its content, and the tolerations
+// and defaults that the API server would set.
 func Parse(b []byte, node string) (*corev1.Pod, error) {
 	if len(b) > maxManifest {
 		return nil, fmt.Errorf("manifest of %d bytes is larger than %d", len(b), maxManifest)
@@ -120,7 +120,7 @@ func Parse(b []byte, node string) (*corev1.Pod, error) {
 	return &p, nil
 }
 
-// defaults fills in what the kubelet relies on.
+// defaults sets the defaults on which the kubelet relies.
 func defaults(p *corev1.Pod) {
 	s := &p.Spec
 	if s.RestartPolicy == "" {
@@ -152,7 +152,7 @@ func defaults(p *corev1.Pod) {
 	}
 }
 
-// Watch calls changed with all pods whenever the directory has changed, and whenever again says so, until ctx is done.
+// Watch calls changed with all pods after each change of the directory, and after each receive from again, until ctx is done.
 func (d *Dir) Watch(ctx context.Context, again <-chan struct{}, changed func([]*corev1.Pod)) error {
 	in, err := newInotify(d.path)
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package translate turns a pod's specification into CRI messages: sandbox and container configurations, environment, resources,
-// security, name resolution. The pod workers call it. It reads what Sources hands it and files of volumes that fileKeyRef names;
-// it changes nothing.
+// Package translate converts a pod's specification to CRI messages: sandbox and container configurations, environment, resources, security
+// contexts, DNS configuration. The pod workers call it. It reads objects through Sources, and volume files for fileKeyRef. It never calls
+// the runtime and changes nothing.
 package translate
 
 import (
@@ -20,7 +20,7 @@ import (
 	"keelson/kubelet/podinfo"
 )
 
-// ContainerInput is what a container's configuration depends on besides its pod.
+// ContainerInput has the inputs of a container's configuration besides its pod.
 type ContainerInput struct {
 	Restart     int
 	Env         map[string]string
@@ -31,23 +31,23 @@ type ContainerInput struct {
 	ImageRef    string // what the image service knows the image by
 	Image       *runtimeapi.Image
 	MemoryBytes int64  // of the node, for the OOM score
-	SeccompDir  string // where Localhost profiles lie
+	SeccompDir  string // directory of Localhost profiles
 	TargetID    string // container whose processes an ephemeral container sees; empty: none
-	// Users is the pod's own user namespace, for which all mounts are id-mapped; nil: the node's.
+	// Users is the pod's user namespace, for which all mounts are ID-mapped; nil: the host's.
 	Users *runtimeapi.UserNamespace
 }
 
-// LogPath is a container's log file within its pod's log directory.
+// LogPath returns a container's log file, relative to its pod's log directory.
 func LogPath(name string, restart int) string {
 	return filepath.Join(name, strconv.Itoa(restart)+".log")
 }
 
-// PodLogDir is the pod's log directory below dir, as node tools expect it.
+// PodLogDir returns the pod's log directory below dir, with the name that log collectors expect.
 func PodLogDir(dir, namespace, name, uid string) string {
 	return filepath.Join(dir, namespace+"_"+name+"_"+uid)
 }
 
-// Container is the configuration of one run of c.
+// Container returns the configuration of one run of c.
 func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	sc, err := containerSecurity(p, c, in)
 	if err != nil {
@@ -103,8 +103,7 @@ func cdiDevices(names []string) []*runtimeapi.CDIDevice {
 	return out
 }
 
-// mapped gives the mounts the mappings of the pod's user namespace: a file that belongs to a user on the disk belongs to the same user
-// inside the pod, and to nobody that the node knows.
+// mapped adds the ID mappings of the pod's user namespace to the mounts. So a file has the same owner on disk and in the pod.
 func mapped(mounts []*runtimeapi.Mount, users *runtimeapi.UserNamespace) []*runtimeapi.Mount {
 	if users == nil {
 		return mounts
@@ -127,7 +126,7 @@ func expandAll(words []string, get func(string) (string, bool)) []string {
 }
 
 const (
-	period    = 100_000 // µs; the kernel's and everybody's default
+	period    = 100_000 // µs; the default of kernel and kubelet
 	minQuota  = 1_000
 	minShares = 2
 	maxShares = 262_144
@@ -144,7 +143,7 @@ func quota(milli int64) int64 {
 	return max(milli*period/1000, minQuota)
 }
 
-// Resources is what a container's cgroup is set to. memoryBytes is the node's, for the OOM score.
+// Resources returns the resources of a container's cgroup. memoryBytes is the node's memory, for the OOM score.
 func Resources(p *corev1.Pod, c *corev1.Container, memoryBytes int64) *runtimeapi.LinuxContainerResources {
 	cpu := c.Resources.Requests.Cpu()
 	if cpu.IsZero() {
@@ -166,7 +165,7 @@ func Resources(p *corev1.Pod, c *corev1.Container, memoryBytes int64) *runtimeap
 	}
 }
 
-// oomScore orders containers for the kernel: those that asked for much memory compared with the node die later.
+// oomScore returns oom_score_adj: the larger the memory request relative to the node, the later the container is killed.
 func oomScore(p *corev1.Pod, c *corev1.Container, memoryBytes int64) int64 {
 	if p.Spec.Priority != nil && *p.Spec.Priority >= 2_000_000_000 {
 		return -997
@@ -185,7 +184,7 @@ func oomScore(p *corev1.Pod, c *corev1.Container, memoryBytes int64) int64 {
 	return min(max(adj, 3), 999)
 }
 
-// Sandbox resources are the sums over the pod's containers, for runtimes that size sandboxes.
+// Sandbox resources are the sums over the pod's containers, for runtimes with sandboxes of a fixed size (VMs).
 func podResources(p *corev1.Pod) *runtimeapi.LinuxContainerResources {
 	var req, quotaMilli, mem int64
 	limited, memLimited := true, true
@@ -209,7 +208,7 @@ func podResources(p *corev1.Pod) *runtimeapi.LinuxContainerResources {
 	return r
 }
 
-// ErrNonRoot is why a container that must not run as root does not start.
+// ErrNonRoot: runAsNonRoot is set, and the container would run as root.
 func ErrNonRoot(p *corev1.Pod, c *corev1.Container, why string) error {
 	return fmt.Errorf("container has runAsNonRoot and %s (pod: %q, container: %s)", why, podinfo.FullName(p), c.Name)
 }

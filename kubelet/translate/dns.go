@@ -17,15 +17,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The node's resolv.conf, and the one that systemd-resolved keeps behind its stub.
+// The node's resolv.conf, and the one of systemd-resolved with the real servers.
 const (
 	nodeResolvConf = "/etc/resolv.conf"
 	realResolvConf = "/run/systemd/resolve/resolv.conf"
 )
 
-// HostDNS is the node's own resolver configuration, from file if one is given. Without one it is /etc/resolv.conf, and where that names
-// nothing but the stub of systemd-resolved, which no pod reaches, the servers behind it: as kubeadm tells a kubelet. read is os.ReadFile;
-// what is not there is empty.
+// HostDNS returns the node's resolver configuration from file, by default /etc/resolv.conf. If that names only the stub of
+// systemd-resolved, which pods cannot reach, it uses the file with the real servers, as kubeadm configures a kubelet. read is os.ReadFile;
+// a missing file is empty.
 func HostDNS(read func(string) ([]byte, error), file string) (*runtimeapi.DNSConfig, error) {
 	d, err := readResolvConf(read, cmp.Or(file, nodeResolvConf))
 	if err != nil || file != "" || !stubbed(d.GetServers()) {
@@ -46,13 +46,12 @@ func readResolvConf(read func(string) ([]byte, error), file string) (*runtimeapi
 	return ParseResolvConf(bytes.NewReader(b))
 }
 
-// stubbed tells whether all servers are systemd-resolved's: 127.0.0.53, and 127.0.0.54, which forwards only.
+// stubbed reports whether all servers are stubs of systemd-resolved: 127.0.0.53 or 127.0.0.54.
 func stubbed(servers []string) bool {
 	return len(servers) > 0 && !slices.ContainsFunc(servers, func(s string) bool { return s != "127.0.0.53" && s != "127.0.0.54" })
 }
 
-// ParseResolvConf reads a resolv.conf. Lines it does not know are skipped; of search lines the last one counts, of options of the same name
-// too.
+// ParseResolvConf parses a resolv.conf. Unknown lines are skipped. The last search line wins, and the last option of a name.
 func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 	d := &runtimeapi.DNSConfig{}
 	sc := bufio.NewScanner(r)
@@ -93,15 +92,15 @@ const (
 	maxDomain   = 253  // of one: glibc ends a program that has a longer one
 )
 
-// Warning is what an event should tell.
+// Warning is a message for an event.
 type Warning struct {
 	Reason, Message string
-	// Node tells that it is about the node; else about the pod.
+	// Node: the event is about the node, else about the pod.
 	Node bool
 }
 
-// DNS is a pod's resolver configuration by its policy, in the kubelet's words. host is the node's own; cluster lists the cluster's servers,
-// and when there are none a pod that wants them gets the node's. What is left out for that or for the limits is told in warnings.
+// DNS returns a pod's resolver configuration by its dnsPolicy. host is the node's configuration; cluster lists the cluster's DNS servers.
+// Without cluster servers, a pod with ClusterFirst gets host. Warnings report this, and what was left out because of limits.
 func DNS(p *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain string) (d *runtimeapi.DNSConfig, warnings []Warning) {
 	policy := p.Spec.DNSPolicy
 	if policy == corev1.DNSClusterFirst && p.Spec.HostNetwork {
@@ -140,7 +139,7 @@ func DNS(p *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain str
 	return d, append(warnings, fit(d)...)
 }
 
-// fit cuts d down to the limits.
+// fit truncates d to the limits.
 func fit(d *runtimeapi.DNSConfig) (warnings []Warning) {
 	if len(d.Servers) > maxServers {
 		d.Servers = d.Servers[:maxServers]
@@ -164,7 +163,7 @@ func clone(d *runtimeapi.DNSConfig) *runtimeapi.DNSConfig {
 	}
 }
 
-// unique is a and then b, each thing once.
+// unique returns a and then b without duplicates.
 func unique(a, b []string) []string {
 	var out []string
 	for _, list := range [][]string{a, b} {
@@ -177,7 +176,7 @@ func unique(a, b []string) []string {
 	return out
 }
 
-// setOption puts NAME or NAME:VALUE in the place of what is said of that name.
+// setOption replaces the options of the same name by NAME or NAME:VALUE.
 func setOption(have []string, option string) []string {
 	name, _, _ := strings.Cut(option, ":")
 	have = slices.DeleteFunc(have, func(s string) bool {
@@ -187,7 +186,7 @@ func setOption(have []string, option string) []string {
 	return append(have, option)
 }
 
-// Hosts is the content of a pod's /etc/hosts. A pod on the host's network gets the node's file instead, which node holds.
+// Hosts returns the content of a pod's /etc/hosts. For a pod on the host network it is based on node, the node's file.
 func Hosts(p *corev1.Pod, podIPs []string, domain string, node []byte) []byte {
 	var b strings.Builder
 	if p.Spec.HostNetwork {

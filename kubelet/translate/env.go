@@ -21,24 +21,25 @@ import (
 	"keelson/lib/inroot"
 )
 
-// Sources reads what environment variables and volumes refer to. Objects are shared: never modified.
+// Sources reads the objects to which environment variables refer. Objects are shared: never modify them.
 type Sources interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 }
 
-// EnvInput is what a container's environment depends on besides its pod.
+// EnvInput has the inputs of a container's environment besides its pod.
 type EnvInput struct {
 	Sources     Sources
 	Services    []*corev1.Service // of the pod's namespace, and default/kubernetes
 	Allocatable corev1.ResourceList
 	PodIPs      []string
 	HostIPs     []string
-	// VolumeDir is where a volume of the pod lies on the host, for fileKeyRef; empty: unknown.
+	// VolumeDir returns the host path of a volume of the pod, for fileKeyRef; empty: unknown.
 	VolumeDir func(name string) string
 }
 
-// Env is a container's environment. An error is one that users must mend: the container waits as CreateContainerConfigError.
+// Env returns a container's environment. An error is a mistake in the pod or a missing object: the container waits with
+// CreateContainerConfigError.
 func Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, in EnvInput) (map[string]string, error) {
 	env := map[string]string{}
 	services := ServiceEnv(p, in.Services)
@@ -160,7 +161,7 @@ func valueFrom(ctx context.Context, p *corev1.Pod, c *corev1.Container, from *co
 	return "", false, nil
 }
 
-// maxEnvFile bounds a file that fileKeyRef reads.
+// maxEnvFile is the limit for a file that fileKeyRef reads.
 const maxEnvFile = 64 << 10
 
 func fileKey(r *corev1.FileKeySelector, in EnvInput) (string, bool, error) {
@@ -208,7 +209,7 @@ func EnvFileKey(text, key string) (string, bool) {
 				v = body + "\n" + text[:i]
 				_, text, _ = strings.Cut(text[i+1:], "\n")
 			} else {
-				return "", false // a quote that never ends
+				return "", false // an unterminated quote
 			}
 		} else {
 			v = strings.TrimSpace(v)
@@ -220,7 +221,8 @@ func EnvFileKey(text, key string) (string, bool) {
 	return "", false
 }
 
-// ServiceEnv is the environment that services give a pod: of its namespace if it wants them, and always the API server's.
+// ServiceEnv returns the environment variables of Services: those of the pod's namespace if enableServiceLinks is set, and always those of
+// the API server.
 func ServiceEnv(p *corev1.Pod, services []*corev1.Service) map[string]string {
 	links := p.Spec.EnableServiceLinks == nil || *p.Spec.EnableServiceLinks
 	env := map[string]string{}

@@ -13,7 +13,7 @@ import (
 	"keelson/kubelet/observed"
 )
 
-// SandboxInput is what a sandbox's configuration depends on besides its pod.
+// SandboxInput has the inputs of a sandbox's configuration besides its pod.
 type SandboxInput struct {
 	Attempt      uint32
 	LogDir       string // of all pods
@@ -21,14 +21,14 @@ type SandboxInput struct {
 	NodeHostname string
 	DNS          *runtimeapi.DNSConfig
 	Domain       string // the cluster's
-	// Users is the pod's own user namespace; nil: the node's.
+	// Users is the pod's user namespace; nil: the host's.
 	Users *runtimeapi.UserNamespace
 }
 
 // maxHostname is the kernel's limit on a host name's length.
 const maxHostname = 63
 
-// Hostname is the pod's host name and its domain name, if it has one.
+// Hostname returns the pod's host name and its domain, if it has one.
 func Hostname(p *corev1.Pod, clusterDomain string) (host, domain string) {
 	if p.Spec.HostnameOverride != nil {
 		return *p.Spec.HostnameOverride, ""
@@ -46,7 +46,7 @@ func Hostname(p *corev1.Pod, clusterDomain string) (host, domain string) {
 	return host, domain
 }
 
-// Sandbox is the configuration of a sandbox for the pod.
+// Sandbox returns the configuration of the pod's sandbox.
 func Sandbox(p *corev1.Pod, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	host, domain := Hostname(p, in.Domain)
 	if isTrue(p.Spec.SetHostnameAsFQDN) && domain != "" {

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Paths that a container does not see, or sees read-only, unless it asked for procMount Unmasked.
+// Paths that are masked or read-only in a container, unless procMount is Unmasked.
 var (
 	maskedPaths = []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
@@ -21,19 +21,19 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// allMasked are maskedPaths and what else this machine has that tells of its other work.
+// allMasked are maskedPaths and further paths of this machine that reveal the load of others.
 var allMasked = sync.OnceValue(func() []string { return slices.Concat(maskedPaths, throttles("/sys/devices/system/cpu")) })
 
-// throttles are the directories below sys in which processors count how often they were throttled.
+// throttles are the directories below /sys with the CPUs' thermal throttle counters.
 func throttles(sys string) []string {
 	found, err := filepath.Glob(filepath.Join(sys, "cpu[0-9]*", "thermal_throttle"))
 	if err != nil {
-		return nil // a malformed pattern, which it is not
+		return nil // only for a malformed pattern
 	}
 	return found
 }
 
-// effective merges a container's security context over its pod's.
+// effective returns the security context of a container: its own fields, else those of its pod.
 func effective(p *corev1.Pod, c *corev1.Container) corev1.SecurityContext {
 	var out corev1.SecurityContext
 	if c.SecurityContext != nil {
@@ -64,7 +64,7 @@ func effective(p *corev1.Pod, c *corev1.Container) corev1.SecurityContext {
 	return out
 }
 
-// AppArmorProfile is the profile that a container asks for, itself or through its pod; nil: none.
+// AppArmorProfile returns the AppArmor profile of a container, its own or its pod's; nil: none.
 func AppArmorProfile(p *corev1.Pod, c *corev1.Container) *corev1.AppArmorProfile {
 	return effective(p, c).AppArmorProfile
 }
@@ -146,7 +146,7 @@ func groups(p *corev1.Pod) ([]int64, runtimeapi.SupplementalGroupsPolicy) {
 	return out, runtimeapi.SupplementalGroupsPolicy_Merge
 }
 
-// namespaces are those of the pod. users is its user namespace; nil: the node's.
+// namespaces returns the namespace options of the pod. users is its user namespace; nil: the host's.
 func namespaces(p *corev1.Pod, users *runtimeapi.UserNamespace) *runtimeapi.NamespaceOption {
 	if users == nil {
 		users = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnel keeps one connection open from a node to the API server, by which the server reaches the node's kubelet where it cannot
-// connect to it. The cluster runs it beside a kubelet of its own process and gives it to the kubelet as a further listener: what the server
-// opens goes to the kubelet's own server and nowhere else. It dials nobody but the API server.
+// Package tunnel keeps a connection from a node to the API server, by which the API server reaches the kubelet if it cannot connect to the
+// node. cluster runs it beside a kubelet, and passes it to the kubelet as an additional listener. Connections that the API server opens go
+// to the kubelet's server and nowhere else. It dials only the API server.
 package tunnel
 
 import (
@@ -26,7 +26,7 @@ import (
 	"keelson/lib/mux"
 )
 
-// Pauses before the server is called again: each attempt that fails doubles the pause. A tunnel that lasted begins anew.
+// The back-off between attempts: it doubles with each failure, and starts again after a tunnel that lasted.
 const (
 	firstPause  = time.Second
 	longPause   = time.Minute
@@ -43,14 +43,14 @@ type Tunnel struct {
 	close  func()
 }
 
-// New returns a tunnel that is not open yet.
+// New returns a tunnel. Run opens it.
 func New(cl *client.Client, log *slog.Logger) *Tunnel {
 	t := &Tunnel{client: cl, log: log, conns: make(chan net.Conn), closed: make(chan struct{})}
 	t.close = sync.OnceFunc(func() { close(t.closed) })
 	return t
 }
 
-// Accept is the next connection of the API server.
+// Accept returns the next connection from the API server.
 func (t *Tunnel) Accept() (net.Conn, error) {
 	select {
 	case c := <-t.conns:
@@ -60,13 +60,13 @@ func (t *Tunnel) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept. What was accepted goes on until Run ends.
+// Close ends Accept. Accepted connections stay open until Run ends.
 func (t *Tunnel) Close() error {
 	t.close()
 	return nil
 }
 
-// Addr is a name, not an address.
+// Addr returns a name instead of a network address.
 func (t *Tunnel) Addr() net.Addr { return address{} }
 
 type address struct{}
@@ -74,10 +74,10 @@ type address struct{}
 func (address) Network() string { return "tunnel" }
 func (address) String() string  { return "tunnel" }
 
-// errUnknown is the answer of a server that has no tunnels: one that is not Keelson's, or an older one.
+// errUnknown: the API server does not support tunnels. It is not Keelson's, or an older version.
 var errUnknown = errors.New("the server takes no tunnels")
 
-// Run keeps the connection until ctx ends. A server that knows no tunnels is not asked again.
+// Run keeps the connection open until ctx is done. It does not retry if the API server does not support tunnels.
 func (t *Tunnel) Run(ctx context.Context, ready func()) error {
 	transport, wrapped, err := t.transport()
 	if err != nil {
@@ -100,7 +100,7 @@ func (t *Tunnel) Run(ctx context.Context, ready func()) error {
 			pause = firstPause
 		}
 		t.log.Info("the tunnel to the API server is opened again", "err", err, "in", pause)
-		// Nodes whose server came back do not all call in the same moment.
+		// Jitter: after a restart of the API server, not all nodes call at the same moment.
 		timer := time.NewTimer(pause/2 + rand.N(pause)) //nolint:gosec // spreads load
 		select {
 		case <-ctx.Done():
@@ -112,8 +112,8 @@ func (t *Tunnel) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// transport is the client's, for a connection that is taken over: HTTP/1.1, with the same certificate and dialer, so that the connection
-// ends when the certificate is replaced.
+// transport returns the client's transport for an upgraded connection: HTTP/1.1, with the same certificate and dialer, so that the
+// connection ends when the certificate is rotated.
 func (t *Tunnel) transport() (*http.Transport, http.RoundTripper, error) {
 	rt, err := rest.TransportFor(t.client.Config)
 	if err != nil {
@@ -145,7 +145,7 @@ func (t *Tunnel) transport() (*http.Transport, http.RoundTripper, error) {
 	return own, wrapped, nil
 }
 
-// once opens the tunnel and serves it until it ends.
+// once opens the tunnel and serves until it ends.
 func (t *Tunnel) once(ctx context.Context, rt http.RoundTripper) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -183,7 +183,7 @@ func (t *Tunnel) once(ctx context.Context, rt http.RoundTripper) error {
 	return t.serve(session)
 }
 
-// serve hands what the server opens to the kubelet.
+// serve passes connections from the API server to Accept.
 func (t *Tunnel) serve(session *mux.Session) error {
 	for {
 		stream, err := session.Accept()

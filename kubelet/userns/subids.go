@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// delegate is the user to whom a machine's administrator gives the ids for pods, in /etc/subuid and /etc/subgid.
+// delegate is the user with the IDs for pods in /etc/subuid and /etc/subgid.
 const delegate = "kubelet"
 
-// askLimit bounds getsubids, which may ask a directory service.
+// askLimit is the time-out of getsubids, which may query a directory service.
 const askLimit = 10 * time.Second
 
-// Delegated is the range that the administrator gave to pods; ok is false where there is no user kubelet or no program getsubids.
+// Delegated returns the range of the user kubelet; ok is false if there is no such user, or no program getsubids.
 func Delegated(ctx context.Context) (r Range, ok bool, err error) {
 	if _, err := user.Lookup(delegate); err != nil {
-		return Range{}, false, nil // who is not known has been given nothing
+		return Range{}, false, nil // an unknown user has no range
 	}
 	program, err := exec.LookPath("getsubids")
 	if err != nil {
@@ -48,7 +48,7 @@ func Delegated(ctx context.Context) (r Range, ok bool, err error) {
 	return r, true, nil
 }
 
-// parseSubIDs reads what getsubids says: "0: kubelet 65536 7208960".
+// parseSubIDs parses the output of getsubids: "0: kubelet 65536 7208960".
 func parseSubIDs(out string) (Range, error) {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if len(lines) != 1 {

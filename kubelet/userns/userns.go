@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package userns gives each pod with hostUsers: false a range of user and group ids for a user namespace of its own (KEP-127). The pod
-// workers call it. It makes no namespace: that is the runtime's.
+// Package userns allocates a range of user and group IDs for the user namespace of each pod with hostUsers: false (KEP-127). The pod
+// workers call it. It never creates a namespace: the runtime does.
 //
-// A range is 65536 ids long and begins at a multiple of that, never with the host's own ids. No two pods have the same one. It is
-// written to the file userns in the pod's directory, as Kubernetes writes it, before anybody is told of it, and is free again when
-// Release has removed the file.
+// A range has 65536 IDs and starts at a multiple of that, never at 0. No two pods have the same range. Before a range is returned, it is
+// written to the file userns in the pod's directory, in Kubernetes' format. It is free again when Release has removed the file.
 package userns
 
 import (
@@ -27,13 +26,13 @@ const Length = 65536
 // recordName is the file in a pod's directory.
 const recordName = "userns"
 
-// maxRecord bounds what is read of a record, which is ours and short.
+// maxRecord is the limit for a record file.
 const maxRecord = 64 << 10
 
-// Range is a range of ids of the host.
+// Range is a range of host IDs.
 type Range struct{ First, Count uint32 }
 
-// DefaultRange is what a node's pods share when nothing else is said: enough for maxPods, from the first ids on that are not the host's.
+// DefaultRange is the range from which pods get theirs by default: large enough for maxPods, above the host's own IDs.
 func DefaultRange(maxPods int) Range {
 	n := uint64(max(maxPods, 1)) * Length //nolint:gosec // not negative
 	return Range{First: Length, Count: uint32(min(n, 1<<32-2*Length))}
@@ -53,25 +52,25 @@ func (r Range) check(maxPods int) error {
 	return nil
 }
 
-// Manager hands out ranges. It is safe for concurrent use.
+// Manager allocates ranges. It is safe for concurrent use.
 type Manager struct {
 	podDir func(uid string) string
 	log    *slog.Logger
 
 	mu    sync.Mutex
 	all   Range
-	next  uint32            // where the search for a free range begins: what was given back last is taken again last
+	next  uint32            // where the search for a free range starts, so that released ranges are reused late
 	taken map[uint32]string // first id -> pod
 	byPod map[string]uint32
 }
 
-// New returns a manager that knows no pod yet. podDir is where a pod's record lies.
+// New returns a manager without pods. podDir returns a pod's directory.
 func New(podDir func(uid string) string, log *slog.Logger) *Manager {
 	return &Manager{podDir: podDir, log: log, taken: map[uint32]string{}, byPod: map[string]uint32{}}
 }
 
-// Load sets the range to choose from and reads the records of pods from an earlier life. It returns the pods whose records cannot be
-// read, or clash with another's: Adopt or Release each of them before Acquire is called.
+// Load sets the range to allocate from, and reads the records of existing pods after a restart. It returns the pods whose records are
+// invalid or conflict with another's. The caller must call Adopt or Release for each of them before Acquire.
 func (m *Manager) Load(all Range, maxPods int, pods []string) (damaged []string, err error) {
 	if err := all.check(maxPods); err != nil {
 		return nil, err
@@ -95,7 +94,7 @@ func (m *Manager) Load(all Range, maxPods int, pods []string) (damaged []string,
 	return damaged, nil
 }
 
-// takeLocked enters a range for a pod. It may lie outside of what is handed out today: its pod runs with it.
+// takeLocked records the range of a pod. It may be outside of the configured range, if its pod already runs with it.
 func (m *Manager) takeLocked(uid string, first uint32) error {
 	if have, ok := m.taken[first]; ok && have != uid {
 		return fmt.Errorf("the ids from %d on belong to pod %s", first, have)
@@ -107,7 +106,7 @@ func (m *Manager) takeLocked(uid string, first uint32) error {
 	return nil
 }
 
-// Adopt gives a pod the range with which it runs, as the runtime says.
+// Adopt records the range with which a pod runs, as reported by the runtime.
 func (m *Manager) Adopt(uid string, ns *runtimeapi.UserNamespace) error {
 	r := recordOf(ns)
 	first, err := r.first()
@@ -122,7 +121,7 @@ func (m *Manager) Adopt(uid string, ns *runtimeapi.UserNamespace) error {
 	return m.write(uid, first)
 }
 
-// Of is the pod's user namespace; nil when it was given none.
+// Of returns the pod's user namespace; nil: none.
 func (m *Manager) Of(uid string) *runtimeapi.UserNamespace {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,7 +132,7 @@ func (m *Manager) Of(uid string) *runtimeapi.UserNamespace {
 	return namespace(first)
 }
 
-// Acquire is Of, or a free range that is the pod's from now on.
+// Acquire returns the pod's user namespace, and allocates a range if it has none.
 func (m *Manager) Acquire(uid string) (*runtimeapi.UserNamespace, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,11 +162,11 @@ func (m *Manager) freeLocked() (uint32, bool) {
 	return 0, false
 }
 
-// Release frees a pod's range. Nothing of the pod may run any more. A pod that has none is no error.
+// Release frees a pod's range. All containers of the pod must have ended. A pod without a range is no error.
 func (m *Manager) Release(uid string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// First the record: were it left, the next life would give the range to two pods.
+	// The record is removed first: otherwise, after a restart, two pods could have the range.
 	if err := os.Remove(filepath.Join(m.podDir(uid), recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("release user namespace: %w", err)
 	}
@@ -178,7 +177,7 @@ func (m *Manager) Release(uid string) error {
 	return nil
 }
 
-// record is the file's content.
+// record is the content of the file.
 type record struct {
 	UIDs []mapping `json:"uidMappings"`
 	GIDs []mapping `json:"gidMappings"`
@@ -201,7 +200,7 @@ func recordOf(ns *runtimeapi.UserNamespace) record {
 	return record{UIDs: list(ns.GetUids()), GIDs: list(ns.GetGids())}
 }
 
-// first is the first id of the range, if it is one that this package gives.
+// first returns the first ID of the range, if the range is valid.
 func (r record) first() (uint32, error) {
 	if len(r.UIDs) != 1 || len(r.GIDs) != 1 || r.UIDs[0] != r.GIDs[0] {
 		return 0, errors.New("it must be one mapping of users and the same of groups")
@@ -214,7 +213,7 @@ func (r record) first() (uint32, error) {
 }
 
 func namespace(first uint32) *runtimeapi.UserNamespace {
-	// One for each: what is handed out may be changed by whoever has it.
+	// A new value for each call, since callers may modify it.
 	ids := func() []*runtimeapi.IDMapping { return []*runtimeapi.IDMapping{{HostId: first, Length: Length}} }
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids(), Gids: ids()}
 }
@@ -248,7 +247,7 @@ func (m *Manager) write(uid string, first uint32) error {
 	if err != nil {
 		return err
 	}
-	// The directory is there as long as the pod is: what comes too late must not bring it back.
+	// A late call must not create the directory of a removed pod again.
 	path := filepath.Join(m.podDir(uid), recordName)
 	if err := os.WriteFile(path+".tmp", raw, 0o600); err != nil {
 		return err
