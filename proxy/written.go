@@ -59,7 +59,7 @@ func (p *Proxy) Rules(namespace, name string) (*reach.Rules, error) {
 	for _, port := range have.part.Ports {
 		served := reach.Port{Name: port.Name, Protocol: services.ProtocolName(port.Proto), Fronts: port.Fronts, NodePort: port.NodePort, Count: len(port.Endpoints)}
 		for _, e := range port.Endpoints[:min(len(port.Endpoints), reach.MostEndpoints)] {
-			served.Endpoints = append(registration.Endpoints, e.Addr)
+			served.Endpoints = append(served.Endpoints, e.Addr)
 		}
 		out.Ports = append(out.Ports, served)
 	}
