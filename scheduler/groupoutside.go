@@ -58,12 +58,12 @@ func (h *handover) next(ctx context.Context) *queue.Item {
 	return head
 }
 
-// askedAbout tells whether extenders have a say about a pod.
+// askedAbout reports whether an extender is interested in a pod.
 func (s *Scheduler) askedAbout(pod *corev1.Pod) bool {
 	return s.queue.interested != nil && s.queue.interested(pod)
 }
 
-// ofExtenders tells whether extenders have a say about any pod of a group.
+// ofExtenders reports whether an extender is interested in a pod of a group.
 func (s *Scheduler) ofExtenders(head *queue.Item) bool {
 	return slices.ContainsFunc(head.Members(), func(it *queue.Item) bool { return s.askedAbout(it.Pod.Pod) })
 }
@@ -136,7 +136,7 @@ func (a *groupAttempt) decide(pod *state.PodInfo) *framework.Attempt {
 	return at
 }
 
-// takeBack takes back what was placed, in reverse.
+// takeBack undoes the placements, in reverse order.
 func (a *groupAttempt) takeBack(ctx context.Context) {
 	for _, t := range slices.Backward(a.members) {
 		if t.round != nil {

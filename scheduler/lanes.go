@@ -10,10 +10,9 @@ import (
 	"keelson/scheduler/queue"
 )
 
-// lanes are the scheduler's two queues, each with a loop of its own. The embedded one is for most pods. The other is the extender lane, for
-// pods about which HTTP extenders are asked: so no pod waits for an extender that has no say about it. A pod stays in its lane until it
-// leaves the queue. Pods of a group wait in the first queue; groups with pods of the extender lane are handed over when they are popped
-// (groupoutside.go).
+// lanes are the scheduler's two queues, each with a loop of its own. The embedded one is for most pods. The extender lane is for pods in
+// which an HTTP extender is interested, so that other pods do not wait for the extender. A pod stays in its lane until it leaves the queue.
+// Pods of a group wait in the first queue; a group with pods for an extender is handed over when it is popped (groupoutside.go).
 type lanes struct {
 	*queue.Queue
 	extenderLane *queue.Queue           // nil: there are no extenders

@@ -68,8 +68,8 @@ type Answer struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// WhatIf runs the scheduler's own code on a copy of the state that cfg.Client reads now. It sends requests that read, and no others: a
-// Reader makes sure of that. Extenders are asked about nodes and scores, and nothing else.
+// WhatIf runs the scheduler's plugins on a copy of the cluster state that cfg.Client reads now. It sends only read requests; a Reader
+// enforces that. It calls extenders to filter and score nodes, and for nothing else.
 func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	cfg.Gates.GenericWorkload = serves(cfg.Client, plugins.PodGroups)
 	s, err := New(cfg)
@@ -161,7 +161,7 @@ type trial struct {
 	work    []task
 	created int
 	limits  map[string]*namespaceLimits // by namespace
-	// silent are the extenders that gave no answer.
+	// silent are the extenders that failed.
 	silent []string
 	// grouped are the pod groups of pods that were tried one by one, one name a pod.
 	grouped []string
@@ -353,7 +353,7 @@ func (t *trial) try(ctx context.Context, it *task) error {
 	return t.take(ctx, p, a, out)
 }
 
-// take gives a pod the node that was chosen.
+// take assumes a pod on the chosen node and runs Reserve.
 func (t *trial) take(ctx context.Context, p *profile, a *framework.Attempt, out Outcome) error {
 	info, pod := a.Pod, a.Pod.Pod
 	out.Node = a.Chosen.Name

@@ -121,7 +121,7 @@ func (q *groupQuestion) placeAll(ctx context.Context) {
 	q.s.cache.EndTentative()
 }
 
-// room is whom the group would drive away; nil: nobody, and the verdict says why.
+// room returns the victims that the group would preempt; nil: none, and the verdict says why.
 func (q *groupQuestion) room(ctx context.Context) *framework.Preemption {
 	for _, post := range q.groupPost {
 		by, ok := post.(*preempt.Plugin)
@@ -137,7 +137,7 @@ func (q *groupQuestion) room(ctx context.Context) *framework.Preemption {
 	return nil
 }
 
-// tell tells what became of the pods.
+// tell adds the outcomes of the pods.
 func (q *groupQuestion) tell(room *framework.Preemption) {
 	for i, m := range q.members {
 		out, d := q.tasks[i].outcome(""), q.decisions[m.it.Pod.Pod.UID]
@@ -165,7 +165,7 @@ func (q *groupQuestion) tell(room *framework.Preemption) {
 	}
 }
 
-// outcome is that of a pod that gets no node, for a reason.
+// outcome returns the outcome of a pod without a node.
 func (it *task) outcome(reason string) Outcome {
 	return Outcome{Namespace: it.pod.Namespace, Name: it.pod.Name, Of: it.of, Why: it.why, Reason: reason}
 }

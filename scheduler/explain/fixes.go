@@ -148,7 +148,7 @@ func jobsOn(n *state.NodeInfo) map[string][]*state.PodInfo {
 	return out
 }
 
-// Preemption tells whom a pod, or group, drives away.
+// Preemption returns the victims of the preemption of a pod or group.
 func Preemption(p *framework.Preemption) *mark.Preemption {
 	if p == nil {
 		return nil

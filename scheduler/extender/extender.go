@@ -123,7 +123,7 @@ func (s *Set) Interested(pod *corev1.Pod) bool {
 	})
 }
 
-// Preempting lists the extenders that choose among the victims of a pod.
+// Preempting returns the extenders that choose preemption victims for a pod.
 func (s *Set) Preempting(pod *corev1.Pod) []string {
 	if s == nil {
 		return nil

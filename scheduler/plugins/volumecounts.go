@@ -27,7 +27,7 @@ type volumeCounts struct {
 	free     map[string][]int32    // by driver: how many more volumes
 	lacks    map[string][]bool     // by driver that must be installed: it is not
 	where    map[csiVolume][]int32 // the pods' volumes
-	// named are the nodes to count again when something is heard of a volume, by its name.
+	// named are the nodes to count again after an event of a volume, by its name.
 	named map[string][]int32
 	// What has changed since: claims by their keys, volumes, and nodes whose drivers or attachments are others. again: everything is to be
 	// counted.
@@ -98,12 +98,12 @@ func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, wanted map[
 	}
 }
 
-// room is how many more volumes a driver can attach at a place.
+// room returns how many more volumes a driver can attach on the node at a place.
 func (c *volumeCounts) room(s *Storage, place int, driver string) int32 {
 	return s.limit(c.snapshot.Nodes[place].Name, driver) - countOf(c.volumes[place], driver) - countOf(c.attached[place], driver)
 }
 
-// forgetChanged has the nodes counted again of which something was heard.
+// forgetChanged marks the nodes with recorded changes, so that they are counted again.
 func (c *volumeCounts) forgetChanged() {
 	forget := func(node string) {
 		if place := c.snapshot.Place(node); place >= 0 {
@@ -218,7 +218,7 @@ func countOf(volumes []csiVolume, driver string) (n int32) {
 	return n
 }
 
-// limit is how many volumes of a driver a node can have.
+// limit returns how many volumes of a driver a node can have.
 func (s *Storage) limit(node, driver string) int32 {
 	if d := s.driverOn(node, driver); d != nil && d.Allocatable != nil && d.Allocatable.Count != nil {
 		return *d.Allocatable.Count
@@ -226,10 +226,10 @@ func (s *Storage) limit(node, driver string) int32 {
 	return unlimited
 }
 
-// installed tells whether a driver has registered with a node.
+// installed reports whether a driver has registered on a node.
 func (s *Storage) installed(node, driver string) bool { return s.driverOn(node, driver) != nil }
 
-// driverOn is what a node's CSINode says of a driver; nil: nothing.
+// driverOn returns the entry of a driver in a node's CSINode; nil: none.
 func (s *Storage) driverOn(node, driver string) *storagev1.CSINodeDriver {
 	n, err := s.nodes.Get(node)
 	if err != nil {
@@ -243,7 +243,7 @@ func (s *Storage) driverOn(node, driver string) *storagev1.CSINodeDriver {
 	return nil
 }
 
-// refuse sets st where out is nil and the wanted volumes would be too many.
+// refuse sets st for nodes without a status in out on which the wanted volumes would be too many.
 func (c *volumeCounts) refuse(out []*framework.Status, wanted map[csiVolume]bool, st *framework.Status) {
 	need := map[string]int32{}
 	there := map[int32]map[string]int32{} // of the wanted ones, by place and driver

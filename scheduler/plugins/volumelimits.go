@@ -41,7 +41,7 @@ type withinLimits struct {
 	without  []*framework.Status
 }
 
-// PreFilter has nothing to say about pods without volumes of CSI drivers.
+// PreFilter returns nil for pods without volumes of CSI drivers.
 func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if !p.Storage.watching() || len(pod.Uses) == 0 {
 		return nil, nil
@@ -64,7 +64,7 @@ func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo,
 }
 
 // attached appends the volumes that a pod has of CSI drivers. A claim without one, or whose volume is not there, counts as a volume of its
-// class's driver. named, unless nil, is told the names of the volumes.
+// class's driver. named, unless nil, is called with the names of the volumes.
 func (s *Storage) attached(p *corev1.Pod, into []csiVolume, named func(volume string)) []csiVolume {
 	for i := range p.Spec.Volumes {
 		name := podkind.ClaimName(p, &p.Spec.Volumes[i])
@@ -93,7 +93,7 @@ func (s *Storage) attached(p *corev1.Pod, into []csiVolume, named func(volume st
 	return into
 }
 
-// FilterAll is Filter of all nodes, from counts that are kept up to date.
+// FilterAll is Filter for all nodes, by volumeCounts.
 func (f withinLimits) FilterAll(out []*framework.Status) {
 	c := &f.storage.counts
 	c.mu.Lock()
@@ -147,10 +147,10 @@ func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// VolumeAttachments are the resource of that name.
+// VolumeAttachments is the resource of VolumeAttachment objects.
 var VolumeAttachments = storagev1.SchemeGroupVersion.WithResource("volumeattachments")
 
-// EventsToRegister names what may help.
+// EventsToRegister: a node, a deleted pod, a claim, a volume or CSINode, or a removed VolumeAttachment may help.
 func (NodeVolumeLimits) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{On: framework.NodeAdd | framework.Self},
@@ -161,7 +161,7 @@ func (NodeVolumeLimits) EventsToRegister() []framework.ClusterEventWithHint {
 	}
 }
 
-// claims tells whether a pod uses claims.
+// claims reports whether a pod uses claims.
 func claims(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return podkind.ClaimName(pod, &v) != "" })
 }
