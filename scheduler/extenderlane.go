@@ -101,6 +101,15 @@ func (s *Scheduler) advise(ctx context.Context, a *framework.Attempt) (advice *f
 	return advice
 }
 
+// askAboutVictims has extenders choose among the nodes where room can be made. A pod that was deleted meanwhile drives nobody away.
+func (s *Scheduler) askAboutVictims(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error) {
+	found, err := s.extenders.Preempt(ctx, a, found)
+	if err == nil && !s.known(a.Pod) {
+		err = errDeleted
+	}
+	return found, err
+}
+
 // meanwhile runs run without s.deciding, so that the other lane can decide. Whatever was known of the cluster may have changed afterwards.
 func (s *Scheduler) meanwhile(run func()) {
 	s.deciding.Unlock()

@@ -275,6 +275,37 @@ func TestExtenderPreemptsAndBinds(t *testing.T) {
 	}
 }
 
+// TestDeletedWhileVictimsAreChosen: a pod that goes while an extender chooses whom it may preempt drives nobody away, and keeps no room.
+func TestDeletedWhileVictimsAreChosen(t *testing.T) {
+	var c *cluster
+	ready := make(chan struct{})
+	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+		"preempt": func(_ context.Context, d *json.Decoder) any {
+			<-ready
+			var args extenderv1.ExtenderPreemptionArgs
+			if err := d.Decode(&args); err != nil {
+				t.Error(err)
+			}
+			c.remove("high")
+			c.add(schedtest.Pod("probe", schedtest.Asks("1", "")))
+			c.eventually("probe", bound) // so the scheduler has heard of both
+			return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: args.NodeNameToMetaVictims}
+		},
+	})
+	c = startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', preemptVerb: preempt, nodeCacheCapable: true, httpTimeout: 1m, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
+		schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Asks("3", "")), schedtest.Pod("high", schedtest.Asks("2", ""), asks("x.io/gpu"), schedtest.Priority(1000)))
+	close(ready)
+	c.eventually("probe", bound)
+	c.add(schedtest.Pod("later", schedtest.Asks("", ""), asks("x.io/gpu"))) // its turn comes after the attempt for the other
+	c.eventually("later", bound)
+	c.remove("probe")
+	c.add(schedtest.Pod("plain", schedtest.Asks("1", "")))
+	c.eventually("plain", bound)
+	if p := c.pod("low"); p.DeletionTimestamp != nil || len(p.Status.Conditions) > 0 {
+		t.Errorf("the victim: %+v", p)
+	}
+}
+
 // unsure cannot decide about nodes the first time.
 type unsure struct{ times atomic.Int32 }
 

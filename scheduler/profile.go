@@ -99,7 +99,7 @@ func (s *Scheduler) registry() framework.Registry {
 			return nil, fmt.Errorf("plugin %s: its arguments are a %T", preempt.Name, args)
 		}
 		return preempt.New(preempt.Config{
-			Client: s.client, Later: s.later, Budgets: s.listBudgets, Extend: s.extenders.Preempt, Event: s.eventPreempted, Log: s.log,
+			Client: s.client, Later: s.later, Budgets: s.listBudgets, Extend: s.askAboutVictims, Event: s.eventPreempted, Log: s.log,
 			Evictions: s.evictions, Ended: s.evicted, Groups: s.groups, Where: s.cache.Where,
 			Chosen:  func(victims int) { measured().victims.Observe(float64(victims)) },
 			Percent: int(*a.MinCandidateNodesPercentage), Least: int(*a.MinCandidateNodesAbsolute),

@@ -337,3 +337,22 @@ func BenchmarkHappened(b *testing.B) {
 		q.OnEvent(framework.Event{Kinds: framework.PodAdd})
 	}
 }
+
+// TestLongFlight: the events that are kept for pods in flight are bounded. A pod that has missed more is tried again.
+func TestLongFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for events, want := range map[int]string{10: "", 100_000: "p"} {
+			q := newQueue(nil)
+			defer q.Close()
+			q.Set(schedtest.Pod("p"))
+			it := pop(t, q)
+			for range events {
+				q.Happened(framework.Event{Kinds: framework.NamespaceLabels})
+			}
+			q.Unschedulable(it, []string{"Fit"})
+			if got := name(pop(t, q)); got != want {
+				t.Errorf("after %d events: %q is tried again, want %q", events, got, want)
+			}
+		}
+	})
+}
