@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connlimit bounds the connections of a server before anything is done for them, so that clients cannot take the descriptors that
-// the rest of the process needs. A listener that is full makes room for a new connection: it closes the oldest one that has not sent a
-// request yet, else the oldest without an authenticated one. Connections with authenticated requests are never closed; together they may
-// take nine tenths, so that health checks always find a place. The API server and the kubelet's server use it.
+// Package connlimit bounds the connections of a server, so that clients cannot exhaust the process's file descriptors. When a listener is
+// full, it closes the oldest connection without a request for a new one, or else the oldest without an authenticated request. Connections
+// with authenticated requests are never closed; they may use nine tenths of the limit, so that health checks always get a connection. The API
+// server and the kubelet's server use it.
 //
 // Invariants:
 //  1. At most Max connections are open at any time.
@@ -22,49 +22,49 @@ import (
 	"keelson/lib/turns"
 )
 
-// State is how far a connection has come.
+// State is the progress of a connection.
 type State uint8
 
-// The states. A connection begins as Pending and never goes back.
+// The states. A connection starts as Pending; its state never decreases.
 const (
-	Pending       State = iota // nothing, or a handshake at most
-	Anonymous                  // a request, but none that was authenticated
-	Authenticated              // an authenticated request
+	Pending       State = iota // no request yet, perhaps a handshake
+	Anonymous                  // it had a request, but none that was authenticated
+	Authenticated              // it had an authenticated request
 	states
 )
 
-// String is the state's name, for metrics.
+// String returns the state's name, for metrics.
 func (s State) String() string { return [...]string{"pending", "anonymous", "authenticated"}[s] }
 
-// Reason is why a connection was closed.
+// Reason is the reason why a connection was closed.
 type Reason uint8
 
 // The reasons.
 const (
-	Evicted   Reason = iota // to make room for a newer one
-	ByAddress               // its address has too many that are not authenticated
-	Full                    // no place could be found
+	Evicted   Reason = iota // closed for a newer connection
+	ByAddress               // the address has too many unauthenticated connections
+	Full                    // the limit is reached, and no connection could be closed
 	reasons
 )
 
-// String is the reason's name, for metrics.
+// String returns the reason's name, for metrics.
 func (r Reason) String() string { return [...]string{"evicted", "address", "full"}[r] }
 
-// Listener is a net.Listener with bounds. New makes one.
+// Listener is a net.Listener with limits. Make it with New.
 type Listener struct {
 	net.Listener
 	max, authenticated, perAddress int
 
 	refused [reasons]atomic.Int64
-	turns   *turns.Gate // what a connection computes before its first request
+	turns   *turns.Gate // limits the computation before first requests
 
 	mu     sync.Mutex
 	open   [states]list.List // of *conn, the oldest first
 	byAddr map[netip.Addr]int
 }
 
-// New bounds l to max connections. One address that is not loopback (where everybody on this machine and behind a tunnel comes from) may
-// have a quarter of them without an authenticated request.
+// New limits l to maximum connections. One address may have a quarter of them without an authenticated request; loopback is not limited, because
+// all local clients and those behind a tunnel have that address.
 func New(l net.Listener, maximum int) *Listener {
 	maximum = max(maximum, 1)
 	return &Listener{Listener: l, max: maximum, authenticated: max(maximum*9/10, 1), perAddress: max(maximum/4, 1), byAddr: map[netip.Addr]int{},
@@ -77,14 +77,14 @@ type conn struct {
 	l       *Listener
 	addr    netip.Addr // invalid: not counted
 	once    sync.Once
-	turn    atomic.Bool   // has a turn at the processors
+	turn    atomic.Bool   // holds a place in turns
 	reached atomic.Uint32 // state, to be read without a lock
 
 	state State
 	place *list.Element // nil: closed
 }
 
-// Accept waits for the next connection that has a place.
+// Accept waits for the next connection that is admitted.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -94,11 +94,11 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if c := l.admit(raw); c != nil {
 			return c, nil
 		}
-		_ = raw.Close() // refused: nobody waits for an answer
+		_ = raw.Close() // the client gets a reset
 	}
 }
 
-// admit gives raw a place, taken from another one where there is none; nil: it is refused.
+// admit admits raw, and closes another connection if the limit is reached; nil: raw is refused.
 func (l *Listener) admit(raw net.Conn) *conn {
 	c := &conn{Conn: raw, l: l}
 	if a, err := netip.ParseAddrPort(raw.RemoteAddr().String()); err == nil && !a.Addr().Unmap().IsLoopback() {
@@ -124,7 +124,7 @@ func (l *Listener) admit(raw net.Conn) *conn {
 	l.mu.Unlock()
 	if victim != nil {
 		l.refused[Evicted].Add(1)
-		_ = victim.Conn.Close() // whoever serves it finds out
+		_ = victim.Conn.Close() // its server gets an error
 	}
 	return c
 }
@@ -140,7 +140,7 @@ func (l *Listener) countLocked() int {
 func (l *Listener) victimLocked() *conn {
 	for _, s := range []State{Pending, Anonymous} {
 		if e := l.open[s].Front(); e != nil {
-			return e.Value.(*conn) //nolint:forcetypeassert // nothing else is in the lists
+			return e.Value.(*conn) //nolint:forcetypeassert // the lists have this type only
 		}
 	}
 	return nil
@@ -166,7 +166,7 @@ func (l *Listener) addrLocked(c *conn, n int) {
 	}
 }
 
-// Close gives the place back.
+// Close closes the connection and frees its place.
 func (c *conn) Close() error {
 	c.leave()
 	c.once.Do(func() {
@@ -177,7 +177,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite half-closes a connection that can be, as crypto/tls and proxies ask for it.
+// CloseWrite half-closes the connection if it supports that; crypto/tls and proxies call it.
 func (c *conn) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
@@ -185,7 +185,7 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// reach notes that c has come as far as s.
+// reach raises the state of c to s.
 func (c *conn) reach(s State) {
 	c.leave()
 	if State(c.reached.Load()) >= s { //nolint:gosec // a State
@@ -208,7 +208,7 @@ func (c *conn) reach(s State) {
 
 type connKey struct{}
 
-// Context is for http.Server.ConnContext: it lets Reach find the connection of a request.
+// Context is for http.Server.ConnContext: with it, Reach finds the connection of a request.
 func Context(ctx context.Context, nc net.Conn) context.Context {
 	for {
 		switch c := nc.(type) {
@@ -222,21 +222,21 @@ func Context(ctx context.Context, nc net.Conn) context.Context {
 	}
 }
 
-// Reach tells that the connection of the request that ctx belongs to has come as far as s.
+// Reach raises the state of the connection of a request's context to s.
 func Reach(ctx context.Context, s State) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
 		c.reach(s)
 	}
 }
 
-// Stats are a listener's numbers.
+// Stats holds the counters of a listener.
 type Stats struct {
 	Max     int
 	Open    [states]int
 	Refused [reasons]int64
 }
 
-// Stats returns the numbers of now.
+// Stats returns the current counters.
 func (l *Listener) Stats() Stats {
 	s := Stats{Max: l.max}
 	l.mu.Lock()

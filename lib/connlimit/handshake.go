@@ -2,12 +2,12 @@
 
 package connlimit
 
-// Before its first request a connection computes in turn with others: from the end of a Read, which brought a part of a handshake, to
-// the next Read, Write or Close. Thousands of handshakes at once (a Go client dials once for each request that finds no connection)
-// would otherwise be thousands of runnable goroutines, and established connections would wait behind all of them. Nothing of the client
-// is waited for meanwhile.
+// Before its first request a connection holds a place in turns while it computes: from the return of a Read, which has a part of the
+// handshake, to the next Read, Write or Close. Thousands of concurrent handshakes (a Go client dials for each request that finds no free
+// connection) would otherwise be thousands of runnable goroutines, and established connections would be scheduled after all of them. It
+// never waits for the client while it holds a place.
 
-// Read reads, and takes a turn for what the caller does with a part of a handshake.
+// Read reads, and enters turns for the caller's handshake computation.
 func (c *conn) Read(b []byte) (int, error) {
 	c.leave()
 	n, err := c.Conn.Read(b)
@@ -18,7 +18,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err //nolint:wrapcheck // callers compare it
 }
 
-// Write writes; the caller's turn ends.
+// Write leaves turns and writes.
 func (c *conn) Write(b []byte) (int, error) {
 	c.leave()
 	return c.Conn.Write(b) //nolint:wrapcheck // callers compare it

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// What each server may have of the process's open files. The rest is for the store, containers, outgoing connections and the files of the
-// kubelet.
+// The shares of the servers in the process's open files. The rest is for the store, containers, outgoing connections and the kubelet's
+// files.
 const (
 	mostAPI, mostOther   = 20000, 2000
 	apiPart, otherPart   = 5, 10 // API: two fifths; others: a tenth
@@ -16,20 +16,20 @@ const (
 	fewestFiles, ofFiles = 256, "raise it, e.g. with LimitNOFILE= or ulimit -n"
 )
 
-// Shares are how many connections the servers of a process may have.
+// Shares holds the connection limits of the servers of a process.
 type Shares struct {
-	// API is for the API server, Other for each further server, Streams for exec, logs and proxied requests, each of which takes a
-	// connection to somewhere else.
+	// API is for the API server, Other for each other server, Streams for exec, logs and proxied requests, each of which needs another
+	// connection to a backend.
 	API, Other, Streams int
 }
 
-// ForOpenFiles divides a limit on open files (RLIMIT_NOFILE).
+// ForOpenFiles computes the shares of a limit on open files (RLIMIT_NOFILE).
 func ForOpenFiles(limit uint64) Shares {
 	n := int(min(limit, 1<<20)) //nolint:gosec // bounded
 	return Shares{API: min(n*apiPieces/apiPart, mostAPI), Other: min(n/otherPart, mostOther), Streams: min(n/otherPart, mostOther)}
 }
 
-// OwnShares divides the limit of this process. The Go runtime has raised the soft limit to the hard one.
+// OwnShares computes the shares of this process's limit. The Go runtime has raised the soft limit to the hard one.
 func OwnShares() (Shares, error) {
 	var lim syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cron reads schedules in cron's five-field form and computes when they
-// are next due. The description of CronJob checks schedules with it, their
-// controller waits by it. It keeps no time itself.
+// Package cron parses schedules in cron's five-field format and computes their
+// next times. The validation of CronJobs and the CronJob controller use it. It
+// has no clock and no timer.
 //
 // A schedule is "minute hour day-of-month month day-of-week" (each a list of
 // numbers, ranges, "*", steps; months and weekdays also by their first three
 // letters), or "@hourly", "@daily", "@midnight", "@weekly", "@monthly",
 // "@yearly", "@annually", or "@every <duration>". "TZ=Zone " or "CRON_TZ=Zone "
-// may stand before. The words of errors are those of Kubernetes' cron library.
+// may precede it. Error messages are those of Kubernetes' cron library.
 package cron
 
 import (
@@ -21,12 +21,12 @@ import (
 	_ "time/tzdata" // zones must not depend on what is installed on the node
 )
 
-// Schedule says when something is due.
+// Schedule is a parsed schedule.
 type Schedule struct {
 	minute, hour, dom, month, dow uint64 // bit n: n is in the list
 	anyDOM, anyDOW                bool   // the field is "*"
 	every                         time.Duration
-	zone                          *time.Location // nil: that of the time asked about
+	zone                          *time.Location // nil: that of the argument of Next
 }
 
 type field struct {
@@ -49,7 +49,7 @@ var descriptors = map[string]string{
 	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }
 
-// Parse reads a schedule.
+// Parse parses a schedule.
 func Parse(spec string) (*Schedule, error) {
 	if spec == "" {
 		return nil, errors.New("empty spec string")
@@ -100,7 +100,7 @@ func (s *Schedule) parseFields(fields []string) error {
 	return nil
 }
 
-// list reads "a,b-c,*/d".
+// list parses "a,b-c,*/d".
 func (f field) list(text string) (set uint64, star bool, err error) {
 	for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' }) {
 		one, isStar, err := f.span(part)
@@ -113,7 +113,7 @@ func (f field) list(text string) (set uint64, star bool, err error) {
 	return set, star, nil
 }
 
-// span reads one number, range or star, with or without a step.
+// span parses one number, range or star, with or without a step.
 func (f field) span(text string) (set uint64, star bool, err error) {
 	parts := strings.Split(text, "/")
 	limits := strings.Split(parts[0], "-")
@@ -181,7 +181,7 @@ func number(text string) (uint, error) {
 	return uint(n), nil
 }
 
-// In is the schedule in that time zone, unless its text names one.
+// In returns the schedule in that time zone, unless its text names one.
 func (s *Schedule) In(zone *time.Location) *Schedule {
 	if s.zone != nil {
 		return s
@@ -191,10 +191,10 @@ func (s *Schedule) In(zone *time.Location) *Schedule {
 	return &c
 }
 
-// horizon are the years in which a schedule must become due: 2100 has no 29th of February, so that one is eight years from the next.
+// horizon is the number of years in which a schedule must have a time. 2100 has no 29th of February, so two of them may be eight years apart.
 const horizon = 8
 
-// Next is the first time after t at which the schedule is due, in t's zone; zero for a date that does not come ("0 0 30 2 *").
+// Next returns the first time of the schedule after t, in t's zone; zero if there is none ("0 0 30 2 *").
 func (s *Schedule) Next(t time.Time) time.Time {
 	if s.every > 0 {
 		return t.Add(s.every - time.Duration(t.Nanosecond()))
@@ -228,7 +228,7 @@ func (s *Schedule) Next(t time.Time) time.Time {
 
 func has(set uint64, n int) bool { return set&(1<<uint(n)) != 0 }
 
-// untilMinute is how far the next wanted minute is, at most to the end of the hour.
+// untilMinute returns the minutes to the next minute in the list, at most to the end of the hour.
 func (s *Schedule) untilMinute(now int) int {
 	if later := s.minute >> uint(now); later != 0 {
 		return bits.TrailingZeros64(later)
@@ -236,7 +236,7 @@ func (s *Schedule) untilMinute(now int) int {
 	return 60 - now
 }
 
-// day: where both kinds of day are given, one of them is enough.
+// day reports whether the day matches. If both day fields are restricted, one match is enough.
 func (s *Schedule) day(t time.Time) bool {
 	dom, dow := has(s.dom, t.Day()), has(s.dow, int(t.Weekday()))
 	if s.anyDOM || s.anyDOW {

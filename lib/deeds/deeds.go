@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deeds writes what the components of a cluster do into the program's log, in Kubernetes' words: bound, pulled, created, started,
-// probe failed. Marks already say all of it; a Teller is one more listener of them. cluster makes one for each process. It keeps nothing,
-// and leaves it to the log's handler how many lines of a kind are written.
+// Package deeds logs the actions of the cluster's components in Kubernetes' terms: bound, pulled, created, started, probe failed. Its Writer
+// is a listener of marks. cluster makes one for each process. It keeps no state, and does not limit the number of lines: the log's handler
+// does.
 package deeds
 
 import (
@@ -14,7 +14,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// Components are the names by which records tell whose they are, as the attribute Key.
+// Names of components, the values of the log attribute Key.
 const (
 	Key               = "component"
 	APIServer         = "apiserver"
@@ -34,7 +34,7 @@ const (
 	Libraries         = "libraries"
 )
 
-// Components are all names, in the order in which people ask for them.
+// Components returns all names, the most important first.
 func Components() []string {
 	return []string{
 		APIServer, ControllerManager, Scheduler, Kubelet, Runtime, Network, Proxy, NetworkPolicy, DNS, FakeNodes, Store, Timeline, Cluster,
@@ -42,15 +42,15 @@ func Components() []string {
 	}
 }
 
-// Writer writes deeds into a log.
+// Writer writes actions to a log.
 type Writer struct{ log *slog.Logger }
 
-// New returns a Teller whose log is to.
+// New returns a Writer that writes to a log.
 func New(to *slog.Logger) *Writer { return &Writer{to} }
 
-// Listen is a mark.Listener. Requests, and steps that lead to nothing that people wait for, are not written.
+// Listen is a mark.Listener. It does not log requests and other steps that users do not wait for.
 func (t *Writer) Listen(m mark.Mark) {
-	if m.Step == mark.StepRequest || m.Step == mark.StepQueued { // most marks are such
+	if m.Step == mark.StepRequest || m.Step == mark.StepQueued { // most marks are of these steps
 		return
 	}
 	say, attrs := describe(m)
@@ -93,7 +93,7 @@ func name(s mark.Subject) string {
 	return s.Namespace + "/" + s.Name
 }
 
-// describe says what was done; "": nothing that belongs in the log.
+// describe returns the message and attributes of a mark; "": it is not logged.
 func describe(m mark.Mark) (string, []slog.Attr) {
 	failed := m.Err != ""
 	switch d := m.Detail.(type) {
@@ -104,7 +104,7 @@ func describe(m mark.Mark) (string, []slog.Attr) {
 			return "could not schedule pod", []slog.Attr{slog.String("why", d.Message)}
 		}
 	case *mark.Bind:
-		if !failed { // the scheduler says itself why it tries again
+		if !failed { // the scheduler logs the reason of a retry
 			return "bound pod", []slog.Attr{slog.String("node", d.Node)}
 		}
 	case *mark.Network:
@@ -132,7 +132,7 @@ func describe(m mark.Mark) (string, []slog.Attr) {
 	return "", nil
 }
 
-// inPod says what the kubelet did with a pod's containers.
+// inPod describes a mark of a pod's containers.
 func inPod(m mark.Mark, failed bool) (string, []slog.Attr) {
 	switch d := m.Detail.(type) {
 	case *mark.Image:
@@ -176,7 +176,7 @@ func container(step mark.Step, d *mark.Container, failed bool) (string, []slog.A
 	}
 }
 
-// reconciled says what a controller made and deleted; a pass that only wrote a status is not told.
+// reconciled describes what a controller created and deleted; a pass that only wrote a status is not logged.
 func reconciled(d *mark.Reconcile, failed bool) (string, []slog.Attr) {
 	attrs := []slog.Attr{slog.String("controller", d.Controller)}
 	if d.Wants != 0 || d.Has != 0 {
@@ -216,5 +216,5 @@ func either(first bool, a, b string) string {
 	return b
 }
 
-// short is what people recognize an ID by.
+// short returns the prefix of an id that identifies it for people.
 func short(id string) string { return id[:min(len(id), 12)] }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flaggroup puts the flags of a command into groups, as Kubernetes' programs show them in their help. Who adds flags names their
-// group; the command line asks for the groups when it prints help. It knows no flag.
+// Package flaggroup groups the flags of a command, as in the help of Kubernetes' programs. Packages that add flags set the group; the command
+// line reads it for the help text. It defines no flag.
 package flaggroup
 
 import (
@@ -12,19 +12,19 @@ import (
 
 const annotation = "keelson/group"
 
-// Add has add add flags to fl, which are of the group name unless they name their own.
+// Add calls add, and sets the group of the new flags to name, unless they have one.
 func Add(fl *pflag.FlagSet, name string, add func(*pflag.FlagSet)) {
 	before := map[string]bool{}
 	fl.VisitAll(func(f *pflag.Flag) { before[f.Name] = true })
 	add(fl)
 	fl.VisitAll(func(f *pflag.Flag) {
 		if !before[f.Name] && Of(f) == "" {
-			_ = fl.SetAnnotation(f.Name, annotation, []string{name}) // it fails only for a flag that is not there
+			_ = fl.SetAnnotation(f.Name, annotation, []string{name}) // it fails for an unknown flag only
 		}
 	})
 }
 
-// Of is the group of a flag; "": it is of none, one for every day.
+// Of returns the group of a flag; "" for common flags without a group.
 func Of(f *pflag.Flag) string {
 	if of := f.Annotations[annotation]; len(of) > 0 {
 		return of[0]
@@ -32,14 +32,13 @@ func Of(f *pflag.Flag) string {
 	return ""
 }
 
-// Group is some flags of a set.
+// Group is a named group of flags.
 type Group struct {
 	Name  string
 	Flags *pflag.FlagSet
 }
 
-// Split divides the visible flags of fl: those of no group first, then the groups in the order of their names in order, and the others by
-// their names.
+// Split returns the visible flags of fl by group: first those without a group, then the groups in order, then the others sorted by name.
 func Split(fl *pflag.FlagSet, order []string) []Group {
 	var out []Group
 	fl.VisitAll(func(f *pflag.Flag) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keyed is a loop that works on keys, one after the other: a key is asked for now or at a time, each is in the queue once, and
-// one whose work failed comes again after a pause. The API server's own controllers run on it; it knows nothing of what a key stands for.
+// Package keyed is a small work queue with one worker: a key is added for now or for a later time, each key is in the queue once, and a failed
+// key is retried with back-off. The API server's own controllers use it. It knows nothing about the meaning of keys.
 //
 // Invariants:
-//  1. Work on a key begins after the last time it was asked for: who changes something and then asks has it seen.
-//  2. A key that waits for a time is never put off by being asked for again, only brought forward.
+//  1. Work on a key starts after its last Add, so it sees everything that changed before.
+//  2. Adding a queued key again never delays it.
 //  3. Without keys there is no timer.
 package keyed
 
@@ -18,30 +18,30 @@ import (
 	"time"
 )
 
-// ErrAgain is what work answers that has not failed and is to be done again after the pause of a failure. Nobody is told of it.
+// ErrAgain is returned by Config.Do to retry a key with the back-off of a failure, without a call of Config.Failed.
 var ErrAgain = errors.New("to be done again")
 
-// Config is what a loop works with.
+// Config configures a Loop.
 type Config[K comparable] struct {
-	// Do works on a key. again, where it is above 0, is when it is to be looked at next; an error is tried again after a pause.
+	// Do processes a key. again above 0 adds the key for that time later; after an error the key is retried.
 	Do func(ctx context.Context, key K) (again time.Duration, err error)
-	// Compare orders the keys whose time has come when the loop looks; nil: by their times.
+	// Compare orders keys that are due at the same time; nil: by their times.
 	Compare func(a, b K) int
-	// Pause goes before another try; it doubles with every failure of the key in a row, up to PauseMost (0: it stays the same).
+	// Pause is the pause before a retry. It doubles with each consecutive failure of the key, up to PauseMost (0: it is constant).
 	Pause, PauseMost time.Duration
-	// Failed is told of failures, but not of those that the end of the loop caused; nil: nobody is.
+	// Failed is called for failures, except those caused by the end of the loop; it may be nil.
 	Failed func(key K, err error)
 }
 
-// Loop is a loop. Its methods may be called from any goroutine, also with locks held.
+// Loop is the queue with its worker. Its methods may be called from any goroutine, also with locks held.
 type Loop[K comparable] struct {
 	config Config[K]
-	wake   chan struct{} // has room for one
+	wake   chan struct{} // capacity 1
 
 	mu     sync.Mutex
 	queue  queue[K]
 	byKey  map[K]*entry[K]     // the queue's
-	next   time.Time           // when Run looks at the queue by itself; zero: not before it is woken
+	next   time.Time           // when Run's timer fires; zero: no timer
 	pauses map[K]time.Duration // of keys that failed last
 }
 
@@ -74,15 +74,15 @@ func (q *queue[K]) Pop() any {
 	return e
 }
 
-// New returns a loop that Run starts.
+// New returns a Loop. It starts nothing.
 func New[K comparable](c Config[K]) *Loop[K] {
 	return &Loop[K]{config: c, wake: make(chan struct{}, 1), byKey: map[K]*entry[K]{}, pauses: map[K]time.Duration{}}
 }
 
-// Add asks for a key now.
+// Add adds a key for now.
 func (l *Loop[K]) Add(key K) { l.AddAfter(key, 0) }
 
-// AddAfter asks for a key in a while, or earlier if it was asked for earlier.
+// AddAfter adds a key for a later time, unless it is queued for an earlier one.
 func (l *Loop[K]) AddAfter(key K, in time.Duration) {
 	at := time.Now().Add(in)
 	l.mu.Lock()
@@ -112,7 +112,7 @@ func (l *Loop[K]) AddAfter(key K, in time.Duration) {
 	}
 }
 
-// Forget takes a key out of the queue.
+// Forget removes a key from the queue.
 func (l *Loop[K]) Forget(key K) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,14 +123,14 @@ func (l *Loop[K]) Forget(key K) {
 	delete(l.pauses, key)
 }
 
-// Len is how many keys wait, for whatever time.
+// Len returns the number of queued keys.
 func (l *Loop[K]) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.queue)
 }
 
-// Run works until ctx ends; then it returns nil.
+// Run processes keys until ctx is done; then it returns nil.
 func (l *Loop[K]) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -154,7 +154,7 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 	}
 }
 
-// take empties the queue of the keys whose time has come.
+// take removes and returns the keys that are due.
 func (l *Loop[K]) take(now time.Time) []K {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,7 +170,7 @@ func (l *Loop[K]) take(now time.Time) []K {
 	return out
 }
 
-// wait is how long the next key has time.
+// wait returns the time until the next key is due.
 func (l *Loop[K]) wait(now time.Time) (wait time.Duration, some bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,7 +202,7 @@ func (l *Loop[K]) work(ctx context.Context, key K) {
 	}
 }
 
-// pause is how long a key waits that has failed once more.
+// pause returns the back-off of a key that has failed again.
 func (l *Loop[K]) pause(key K) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keylock lets those who work on the same thing, known by its name, take turns, and nobody else wait for them: the sandboxes of a
-// pod network, snapshots, layers of images.
+// Package keylock provides one mutex for each name. The runtime and the pod network use it to serialize operations on the same sandbox, snapshot
+// or image layer.
 package keylock
 
 import (
@@ -9,19 +9,19 @@ import (
 	"sync"
 )
 
-// Locks are locks by name. The zero value holds none. Names that nobody holds take no memory.
+// Locks are mutexes by name. The zero value is ready to use. Names that are not locked take no memory.
 type Locks struct {
 	mu   sync.Mutex
 	held map[string]chan struct{} // closed and removed when given back
 }
 
-// Lock takes the turn for a name; the returned function gives it back.
+// Lock locks a name; the returned function unlocks it.
 func (l *Locks) Lock(name string) (unlock func()) {
 	unlock, _ = l.LockContext(context.Background(), name) // which does not end
 	return unlock
 }
 
-// LockContext is Lock until ctx ends; the error is then its cause.
+// LockContext is Lock, but returns the cause of ctx when that is done first.
 func (l *Locks) LockContext(ctx context.Context, name string) (unlock func(), err error) {
 	for {
 		l.mu.Lock()

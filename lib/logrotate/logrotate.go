@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logrotate keeps the files of a growing log within a number and a size, under the names that Kubernetes gives them:
+// Package logrotate limits the number and size of a log's files, with the file names that Kubernetes uses:
 //
-//	0.log                      is written to
-//	0.log.20060102-150405      was moved aside last; it stays as it is, since a reader may be in it
-//	0.log.20060102-150304.gz   is older
+//	0.log                      the current file
+//	0.log.20060102-150405      the last rotated file; not compressed, because readers may have it open
+//	0.log.20060102-150304.gz   an older file
 //
-// The container supervisor rotates with it at each write, the kubelet for runtimes that leave rotation to it, and the kubelet's
-// log reader lists files with it. It never writes a log's entries.
+// The container supervisor (runtime/shim/logfile) and package lib/log rotate with it, and the kubelet for other runtimes; the kubelet's log
+// reader lists files with it. It never writes log lines.
 package logrotate
 
 import (
@@ -26,18 +26,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Policy bounds one log.
+// Policy holds the limits of one log.
 type Policy struct {
-	// MaxSize is how many bytes one file may have; negative: the log is never rotated.
+	// MaxSize is the maximum size of one file in bytes; negative: the log is never rotated.
 	MaxSize int64 `json:"maxSize"`
-	// MaxFiles is how many files there may be, with the one that is written to; at least 2.
+	// MaxFiles is the maximum number of files, including the current one; at least 2.
 	MaxFiles int `json:"maxFiles"`
 }
 
-// Default is Kubernetes' default.
+// Default returns Kubernetes' default.
 func Default() Policy { return Policy{MaxSize: 10 << 20, MaxFiles: 5} }
 
-// Complete fills in what is zero from Default.
+// Complete sets zero fields from Default.
 func (p Policy) Complete() Policy {
 	def := Default()
 	if p.MaxSize == 0 {
@@ -49,7 +49,7 @@ func (p Policy) Complete() Policy {
 	return p
 }
 
-// Validate says what is wrong with a policy.
+// Validate checks a policy.
 func (p Policy) Validate() error {
 	if p.MaxFiles < 2 {
 		return fmt.Errorf("a log has at least 2 files, the one that is written to and the one before it: %d are too few", p.MaxFiles)
@@ -64,14 +64,14 @@ const (
 	temporary  = ".tmp"
 )
 
-// File is a file that was moved aside.
+// File is a rotated file.
 type File struct {
-	// Name is the path without the suffix of compression: it stays the same when the file is compressed. A newer file has a greater name.
+	// Name is the path without the suffix of compression. A newer file has a greater name.
 	Name       string
 	Compressed bool
 }
 
-// Path is where the file lies.
+// Path returns the path of the file.
 func (f File) Path() string {
 	if f.Compressed {
 		return f.Name + compressed
@@ -79,13 +79,13 @@ func (f File) Path() string {
 	return f.Name
 }
 
-// List returns the files that were moved aside, the oldest first. Half-made ones are not among them.
+// List returns the rotated files, oldest first, without incomplete ones.
 func List(log string) ([]File, error) {
 	used, _, err := list(log)
 	return used, err
 }
 
-// list also returns the paths of files that a crash left: temporary ones, and those of which the compressed form exists.
+// list also returns the paths of files that a crash left: temporary files, and uncompressed files whose compressed form exists.
 func list(log string) (used []File, unused []string, err error) {
 	dir, base := filepath.Split(log)
 	entries, err := os.ReadDir(filepath.Clean(dir))
@@ -115,7 +115,7 @@ func list(log string) (used []File, unused []string, err error) {
 	return used, unused, nil
 }
 
-// dated reports whether a name ends as one of ours: others' files are left alone.
+// dated reports whether the end of a name is that of a rotated file. Other files are ignored.
 func dated(rest string) bool {
 	if len(rest) < len(stamp) {
 		return false
@@ -128,7 +128,7 @@ func dated(rest string) bool {
 	return false
 }
 
-// Prune removes what a crash left, and the oldest files beyond keep. It returns those that stay, the oldest first.
+// Prune removes leftovers of a crash, and the oldest files beyond keep. It returns the remaining ones, oldest first.
 func Prune(log string, keep int) ([]File, error) {
 	used, unused, err := list(log)
 	if err != nil {
@@ -146,8 +146,8 @@ func Prune(log string, keep int) ([]File, error) {
 	return used, nil
 }
 
-// MoveAside renames the log. older are the files that are there. The new name is greater than all of theirs: a log that is rotated
-// more than once in a second, or whose clock goes back, gets the next second that is free.
+// MoveAside renames the log. older are the existing rotated files. The new name is greater than theirs: if the log is rotated twice in a second, or
+// the clock goes back, it gets the next free second.
 func MoveAside(log string, older []File, now time.Time) (File, error) {
 	if n := len(older); n > 0 {
 		last, err := time.ParseInLocation(stamp, strings.TrimPrefix(older[n-1].Name, log+"."), now.Location())
@@ -163,13 +163,13 @@ func MoveAside(log string, older []File, now time.Time) (File, error) {
 	return f, nil
 }
 
-// Compress replaces a file by its compressed form. Its last steps are done holding mu, so that whoever removes files under mu is never
-// undone. A file that was removed meanwhile stays removed. When ctx ends, the file stays as it was.
+// Compress replaces a file by its compressed form. It holds mu for the last steps; callers that remove files must hold mu, too. A file that was
+// removed meanwhile stays removed. If ctx is canceled, the file does not change.
 func Compress(ctx context.Context, f File, mu sync.Locker) error {
 	if f.Compressed {
 		return nil
 	}
-	in, err := os.OpenFile(f.Name, os.O_RDONLY|unix.O_NOFOLLOW, 0) // a link there would lead to a file of the host
+	in, err := os.OpenFile(f.Name, os.O_RDONLY|unix.O_NOFOLLOW, 0) // a symbolic link could point to any file of the host
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -182,11 +182,11 @@ func Compress(ctx context.Context, f File, mu sync.Locker) error {
 		return fmt.Errorf("compress log: %w", err)
 	}
 	tmp := f.Name + temporary
-	defer func() { _ = os.Remove(tmp) }() // it is gone when all went well
+	defer func() { _ = os.Remove(tmp) }() // after success it does not exist
 	if err := writeCompressed(ctx, tmp, in, st.Mode().Perm()); err != nil {
 		return fmt.Errorf("compress log: %w", err)
 	}
-	// Readers tell by the time which file this was.
+	// Readers recognize the file by its modification time.
 	if err := os.Chtimes(tmp, st.ModTime(), st.ModTime()); err != nil {
 		return fmt.Errorf("compress log: %w", err)
 	}
@@ -218,7 +218,7 @@ func writeCompressed(ctx context.Context, path string, in io.Reader, mode os.Fil
 	return errors.Join(err, out.Close())
 }
 
-// until is a reader that ends with a context.
+// until is a reader that fails when a context is done.
 type until struct {
 	ctx context.Context //nolint:containedctx // it lives as long as one copy
 	r   io.Reader

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory paces Go's garbage collector for a server that is idle most of
-// the time: under load it lets the heap grow so that collecting costs little,
-// afterwards it gives the memory back, and the pages of the program's own code. It is driven by collections themselves,
-// by a look at one counter every few seconds, and by caches that tell what they let go of (Dropped).
-// cluster starts it; it is for the whole process.
+// Package memory tunes Go's garbage collector for a server that is idle most of
+// the time: under load the heap may grow more, so that collections cost less CPU;
+// after load it returns memory to the system, including resident pages of the
+// program's code. It is driven by collections, by reading a counter every few
+// seconds, and by caches that report what they release (Dropped). cluster starts
+// it for the whole process.
 package memory
 
 import (
@@ -17,27 +18,27 @@ import (
 )
 
 const (
-	// A heap may grow by this much, in percent of what lives, before it is collected.
+	// GOGC when idle and under load.
 	quietPercent, busyPercent = 100, 400
-	// busyGap between two collections means load.
+	// A shorter interval of two collections means load.
 	busyGap = 500 * time.Millisecond
-	// lookEvery is how often it is asked whether a busy time is over: what allocates more than busyBytes meanwhile is busy.
+	// lookEvery is the interval of checks whether load has ended; more than busyBytes allocated in it means load.
 	lookEvery = 5 * time.Second
 	busyBytes = 4 << 20
-	// settleBytes, and settleShare of what lives, must have been allocated before memory is given back again: that is a collection.
+	// Memory is returned again only after settleBytes, and a settleShare-th of the live heap, were allocated: it costs a collection.
 	settleBytes = 16 << 20
 	settleShare = 4
-	// crowdLeft is how many goroutines must have ended, where little was allocated: what they held is much.
+	// crowdLeft is the number of ended goroutines after which memory is returned although little was allocated.
 	crowdLeft = 500
-	// textBytes is how much work brings in so much of the program's code that most of it is not needed after it.
+	// textBytes is the amount of allocation after which resident code pages are released: much of the code was probably used.
 	textBytes = 128 << 20
-	// busyRoom is how many bytes a busy heap may grow by, within those percentages: a large one must not become five times as large.
+	// busyRoom limits the growth of the heap under load, in bytes: a large heap must not become five times as large.
 	busyRoom = 256 << 20
-	// startRoom is the same for the start: what is read from the disk then stays, and to look for garbage in it again and again is in vain.
+	// startRoom is the same limit during the start: data that is read from disk then stays in memory, so collections would find no garbage.
 	startRoom = 1 << 30
 )
 
-// Pace begins; the result ends it and restores what was before.
+// Pace starts the tuning; stop ends it and restores the previous settings.
 func Pace() (stop func()) {
 	p := &pacer{percent: busyPercent, room: startRoom, last: time.Now()} // starting is a busy time
 	before := debug.SetGCPercent(busyPercent)
@@ -57,23 +58,23 @@ func Pace() (stop func()) {
 type pacer struct {
 	mu      sync.Mutex
 	percent int
-	room    uint64    // bytes that the heap may grow by while it is busy, within the percentages
-	last    time.Time // of a collection
+	room    uint64    // busyRoom or startRoom
+	last    time.Time // of the last collection
 	timer   *time.Timer
 	stopped bool
-	// What had been allocated since the start of the process, in bytes, at the last look, and when memory was last given back.
+	// Bytes allocated since the start of the process, at the last look, and when memory was last returned.
 	looked, settled uint64
-	crowd           int // the most goroutines at any look since then
+	crowd           int // maximum number of goroutines since then
 }
 
-// dropped is what was told to Dropped since memory was last given back.
+// dropped is the sum of Dropped since memory was last returned.
 var dropped atomic.Int64
 
-// Dropped tells that the caller has let go of about so many bytes, which nobody else needs: where it happens without work, as when a
-// history has become old, nothing else would make anybody look for garbage.
+// Dropped reports that the caller has released about so many bytes. Without it nothing triggers a collection if they are released while the process
+// is idle, as when a history expires.
 func Dropped(bytes int) { dropped.Add(int64(bytes)) }
 
-// listen calls collected after the next collection, which finds the sentinel unused.
+// listen calls collected after the next collection, which runs the finalizer of the sentinel.
 func (p *pacer) listen() {
 	sentinel := new([64]byte) // large enough not to share its block with others
 	runtime.AddCleanup(sentinel, func(p *pacer) { p.collected() }, p)
@@ -88,13 +89,13 @@ func (p *pacer) collected() {
 	now := time.Now()
 	gap := now.Sub(p.last)
 	p.last = now
-	if gap < busyGap || p.percent > quietPercent { // a busy heap that has become large may grow by less
+	if gap < busyGap || p.percent > quietPercent { // a larger heap gets a lower percentage
 		p.setLocked(percentFor(read(live), p.room))
 	}
 	p.listen()
 }
 
-// look gives memory back where a busy time has ended since the last look, and comes again.
+// look returns memory if load has ended since the last look, and schedules the next look.
 func (p *pacer) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,18 +113,18 @@ func (p *pacer) look() {
 	p.timer.Reset(lookEvery)
 }
 
-// over tells whether enough was done since memory was last given back, and no more is being done.
+// over reports whether load has ended and enough was allocated since memory was last returned.
 func (p *pacer) over(now, live uint64, running int) bool {
 	done := p.settled == 0 || now-p.settled > max(settleBytes, live/settleShare) || p.crowd-running > crowdLeft || dropped.Load() > settleBytes
 	return done && now-p.looked < busyBytes
 }
 
-// percentFor is how much a busy heap of so many bytes may grow.
+// percentFor returns GOGC for a heap of that size under load.
 func percentFor(bytes, room uint64) int {
 	return int(min(max(room*100/max(bytes, 1), quietPercent), busyPercent)) //nolint:gosec // between the two
 }
 
-// What the runtime counts, in bytes.
+// Runtime metrics, in bytes.
 const (
 	live      = "/gc/heap/live:bytes" // after the last collection
 	allocated = "/gc/heap/allocs:bytes"
@@ -138,14 +139,14 @@ func read(counter string) uint64 {
 	return s[0].Value.Uint64()
 }
 
-// settleLocked ends a busy time.
+// settleLocked returns memory after load.
 func (p *pacer) settleLocked(now uint64) {
 	p.setLocked(quietPercent)
-	p.last = time.Time{} // the collection that follows is no sign of load
+	p.last = time.Time{} // the collection that follows is not load
 	dropped.Store(0)
 	debug.FreeOSMemory()
 	if now-p.settled > textBytes || p.settled == 0 {
-		_ = releaseText() // a kernel that does not let us is no worse off than before
+		_ = releaseText() // an error leaves the pages resident
 	}
 	p.settled = now
 }

@@ -16,8 +16,8 @@ import (
 // span is a part of the process's address space.
 type span struct{ from, to uintptr }
 
-// releaseText unmaps the pages of the program's own file that are resident, most of them used only to start. They stay in the
-// kernel's page cache, and what is needed again is mapped again by the first touch.
+// releaseText releases the resident pages of the program's file, most of which were needed for the start only. They stay in the page cache, and
+// are mapped again at the next access.
 func releaseText() error {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -40,7 +40,7 @@ func releaseText() error {
 	return nil
 }
 
-// cleanSpans lists the mappings of file exe in smaps that cannot be written and hold no page that differs from the file.
+// cleanSpans lists the mappings of file exe in smaps that are not writable and have no page that differs from the file.
 func cleanSpans(smaps io.Reader, exe string) ([]span, error) {
 	var out []span
 	var at span
@@ -58,7 +58,7 @@ func cleanSpans(smaps io.Reader, exe string) ([]span, error) {
 		}
 		if name, ok := strings.CutSuffix(f[0], ":"); ok { // a fact about the mapping above
 			switch name {
-			case "Anonymous", "Swap": // dirty alone may mean that the file itself is not on disk yet
+			case "Anonymous", "Swap": // pages may be dirty because the file is not written to disk yet
 				dirty = dirty || len(f) < 2 || f[1] != "0"
 			}
 			continue

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mux carries many connections through one: the words that a node and its API server agree upon for the connection that the node
-// keeps open. apiserver/tunnels and kubelet/tunnel call it; it authenticates nobody, and decides nothing about who may open what.
+// Package mux multiplexes many connections over one: it is the protocol of the tunnel that a node keeps open to its API server.
+// apiserver/tunnels and kubelet/tunnel use it. It does no authentication or authorization.
 package mux
 
 import (
@@ -11,23 +11,23 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// What both sides say when the connection is opened: GET Path with "Upgrade: Protocol".
+// The tunnel is opened by GET Path with "Upgrade: Protocol".
 const (
 	Path     = "/keelson/v1/tunnel"
 	Protocol = "keelson-tunnel.v1+yamux"
 )
 
-// Most is how many connections one tunnel carries at a time.
+// Most is the maximum number of concurrent connections of one tunnel.
 const Most = 256
 
-// Times of a tunnel. The node asks whether the server is there, which also keeps the way open in routers that forget; the server, which may
-// have thousands of nodes, does not ask.
+// Keepalive of a tunnel. The node sends pings, which also keep the connection alive in NAT routers. The server, which may have thousands of nodes,
+// sends none.
 const (
 	askEvery = 30 * time.Second
 	patience = 15 * time.Second
 )
 
-// window bounds what a reader who does not read lets lie, for each connection. It is the least that yamux knows.
+// window is the receive window of each connection, yamux's minimum.
 const window = 256 << 10
 
 func config() *yamux.Config {
@@ -37,14 +37,14 @@ func config() *yamux.Config {
 	c.ConnectionWriteTimeout = patience
 	c.StreamOpenTimeout = patience
 	c.MaxStreamWindowSize = window
-	c.LogOutput = io.Discard // what goes wrong ends the session, and whoever has it says so
+	c.LogOutput = io.Discard // an error ends the session, and its owner logs it
 	return c
 }
 
-// Opener is the side that opens connections: the server's. Its caller ends the session when the other side opens one.
+// Opener starts the side that opens connections, which is the server. If the other side opens one, the caller must close the session.
 func Opener(conn io.ReadWriteCloser) (*Session, error) { return begin(conn, yamux.Client, config()) }
 
-// Accepter is the side that accepts them: the node's.
+// Accepter starts the side that accepts connections, which is the node.
 func Accepter(conn io.ReadWriteCloser) (*Session, error) {
 	c := config()
 	c.EnableKeepAlive, c.KeepAliveInterval = true, askEvery

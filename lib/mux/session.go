@@ -13,16 +13,16 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// Session is one side of the connection that carries the others.
+// Session is one side of a tunnel.
 type Session struct {
 	yamux *yamux.Session
 
 	mu      sync.Mutex
 	ended   bool
-	streams map[*stream]struct{} // open here
+	streams map[*stream]struct{} // the open ones
 }
 
-// past is a deadline that sends away who waits.
+// past is a deadline that wakes up waiting readers and writers.
 var past = time.Unix(1, 0)
 
 type start func(io.ReadWriteCloser, *yamux.Config) (*yamux.Session, error)
@@ -38,16 +38,16 @@ func begin(conn io.ReadWriteCloser, f start, c *yamux.Config) (_ *Session, err e
 	return s, err
 }
 
-// Open opens a connection to the other side. It waits while the other side has not acknowledged Most of them.
+// Open opens a connection to the other side. It waits while Most connections are not acknowledged.
 func (s *Session) Open() (net.Conn, error) { return s.keep(s.yamux.OpenStream()) }
 
 // Accept waits for a connection that the other side opens.
 func (s *Session) Accept() (net.Conn, error) { return s.keep(s.yamux.AcceptStream()) }
 
-// Len is how many connections are open.
+// Len returns the number of open connections.
 func (s *Session) Len() int { return s.yamux.NumStreams() }
 
-// Ended is closed when the session has ended, in whatever way.
+// Ended returns a channel that is closed when the session has ended for any reason.
 func (s *Session) Ended() <-chan struct{} { return s.yamux.CloseChan() }
 
 // Close ends the session and all its connections.
@@ -67,9 +67,8 @@ func (s *Session) keep(ys *yamux.Stream, err error) (net.Conn, error) {
 	return c, nil
 }
 
-// end wakes who reads or writes. Those who wait on a stream of a session that has been shut down do not wait any more, but look again and
-// again, on all processors, until yamux comes to that stream: with hundreds of them that takes minutes. A deadline that has passed sends
-// them away.
+// end wakes up readers and writers of the streams. After a shutdown of the session they would otherwise spin, on all CPUs, until yamux closes
+// their stream, which takes minutes with hundreds of streams. A deadline in the past ends them at once.
 func (s *Session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +78,7 @@ func (s *Session) end() {
 	}
 }
 
-// carrier is the connection beneath. yamux closes it as soon as it has shut a session down, whatever the reason.
+// carrier is the underlying connection. yamux closes it whenever it shuts down a session.
 type carrier struct {
 	io.ReadWriteCloser
 	session *Session
@@ -100,8 +99,8 @@ type addressed struct {
 	addresses
 }
 
-// stream is a connection whose deadlines end a read or a write as those of other connections do: with an error that is not for ever. TLS
-// gives a connection up after any other error, and HTTP's server sets a deadline to take a connection over.
+// stream is a connection whose deadlines cause a temporary error, as those of other connections do. With another error TLS fails permanently, and
+// http.Server, which sets a deadline to hijack a connection, would break it.
 type stream struct {
 	*yamux.Stream
 	session *Session
@@ -130,7 +129,7 @@ func (c *stream) known(err error) error {
 	return os.ErrDeadlineExceeded
 }
 
-// overLocked tells why the deadlines are no longer those that were asked for, if so.
+// overLocked returns the error of a closed stream or ended session; nil: neither.
 func (c *stream) overLocked() error {
 	switch {
 	case c.closed:
@@ -141,7 +140,7 @@ func (c *stream) overLocked() error {
 	return nil
 }
 
-// Close ends reads that wait too, which yamux leaves to the other side.
+// Close also wakes up waiting reads; yamux would wait for the other side.
 func (c *stream) Close() error {
 	c.session.mu.Lock()
 	c.closed = true
@@ -157,7 +156,7 @@ func (c *stream) SetReadDeadline(t time.Time) error { return c.until(c.Stream.Se
 
 func (c *stream) SetWriteDeadline(t time.Time) error { return c.until(c.Stream.SetWriteDeadline, t) }
 
-// until sets a deadline, unless that of the end is set.
+// until sets a deadline, unless end or Close has set one.
 func (c *stream) until(set func(time.Time) error, t time.Time) error {
 	c.session.mu.Lock()
 	defer c.session.mu.Unlock()

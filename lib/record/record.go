@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package record keeps small files that a process must find again after it was killed: whole or not at all, and twice, so that one that is
-// damaged on disk costs nothing. The runtime, its supervisor and the pod network keep what they know of running pods in such files.
+// Package record stores small files that must survive a killed process: each is replaced atomically, and written twice, so that damage of one
+// file on disk loses nothing. The runtime, the container supervisor and the pod network store the state of running pods in such files.
 //
-// The second copy of FILE is FILE.copy. A damaged file is not overwritten in silence: Read says what was wrong with it, and SetAside
-// keeps it for inspection.
+// The copy of FILE is FILE.copy. A damaged file is not overwritten silently: Read reports the damage, and SetAside keeps the file for
+// inspection.
 package record
 
 import (
@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// copySuffix ends the name of the second copy, tmpSuffix that of a file being written.
+	// copySuffix is the suffix of the copy, tmpSuffix that of a file while it is written.
 	copySuffix = ".copy"
 	tmpSuffix  = ".tmp"
-	// maxSize bounds what is read: records are a few kB, those of pods with much in their environment some hundred.
+	// maxSize bounds the size of a record. Most have a few kB, those of pods with a large environment some hundred kB.
 	maxSize = 16 << 20
-	// maxAside is how many damaged files are kept.
+	// maxAside is the maximum number of damaged files that are kept.
 	maxAside = 64
 )
 
@@ -49,8 +49,8 @@ func replace(path string, body []byte) error {
 	return nil
 }
 
-// Read gives decode the record, and when decode refuses it, or it is not there, the copy. decode must not keep anything of a body that it
-// refuses. damage says what was wrong with the record when the copy was taken. The error is fs.ErrNotExist when there is neither.
+// Read calls decode with the record or, if the record is missing or decode returns an error, with the copy. decode must have no effect if it returns an
+// error. damage is the error of the record if the copy was used. err is fs.ErrNotExist if neither exists.
 func Read(path string, decode func(body []byte) error) (damage, err error) {
 	damage = readOne(path, decode)
 	if damage == nil {
@@ -84,10 +84,10 @@ func readOne(path string, decode func([]byte) error) error {
 	return nil
 }
 
-// Copy is the path of a record's second copy.
+// Copy returns the path of a record's copy.
 func Copy(path string) string { return path + copySuffix }
 
-// Remove deletes the record and its copy. What is not there is no error. The copy goes first: alone it would pass for a damaged record's.
+// Remove deletes the copy and then the record: a copy without record would look like a damaged record. Missing files are not an error.
 func Remove(path string) error {
 	var errs []error
 	for _, p := range []string{path + copySuffix, path + copySuffix + tmpSuffix, path + tmpSuffix, path} {
@@ -98,13 +98,13 @@ func Remove(path string) error {
 	return errors.Join(errs...)
 }
 
-// Of is the name of the record that a file belongs to: it may be the record itself, its copy, or one of them being written.
+// Of returns the name of the record that a file belongs to: the record, its copy, or a temporary file of them.
 func Of(name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, tmpSuffix), copySuffix)
 }
 
-// SetAside moves the damaged record, not its copy, into the directory dir, if it is there, and returns where it is now. The record is
-// to be written again. dir keeps the newest of them.
+// SetAside moves a damaged record, not its copy, to the directory dir and returns the new path. The caller must write the record again. dir keeps the
+// newest maxAside files.
 func SetAside(path, dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("set damaged record aside: %w", err)

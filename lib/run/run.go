@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package run starts the parts of a program in order and stops them in reverse.
-// cluster and the single-role commands call it; it knows nothing of what a part does.
+// Package run starts the parts of a program in order and stops them in reverse
+// order. cluster and the single-role commands use it. It knows nothing about the
+// parts.
 package run
 
 import (
@@ -12,16 +13,16 @@ import (
 	"time"
 )
 
-// Func is a part's whole life. It calls ready once, when others may rely on it,
-// and returns when every goroutine it began has ended: nil after ctx is done,
-// an error when it cannot go on. Calling ready twice is harmless.
+// Func runs a part. It calls ready when the part works, and returns when all its
+// goroutines have ended: nil after ctx is done, or an error when it cannot
+// continue. Calling ready twice is harmless.
 type Func func(ctx context.Context, ready func()) error
 
 // Group is an ordered list of parts. The zero value is an empty group with a grace of 10 s.
 type Group struct {
-	// Grace bounds how long one part may take to stop before it is given up on.
+	// Grace is the maximum time that one part may take to stop.
 	Grace time.Duration
-	// Started is told of each part that became ready and how long it took; may be nil.
+	// Started is called for each part that became ready, with the time it took; it may be nil.
 	Started func(name string, took time.Duration)
 
 	parts []part
@@ -46,7 +47,7 @@ type running struct {
 // ready when all are, and blocks until ctx is done or a part returns. It then
 // stops the parts in reverse order and returns the first error.
 func (g *Group) Run(ctx context.Context, ready func()) error {
-	// Parts outlive ctx until their turn to stop comes.
+	// A part is not canceled by ctx, but when it is its turn to stop.
 	base := context.WithoutCancel(ctx)
 	ended := make(chan *running, len(g.parts))
 	var up []*running
@@ -74,7 +75,7 @@ func (g *Group) Run(ctx context.Context, ready func()) error {
 
 func (g *Group) start(ctx, base context.Context, p part, ended chan<- *running) (*running, error) {
 	if ctx.Err() != nil {
-		return nil, nil //nolint:nilerr // a group that ends starts nothing more
+		return nil, nil //nolint:nilerr // the group is stopping
 	}
 	begin := time.Now()
 	pctx, cancel := context.WithCancel(base)

@@ -16,8 +16,8 @@ type Part struct {
 	Run  Func
 }
 
-// Together makes one Func of parts that start at the same time and do not need each other. It is ready when all are, and ends,
-// with the first error, when one ends. started, which may be nil, hears of one part at a time.
+// Together returns a Func that runs independent parts concurrently. It is ready when all are, and ends, with the first error, when one of them ends.
+// started, which may be nil, is called for each part; calls do not overlap.
 func Together(started func(name string, took time.Duration), parts ...Part) Func {
 	return func(ctx context.Context, ready func()) error {
 		ctx, cancel := context.WithCancel(ctx)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns lets goroutines that compute for long take turns at the processors. The Go scheduler serves all runnable goroutines one
-// after the other: with thousands of them, one that has little to do (a health check) waits seconds for its moment. Who takes a turn first
-// is not runnable meanwhile. Handlers that encode lists and watches use it, and watches that go through what there is.
+// Package turns limits the number of goroutines that compute at the same time, with a FIFO semaphore. The Go scheduler runs all runnable
+// goroutines in turn: with thousands of them, a short task such as a health check waits for seconds. Goroutines that wait for the semaphore are
+// not runnable. Handlers that encode lists and watches use it, and lib/connlimit for handshakes.
 //
-// Invariant: nobody waits for anything else (a client, a lock of others, a store) while it has a turn.
+// Invariant: a goroutine never waits for anything else (a client, a shared lock, a store) while it has a place.
 package turns
 
 import (
@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 )
 
-// Gate has a number of places, given to those who wait in their order.
+// Gate is a FIFO semaphore.
 type Gate struct {
 	places  chan struct{}
 	waiting atomic.Int64
@@ -22,7 +22,7 @@ type Gate struct {
 // New returns a gate of n places.
 func New(n int) *Gate { return &Gate{places: make(chan struct{}, n)} }
 
-// Processors is the gate of this process: two places for each processor.
+// Processors is the gate of this process, with two places for each CPU.
 var Processors = New(2 * runtime.GOMAXPROCS(0))
 
 // Enter waits for a place.
@@ -37,7 +37,7 @@ func (g *Gate) Enter() {
 	g.waiting.Add(-1)
 }
 
-// EnterContext waits for a place until ctx is done. Who gets an error has no place.
+// EnterContext waits for a place until ctx is done. After an error the caller has no place.
 func (g *Gate) EnterContext(ctx context.Context) error {
 	g.waiting.Add(1)
 	defer g.waiting.Add(-1)
@@ -49,24 +49,24 @@ func (g *Gate) EnterContext(ctx context.Context) error {
 	}
 }
 
-// Leave gives the place back.
+// Leave frees the place.
 func (g *Gate) Leave() { <-g.places }
 
-// Do runs f in a place, which is given back however f ends: a place that a panic took away would be missing for good.
+// Do runs f with a place, which it frees also after a panic.
 func (g *Gate) Do(f func()) {
 	g.Enter()
 	defer g.Leave()
 	f()
 }
 
-// Away gives the caller's place to others while f waits for something.
+// Away frees the caller's place while f waits for something.
 func (g *Gate) Away(f func()) {
 	g.Leave()
 	defer g.Enter()
 	f()
 }
 
-// Yield lets others, if any wait, have the place first.
+// Yield frees the place and enters again, if others wait.
 func (g *Gate) Yield() {
 	if g.waiting.Load() > 0 {
 		g.Leave()

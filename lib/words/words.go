@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package words tells which of the known words a mistyped one was meant to be. What
-// reads flags calls it.
+// Package words finds the known word that is most similar to a mistyped one, for
+// suggestions in error messages of flags and commands.
 package words
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Nearest is the known word that was meant; "": none is near.
+// Nearest returns the most similar known word; "": none is similar.
 func Nearest(word string, known iter.Seq[string]) string {
 	best, least := "", 1+(len(word)+1)/3
 	word = strings.ToLower(word)
@@ -21,7 +21,7 @@ func Nearest(word string, known iter.Seq[string]) string {
 	return best
 }
 
-// Distance is how many letters must be put in, taken out, changed, or swapped with the next one to make b of a.
+// Distance returns the edit distance of a and b: insertions, deletions, changes, and swaps of adjacent letters.
 func Distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {
