@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lchown changes the owner of p itself; -1 leaves one as it is.
+// Lchown changes the owner of p itself; -1 does not change an id.
 func (d *Dir) Lchown(p string, uid, gid int) error {
 	return d.withPin("chown", p, func(fd int) error { return chownFD(fd, uid, gid) })
 }
@@ -33,7 +33,7 @@ func chmodFD(fd int, mode uint32) error {
 	return unix.Chmod(procPath(fd), mode&0o7777)
 }
 
-// Utimes sets the times of p itself; a zero time leaves one as it is.
+// Utimes sets the times of p itself; a zero time does not change one.
 func (d *Dir) Utimes(p string, accessed, modified time.Time) error {
 	ts := []unix.Timespec{timespec(accessed), timespec(modified)}
 	if rel(p) == "." {
@@ -51,7 +51,7 @@ func timespec(t time.Time) unix.Timespec {
 	return unix.Timespec{Sec: t.Unix(), Nsec: int64(t.Nanosecond())}
 }
 
-// Listxattr names the extended attributes of p itself; none where the file system has none.
+// Listxattr lists the extended attributes of p itself; none if the file system does not support them.
 func (d *Dir) Listxattr(p string) ([]string, error) {
 	var out []string
 	err := d.withPin("listxattr", p, func(fd int) error {
@@ -67,7 +67,7 @@ func (d *Dir) Listxattr(p string) ([]string, error) {
 	return out, err
 }
 
-// Getxattr is one extended attribute of p itself.
+// Getxattr returns one extended attribute of p itself.
 func (d *Dir) Getxattr(p, name string) ([]byte, error) {
 	var out []byte
 	err := d.withPin("getxattr", p, func(fd int) (err error) {
@@ -77,7 +77,7 @@ func (d *Dir) Getxattr(p, name string) ([]byte, error) {
 	return out, err
 }
 
-// grow calls get with a larger buffer until the answer fits; the kernel ends at 64 KiB.
+// grow calls get with growing buffers until the result fits; the kernel's limit is 64 KiB.
 func grow(get func([]byte) (int, error)) ([]byte, error) {
 	for size := 256; ; size *= 4 {
 		b := make([]byte, size)

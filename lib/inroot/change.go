@@ -17,14 +17,13 @@ func (d *Dir) Mkdir(p string, perm fs.FileMode) error {
 	return d.inParent("mkdir", p, func(fd int, base string) error { return unix.Mkdirat(fd, base, modeBits(perm)) })
 }
 
-// MkdirAll makes a directory and those above it that are missing; links on the way are followed within the root. What is there
-// already stays as it is.
+// MkdirAll makes a directory and its missing parents; links are followed within the root. Existing directories do not change.
 func (d *Dir) MkdirAll(p string, perm fs.FileMode) error {
 	_, err := d.mkdirAll(p, perm, false)
 	return err
 }
 
-// MkdirAllExact is MkdirAll, and gives what it made exactly perm, regardless of the umask. made lists it, the uppermost first.
+// MkdirAllExact is MkdirAll, but new directories get exactly perm, regardless of the umask. made lists them, uppermost first.
 func (d *Dir) MkdirAllExact(p string, perm fs.FileMode) (made []string, err error) {
 	return d.mkdirAll(p, perm, true)
 }
@@ -47,7 +46,7 @@ func (d *Dir) mkdirAll(p string, perm fs.FileMode, exact bool) (made []string, e
 		err := d.inParent("mkdir", at, func(fd int, base string) error {
 			err := unix.Mkdirat(fd, base, modeBits(perm))
 			if errors.Is(err, unix.EEXIST) {
-				return nil // somebody was quicker; the next step finds out whether it is a directory
+				return nil // another process has made it; the next step checks that it is a directory
 			}
 			if err == nil {
 				made = append(made, at)
@@ -68,7 +67,7 @@ func (d *Dir) mkdirAll(p string, perm fs.FileMode, exact bool) (made []string, e
 	return made, unix.Close(fd)
 }
 
-// chmodMade sets the mode of a directory that was just made, unless its name is something else by now.
+// chmodMade sets the mode of a directory that was just made, unless another file has that name now.
 func chmodMade(dirfd int, base string, mode uint32) error {
 	fd, err := openat2(dirfd, base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0, oneName)
 	if err != nil {
@@ -97,19 +96,19 @@ func removeAt(fd int, base string) error {
 	return err
 }
 
-// Rename renames a file, link or directory within the root, replacing what the new name was.
+// Rename renames a file, link or directory within the root. It replaces an existing file of the new name.
 func (d *Dir) Rename(from, to string) error {
 	return d.inParent("rename", from, func(ffd int, fbase string) error {
 		return d.inParent("rename", to, func(tfd int, tbase string) error { return unix.Renameat(ffd, fbase, tfd, tbase) })
 	})
 }
 
-// Symlink makes a symbolic link; target is written as it is.
+// Symlink makes a symbolic link; target is not checked.
 func (d *Dir) Symlink(target, p string) error {
 	return d.inParent("symlink", p, func(fd int, base string) error { return unix.Symlinkat(target, fd, base) })
 }
 
-// Link gives the file from, a symbolic link itself too, a second name within the root.
+// Link makes a hard link to the file from, which may be a symbolic link, within the root.
 func (d *Dir) Link(from, to string) error {
 	return d.inParent("link", from, func(ffd int, fbase string) error {
 		return d.inParent("link", to, func(tfd int, tbase string) error { return unix.Linkat(ffd, fbase, tfd, tbase, 0) })

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTries bounds how often a resolution is repeated that the kernel gave up because something was renamed meanwhile.
+// maxTries bounds the retries of a resolution that failed because of a concurrent rename.
 const maxTries = 1000
 
-// Dir is an open root. Its methods are safe for concurrent use; Close comes after the last of them.
+// Dir is an open root. Its methods, except Close, are safe for concurrent use.
 type Dir struct {
 	fd      int // O_PATH
 	name    string
@@ -43,13 +43,13 @@ func open(dir string, resolve uint64) (*Dir, error) {
 	return &Dir{fd: fd, name: dir, resolve: resolve}, nil
 }
 
-// Close gives the root's descriptor back.
+// Close closes the root's descriptor.
 func (d *Dir) Close() error { return unix.Close(d.fd) }
 
-// Name is the root's path as it was opened, for messages.
+// Name returns the path with which the root was opened, for messages.
 func (d *Dir) Name() string { return d.name }
 
-// ProcPath names the root by its descriptor, for mount(2) and the like. It is good until Close.
+// ProcPath returns a path to the root by its descriptor, for mount(2) and the like. It is valid until Close.
 func (d *Dir) ProcPath() string { return procPath(d.fd) }
 
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
@@ -87,13 +87,13 @@ func openat2(dirfd int, p string, flags int, mode uint32, resolve uint64) (int, 
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) || try >= maxTries {
 			return -1, err
 		}
-		runtime.Gosched() // a rename raced with a "..": the kernel asks to try again
+		runtime.Gosched() // EAGAIN: a rename raced with a ".."
 	}
 }
 
 func (d *Dir) at(p string, flags int) (int, error) { return openat2(d.fd, rel(p), flags, 0, d.resolve) }
 
-// parent opens the directory that holds p and returns p's last component. The root has no parent: EBUSY, as for "/".
+// parent opens the parent directory of p and returns p's last component. For the root it returns EBUSY, as for "/".
 func (d *Dir) parent(p string) (fd int, base string, err error) {
 	dir, base := path.Split(rel(p))
 	if base == "." {
@@ -113,7 +113,7 @@ func (d *Dir) inParent(op, p string, fn func(fd int, base string) error) error {
 	return d.fail(op, p, fn(fd, base))
 }
 
-// pin opens p itself, a link too, with O_PATH.
+// pin opens p itself with O_PATH; it does not follow a link.
 func (d *Dir) pin(p string) (int, error) {
 	if rel(p) == "." {
 		return d.at(".", unix.O_PATH|unix.O_DIRECTORY)
@@ -126,7 +126,7 @@ func (d *Dir) pin(p string) (int, error) {
 	return openat2(fd, base, unix.O_PATH|unix.O_NOFOLLOW, 0, oneName)
 }
 
-// oneName is how a single component is opened. Every such call has O_NOFOLLOW.
+// oneName is the resolve flags for a single component. Every such call has O_NOFOLLOW.
 const oneName = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS
 
 // withPin calls fn with a descriptor of p itself.
@@ -139,7 +139,7 @@ func (d *Dir) withPin(op, p string, fn func(fd int) error) error {
 	return d.fail(op, p, fn(fd))
 }
 
-// OpenDir opens a directory beneath the root, links followed within the root, as a root of its own.
+// OpenDir opens a directory beneath the root as a new root; links are followed within the root.
 func (d *Dir) OpenDir(p string) (*Dir, error) {
 	fd, err := d.at(p, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -148,8 +148,8 @@ func (d *Dir) OpenDir(p string) (*Dir, error) {
 	return &Dir{fd: fd, name: filepath.Join(d.name, rel(p)), resolve: d.resolve}, nil
 }
 
-// OpenPath opens whatever p is with O_PATH, links followed within the root: for bind mounts by ProcPath of the file, and to keep hold of
-// it.
+// OpenPath opens a file of any type with O_PATH; links are followed within the root. It is for bind mounts of /proc/self/fd/N, and to keep a
+// reference to the file.
 func (d *Dir) OpenPath(p string) (*os.File, error) {
 	return d.file(p)(d.at(p, unix.O_PATH))
 }

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRegular is OpenFile's answer for a directory, FIFO, socket or device.
+// ErrNotRegular is returned by OpenFile for a directory, FIFO, socket or device.
 var ErrNotRegular = errors.New("not a regular file")
 
-// OpenFile opens a regular file, links followed within the root. With os.O_CREATE it makes a file where there is none, but not
-// through a dangling link. flag takes what os.OpenFile takes; anything that is not a regular file is ErrNotRegular and is not opened.
+// OpenFile opens a regular file; links are followed within the root. With os.O_CREATE it makes a missing file, but not through a dangling
+// link. flag is as in os.OpenFile. A file of another type is not opened: ErrNotRegular.
 func (d *Dir) OpenFile(p string, flag int, perm fs.FileMode) (*os.File, error) {
 	if flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0 {
 		return d.file(p)(d.create(p, flag, perm))
@@ -33,7 +33,7 @@ func (d *Dir) OpenFile(p string, flag int, perm fs.FileMode) (*os.File, error) {
 		}
 		if i, lerr := d.Lstat(p); lerr == nil && i.IsSymlink() {
 			return nil, d.fail("open", p, err)
-		} // else somebody made it in between
+		} // else another process has made it
 	}
 	return nil, d.fail("open", p, unix.EAGAIN)
 }
@@ -48,7 +48,7 @@ func (d *Dir) file(p string) func(fd int, err error) (*os.File, error) {
 	}
 }
 
-// create makes a new file and nothing else.
+// create makes a new file; it fails if the file exists.
 func (d *Dir) create(p string, flag int, perm fs.FileMode) (int, error) {
 	dir, base, err := d.parent(p)
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *Dir) create(p string, flag int, perm fs.FileMode) (int, error) {
 	return openat2(dir, base, flag|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, modeBits(perm), oneName)
 }
 
-// openRegular looks at what p is before it opens it.
+// openRegular checks the file type before it opens the file.
 func (d *Dir) openRegular(p string, flag int) (int, error) {
 	at, err := d.at(p, unix.O_PATH|flag&unix.O_NOFOLLOW)
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *Dir) openRegular(p string, flag int) (int, error) {
 	if !i.IsRegular() {
 		return -1, ErrNotRegular
 	}
-	// O_NONBLOCK: a lease that somebody holds on the file must not stop us.
+	// O_NONBLOCK: without it a file lease (fcntl F_SETLEASE) of another process would block the open.
 	return unix.Open(procPath(at), flag&^unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 }
 
@@ -91,7 +91,7 @@ func modeBits(perm fs.FileMode) uint32 {
 	return m
 }
 
-// ReadFile reads a regular file, links followed within the root. A file of more than limit bytes is an error.
+// ReadFile reads a regular file; links are followed within the root. A file of more than limit bytes is an error.
 func (d *Dir) ReadFile(p string, limit int64) ([]byte, error) {
 	f, err := d.OpenFile(p, os.O_RDONLY, 0)
 	if err != nil {
@@ -108,7 +108,7 @@ func (d *Dir) ReadFile(p string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// WriteFile writes a regular file, made with perm (regardless of the umask) when it is not there.
+// WriteFile writes a regular file. A missing one is made with perm, regardless of the umask.
 func (d *Dir) WriteFile(p string, data []byte, perm fs.FileMode) error {
 	f, err := d.OpenFile(p, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Info is what statx(2) says of one file, link not followed.
+// Info is the result of statx(2) for one file; links are not followed.
 type Info struct {
 	Mode      uint32 // type and permission bits, as in stat(2)
 	UID, GID  uint32
@@ -21,10 +21,10 @@ type Info struct {
 	Rdev      uint64
 	Accessed  time.Time
 	Modified  time.Time
-	MountRoot bool // something is mounted here
+	MountRoot bool // it is a mount point
 }
 
-// Type is the file's type alone: unix.S_IFREG and so on.
+// Type returns the file type: unix.S_IFREG and so on.
 func (i *Info) Type() uint32 { return i.Mode & unix.S_IFMT }
 
 // IsDir reports whether it is a directory.
@@ -36,13 +36,13 @@ func (i *Info) IsRegular() bool { return i.Type() == unix.S_IFREG }
 // IsSymlink reports whether it is a symbolic link.
 func (i *Info) IsSymlink() bool { return i.Type() == unix.S_IFLNK }
 
-// Perm is the permission bits with set-user-id, set-group-id and sticky.
+// Perm returns the permission bits, including set-user-id, set-group-id and sticky.
 func (i *Info) Perm() uint32 { return i.Mode & 0o7777 }
 
 // SameFile reports whether both are one inode.
 func (i *Info) SameFile(o *Info) bool { return i.Dev == o.Dev && i.Ino == o.Ino }
 
-// statAt looks at base in the directory dirfd, or at dirfd itself when base is empty.
+// statAt returns the Info of base in the directory dirfd, or of dirfd itself when base is empty.
 func statAt(dirfd int, base string) (Info, error) {
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if base == "" {
@@ -67,7 +67,7 @@ func statAt(dirfd int, base string) (Info, error) {
 	}, nil
 }
 
-// Lstat looks at p itself.
+// Lstat returns the Info of p itself.
 func (d *Dir) Lstat(p string) (Info, error) {
 	var out Info
 	if rel(p) == "." {
@@ -81,7 +81,7 @@ func (d *Dir) Lstat(p string) (Info, error) {
 	return out, err
 }
 
-// Stat looks at what p leads to, links followed within the root.
+// Stat returns the Info of p; links are followed within the root.
 func (d *Dir) Stat(p string) (Info, error) {
 	fd, err := d.at(p, unix.O_PATH)
 	if err != nil {
@@ -92,7 +92,7 @@ func (d *Dir) Stat(p string) (Info, error) {
 	return out, d.fail("stat", p, err)
 }
 
-// StatFile looks at an open file.
+// StatFile returns the Info of an open file.
 func StatFile(f *os.File) (Info, error) {
 	out, err := statAt(int(f.Fd()), "") //nolint:gosec // a descriptor
 	if err != nil {
@@ -101,7 +101,7 @@ func StatFile(f *os.File) (Info, error) {
 	return out, nil
 }
 
-// Readlink is the target of the symbolic link p, as it is written.
+// Readlink returns the target of the symbolic link p.
 func (d *Dir) Readlink(p string) (string, error) {
 	var out string
 	err := d.withPin("readlink", p, func(fd int) error {

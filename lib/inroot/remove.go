@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RemoveAll removes p and everything below it. It follows no link and never removes through a mount: one inside is EBUSY. A tree
-// deeper than MaxDepth is flattened on the way. What is not there is no error.
+// RemoveAll removes p and everything below it. It follows no link and never removes files of another mount: a mount inside is EBUSY. A tree
+// deeper than MaxDepth is flattened while it is removed. A missing p is not an error.
 func (d *Dir) RemoveAll(p string) error {
 	if rel(p) == "." {
 		return d.fail("remove", p, unix.EBUSY)
@@ -29,7 +29,7 @@ func (d *Dir) RemoveAll(p string) error {
 	return d.fail("remove", p, r.remove(fd, base, 0))
 }
 
-// RemoveContents removes everything below the directory p, which stays. It is RemoveAll otherwise.
+// RemoveContents is RemoveAll for everything below the directory p, which stays.
 func (d *Dir) RemoveContents(p string) error {
 	fd, err := d.at(p, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -40,16 +40,15 @@ func (d *Dir) RemoveContents(p string) error {
 	return d.fail("remove", p, r.empty(fd, ".", 0))
 }
 
-// Bounds of the work while somebody goes on filling what is being removed: how often a directory is read again, and how many deep
-// directories are moved up.
+// Bounds of the work while another process adds files: passes over one directory, and deep directories that are moved up.
 const (
 	maxPasses = 100
 	maxMoves  = 1 << 20
 )
 
 type remover struct {
-	top   int // the uppermost directory being emptied; deep ones are moved there
-	moved int // how many were
+	top   int // the uppermost directory; deep ones are moved there
+	moved int // number of moved directories
 }
 
 // remove removes base from the directory dirfd.
@@ -82,7 +81,7 @@ func (r *remover) remove(dirfd int, base string, depth int) error {
 	return unix.ENOTEMPTY
 }
 
-// empty removes what is in a directory, as long as there is something.
+// empty removes the content of a directory, until it is empty.
 func (r *remover) empty(dirfd int, base string, depth int) error {
 	fd, err := openat2(dirfd, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0, oneName|unix.RESOLVE_NO_XDEV)
 	switch {
@@ -116,7 +115,7 @@ func (r *remover) empty(dirfd int, base string, depth int) error {
 			return nil
 		}
 		if fd == r.top && r.moved > before && r.moved < maxMoves {
-			pass = -1 // these passes got further down
+			pass = -1 // a directory was moved up, so the passes are counted again
 		}
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
@@ -125,7 +124,7 @@ func (r *remover) empty(dirfd int, base string, depth int) error {
 	return unix.ENOTEMPTY
 }
 
-// flatten moves a directory that is too deep up to the top, where a further pass finds it.
+// flatten moves a directory that is too deep to the top, where a later pass removes it.
 func (r *remover) flatten(dirfd int, base string) error {
 	for {
 		r.moved++

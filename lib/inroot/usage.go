@@ -9,18 +9,18 @@ import (
 	"math"
 )
 
-// Usage is what a tree takes of its file system.
+// Usage is the disk usage of a tree.
 type Usage struct{ Bytes, Inodes int64 }
 
-// maxLinks bounds how many files with several names are remembered in one walk. More of them count once for each name.
+// maxLinks bounds the hard-linked files that one walk keeps track of. Further ones count once for each name.
 const maxLinks = 250_000
 
-// hidden is what a tree counts as that is too deep to be walked: larger than any limit, and small enough to be added up.
+// hidden is the usage of a tree that is too deep to walk: larger than any limit, and small enough for sums.
 const hidden = math.MaxInt64 >> 8
 
-// Measure adds up the blocks below dir, of a file with several names once, as du(1) does. It follows no link and enters no other mount. A
-// tree of more than MaxDepth levels counts as larger than any limit: it cannot be measured, and must not be a place to hide. A tree that
-// is not there takes nothing. Files that are open and have no name any more are not seen.
+// Measure sums up the blocks below dir, of a hard-linked file once, as du(1) does. It follows no link and enters no other mount. A tree of more
+// than MaxDepth levels counts as larger than any limit: it cannot be measured, and must not hide usage. A missing tree has no usage. Open
+// files without a name are not counted.
 func Measure(ctx context.Context, dir string) (Usage, error) {
 	root, err := Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,24 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxDepth is how many levels of directories Walk goes down: it holds a descriptor for each. A path of more levels can hardly be
-// used by name (PATH_MAX is 4096).
+// MaxDepth is the maximum depth of Walk, which holds a descriptor for each level. Deeper paths are hardly usable (PATH_MAX is 4096).
 const MaxDepth = 512
 
 var (
-	// ErrTooDeep is the answer of a Walk that left out what lies below MaxDepth levels.
+	// ErrTooDeep is returned by a Walk that skipped directories deeper than MaxDepth.
 	ErrTooDeep = fmt.Errorf("more than %d levels of directories", MaxDepth)
-	// ErrChanged is the answer of an Entry's methods when its name became another file since it was looked at.
+	// ErrChanged is returned by an Entry's methods when another file has its name now.
 	ErrChanged = errors.New("was replaced meanwhile")
 )
 
-// WalkOptions change how Walk goes.
+// WalkOptions are options of Walk.
 type WalkOptions struct {
-	CrossMounts bool // also enter what is mounted inside
-	After       bool // a directory comes after what is in it
+	CrossMounts bool // enter other mounts, too
+	After       bool // visit a directory after its content
 }
 
-// Entry is one file that Walk came across. It is good until the function that got it returns.
+// Entry is one file of a Walk. It is valid until the callback returns.
 type Entry struct {
 	Path string // within the root of the walk
 	Info Info
@@ -42,10 +41,9 @@ type Entry struct {
 	resolve uint64
 }
 
-// Walk calls fn for p itself and for everything below it, in no particular order within a directory. It follows no link and enters
-// no other mount (it leaves mount points out) unless asked. What vanishes meanwhile is left out. fn may return fs.SkipDir for a
-// directory (when it comes first) or fs.SkipAll. What lies deeper than MaxDepth is left
-// out, and the answer then is ErrTooDeep; who measures takes that as more than any limit.
+// Walk calls fn for p and for everything below it, in no particular order within a directory. It follows no link and skips other mounts and
+// their mount points unless CrossMounts is set. Files that are deleted meanwhile are skipped. fn may return fs.SkipDir for a directory (unless
+// After is set) or fs.SkipAll. Directories deeper than MaxDepth are skipped, and Walk then returns ErrTooDeep.
 func (d *Dir) Walk(p string, o WalkOptions, fn func(e *Entry) error) error {
 	fd, err := d.pin(p)
 	if err != nil {
@@ -135,12 +133,12 @@ func (w *walk) enter(e *Entry, depth int) error {
 	return nil
 }
 
-// gone reports that a directory is no longer there, or no longer one, or now a mount.
+// gone reports whether an error means that a directory was deleted, replaced or mounted over.
 func gone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV)
 }
 
-// batches reads a directory's names piecemeal.
+// batches reads a directory's names in batches.
 func batches(f *os.File) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for {
@@ -164,7 +162,7 @@ func batches(f *os.File) iter.Seq2[[]string, error] {
 	}
 }
 
-// pin opens the entry and makes sure that it is what was looked at.
+// pin opens the entry and checks that it is still the same file.
 func (e *Entry) pin() (int, error) {
 	name := e.base
 	if name == "" {
@@ -205,7 +203,7 @@ func (e *Entry) do(op string, fn func(fd int) error) error {
 	return nil
 }
 
-// Lchown changes the entry's owner; -1 leaves one as it is. ErrChanged when its name is another file by now.
+// Lchown changes the entry's owner; -1 does not change an id. It returns ErrChanged if another file has the name now.
 func (e *Entry) Lchown(uid, gid int) error {
 	return e.do("chown", func(fd int) error { return chownFD(fd, uid, gid) })
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CgroupDirs returns the directories of the cgroup path ("/a/b") in every hierarchy, whether they exist or not.
+// CgroupDirs returns the directories of the cgroup path ("/a/b") in all hierarchies, whether they exist or not.
 func CgroupDirs(mode CgroupMode, path string) ([]string, error) {
 	if mode == CgroupV2 {
 		return []string{filepath.Join(CgroupRoot, path)}, nil
@@ -56,7 +56,7 @@ func JoinCgroup(mode CgroupMode, path string, pid int) error {
 	return nil
 }
 
-// inheritCpuset gives a version 1 cpuset and those above it their parents' processors and memory: a new one has none.
+// inheritCpuset copies CPUs and memory nodes to a version 1 cpuset, and its ancestors, from their parents: new cpusets have none.
 func inheritCpuset(dir string) error {
 	root := filepath.Join(CgroupRoot, "cpuset")
 	if dir == root {
@@ -80,8 +80,8 @@ func inheritCpuset(dir string) error {
 	return nil
 }
 
-// RemoveCgroup removes the cgroup path with everything below it in every hierarchy. Processes must have left it; the kernel
-// needs a moment to notice that, for which it waits. A cgroup that is not there is no error.
+// RemoveCgroup removes the cgroup path with everything below it in all hierarchies. Its processes must have ended; RemoveCgroup waits for the
+// moment that the kernel takes to release them. A missing cgroup is not an error.
 func RemoveCgroup(mode CgroupMode, path string) error {
 	if path == "" || path == "/" || path == "." {
 		return errors.New("remove cgroup: refusing to remove the root")
@@ -144,7 +144,7 @@ func CgroupProcs(mode CgroupMode, path string) ([]int, error) {
 			if err != nil || d.Name() != "cgroup.procs" {
 				return nil //nolint:nilerr // cgroups come and go
 			}
-			raw, _ := os.ReadFile(p) // gone is empty
+			raw, _ := os.ReadFile(p) // a deleted cgroup has none
 			for pid := range strings.FieldsSeq(string(raw)) {
 				if n, err := strconv.Atoi(pid); err == nil {
 					seen[n] = true

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KillCgroup kills every process in the cgroup path and below it, frozen ones too, and returns those that were there. They may not have
-// ended yet; new ones may have been forked while it went through the list, where the kernel has no cgroup.kill.
+// KillCgroup kills every process in the cgroup path and below it, also frozen ones, and returns their pids. They may not have ended yet; without
+// cgroup.kill in the kernel, new ones may have been forked meanwhile.
 func KillCgroup(mode CgroupMode, path string) ([]int, error) {
 	dirs, err := CgroupDirs(mode, path)
 	if err != nil {
@@ -21,19 +21,19 @@ func KillCgroup(mode CgroupMode, path string) ([]int, error) {
 	}
 	for _, dir := range dirs {
 		if mode == CgroupV2 {
-			_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) // before Linux 5.14 the list below has to do
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) // it exists since Linux 5.14; the loop below works without it
 			continue
 		}
 		thaw(dir)
 	}
 	pids, err := CgroupProcs(mode, path)
 	for _, pid := range pids {
-		_ = unix.Kill(pid, unix.SIGKILL) // gone already is what we want
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
 	}
 	return pids, err
 }
 
-// thaw lets frozen processes of a version 1 hierarchy run again: they cannot die otherwise.
+// thaw thaws a version 1 cgroup: frozen processes do not end.
 func thaw(dir string) {
 	_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err == nil && d.Name() == "freezer.state" {
@@ -43,7 +43,7 @@ func thaw(dir string) {
 	})
 }
 
-// Describe names a process for people: "1234 (nginx, state D in nfs_wait)". Empty when it is gone.
+// Describe describes a process for people: "1234 (nginx, state D in nfs_wait)". Empty if it does not exist.
 func Describe(pid int) string {
 	dir := "/proc/" + strconv.Itoa(pid)
 	raw, err := os.ReadFile(dir + "/stat")

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// CgroupDetail is what monitoring wants to know of a cgroup beyond CgroupUsage. What the kernel does not count is zero.
+// CgroupDetail holds metrics of a cgroup beyond CgroupUsage. Values that the kernel does not provide are zero.
 type CgroupDetail struct {
 	CPUUser, CPUSystem                  uint64 // nanoseconds
 	Periods, Throttled, ThrottledTime   uint64 // of the quota; the time in nanoseconds
@@ -23,10 +23,10 @@ type CgroupDetail struct {
 	Reads, Writes, BytesRead, BytesWrit uint64 // of all block devices
 }
 
-// tick is what cpuacct.stat counts in: a hundredth of a second on every machine that Linux runs on today.
+// tick is the unit of cpuacct.stat: USER_HZ is 100 on all current architectures.
 const tick = 10_000_000 // nanoseconds
 
-// ReadDetail reads the details of the cgroup path. A cgroup that is not there is fs.ErrNotExist.
+// ReadDetail reads the details of the cgroup path. A missing cgroup is fs.ErrNotExist.
 func ReadDetail(mode CgroupMode, path string) (CgroupDetail, error) {
 	var d CgroupDetail
 	dir := func(controller string) string { return filepath.Join(CgroupRoot, controller, path) }
@@ -36,7 +36,7 @@ func ReadDetail(mode CgroupMode, path string) (CgroupDetail, error) {
 	if _, err := os.Stat(dir("memory")); err != nil {
 		return d, gone(err)
 	}
-	// Anything below may be missing where a controller is, or the cgroup go away: zero is the answer then.
+	// Values of missing controllers, or of a cgroup that is deleted meanwhile, are zero.
 	if mode == CgroupV2 {
 		d.read2(dir(""))
 	} else {
@@ -98,7 +98,7 @@ func (d *CgroupDetail) read2(dir string) {
 
 // readDevices sums lines "8:0 Read 123" over all devices.
 func readDevices(path string) (read, written uint64) {
-	raw, _ := os.ReadFile(path) // absent is nothing
+	raw, _ := os.ReadFile(path) // a missing file has none
 	for line := range strings.Lines(string(raw)) {
 		f := strings.Fields(line)
 		if len(f) != 3 {
@@ -118,9 +118,9 @@ func readDevices(path string) (read, written uint64) {
 	return read, written
 }
 
-// readProcesses counts the processes and what they have open. They come and go meanwhile.
+// readProcesses counts the processes and their open descriptors. Processes may start and end meanwhile.
 func (d *CgroupDetail) readProcesses(procs string) {
-	raw, _ := os.ReadFile(procs) // gone is empty
+	raw, _ := os.ReadFile(procs) // a deleted cgroup has none
 	for pid := range strings.FieldsSeq(string(raw)) {
 		d.Processes++
 		dir := filepath.Join("/proc", pid, "fd")

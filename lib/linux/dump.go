@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dumpTries bounds how often a list is asked for that changes all the time.
+// dumpTries bounds the retries of a dump.
 const dumpTries = 10
 
-// Dump calls f, which lists something by netlink, until the list is whole: one that changed while it was read (EINTR, NLM_F_DUMP_INTR), or
-// that the kernel was too busy to read (EBUSY), is read again.
+// Dump calls f, which does a netlink dump, and repeats it when the dump was interrupted by a change (EINTR, NLM_F_DUMP_INTR) or the kernel was busy
+// (EBUSY).
 func Dump[T any](f func() (T, error)) (out T, err error) {
 	for range dumpTries {
 		if out, err = f(); !PassingNetlink(err) {
@@ -22,5 +22,5 @@ func Dump[T any](f func() (T, error)) (out T, err error) {
 	return out, err
 }
 
-// PassingNetlink tells of an error of netlink that the same request need not meet again.
+// PassingNetlink reports whether a netlink error is temporary.
 func PassingNetlink(err error) bool { return errors.Is(err, unix.EINTR) || errors.Is(err, unix.EBUSY) }

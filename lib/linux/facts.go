@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package linux knows facts about the kernel that this process runs on: how cgroups are mounted, which rights are there to
-// give away, what is mounted where. Facts are detected, never assumed. Engines call it; it changes nothing but what a function's
-// name says.
+// Package linux wraps Linux features that several packages need: cgroups, namespaces, id-mapped mounts, mount information, inotify, and the
+// detection of the kernel's abilities. The engines (runtime, network) and the kubelet use it. It knows no Kubernetes, and keeps no state.
 package linux
 
 import (
@@ -17,41 +16,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CgroupMode is how the kernel's control groups are mounted.
+// CgroupMode is the cgroup version.
 type CgroupMode int
 
 // The modes.
 const (
 	CgroupV1     CgroupMode = iota // one hierarchy per controller
-	CgroupHybrid                   // version 1 for the controllers, version 2 beside them without any
+	CgroupHybrid                   // controllers in version 1, and a version 2 hierarchy without controllers
 	CgroupV2                       // one hierarchy for all
 )
 
-// String is "v1", "hybrid" or "v2".
+// String returns "v1", "hybrid" or "v2".
 func (m CgroupMode) String() string { return [...]string{"v1", "hybrid", "v2"}[m] }
 
-// CgroupRoot is where cgroups are mounted.
+// CgroupRoot is the mount point of cgroups.
 const CgroupRoot = "/sys/fs/cgroup"
 
-// Facts is what containers need to know of the kernel.
+// Facts are the properties of the kernel and of this process that containers depend on.
 type Facts struct {
 	Cgroups CgroupMode
-	// Controllers are the cgroup controllers that can be used, sorted.
+	// Controllers are the available cgroup controllers, sorted.
 	Controllers []string
-	// Swap tells that limits on memory and swap together can be set.
+	// Swap: limits on swap can be set.
 	Swap bool
-	// Capabilities are those this process may give to others ("CAP_CHOWN"), sorted by number.
+	// Capabilities is the bounding set of this process ("CAP_CHOWN"), sorted by number.
 	Capabilities []string
-	// OOMScoreFloor is the lowest oom_score_adj this process may give to others.
+	// OOMScoreFloor is the lowest oom_score_adj that this process may set.
 	OOMScoreFloor int
-	// OpenFiles is the highest limit on open files this process may give to others.
+	// OpenFiles is the highest limit on open files that this process may set.
 	OpenFiles uint64
 	AppArmor  bool
 	SELinux   bool
 	Seccomp   bool
 }
 
-// Detect finds out. It reads a dozen files of /proc and /sys.
+// Detect detects the Facts. It reads a dozen files of /proc and /sys.
 func Detect() (Facts, error) {
 	var f Facts
 	var err error
@@ -145,12 +144,12 @@ func swapLimits(mode CgroupMode, root string) bool {
 		_, err := os.Stat(filepath.Join(root, "memory", "memory.memsw.limit_in_bytes"))
 		return err == nil
 	}
-	// The root cgroup has no limits; any other will do.
+	// The root cgroup has no limits; look at any other one.
 	found, err := filepath.Glob(filepath.Join(root, "*", "memory.swap.max"))
 	return err == nil && len(found) > 0
 }
 
-// capabilities reads what a process with this status file may give away: its bounding set.
+// capabilities reads the bounding set from a /proc/PID/status file.
 func capabilities(status string) ([]string, error) {
 	for line := range strings.Lines(status) {
 		hex, ok := strings.CutPrefix(line, "CapBnd:")
@@ -172,7 +171,7 @@ func capabilities(status string) ([]string, error) {
 	return nil, errors.New("read capabilities: no bounding set in the status file")
 }
 
-// capabilityNames by number (linux/capability.h).
+// capabilityNames are the names of capabilities by number (linux/capability.h).
 var capabilityNames = [...]string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETPCAP", "CAP_LINUX_IMMUTABLE", "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_IPC_LOCK",
@@ -182,10 +181,10 @@ var capabilityNames = [...]string{
 	"CAP_BLOCK_SUSPEND", "CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF", "CAP_CHECKPOINT_RESTORE",
 }
 
-// AllCapabilities returns the names of all capabilities that Linux has, by number.
+// AllCapabilities returns the names of all Linux capabilities, by number.
 func AllCapabilities() []string { return slices.Clone(capabilityNames[:]) }
 
-// BootID names the current run of the kernel.
+// BootID identifies the current boot.
 func BootID() (string, error) {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(raw)), err

@@ -18,11 +18,11 @@ import (
 type Mount struct {
 	Point  string
 	Type   string
-	Shared bool // mounts below it are seen by others, and the other way round
-	Slave  bool // it sees the mounts of others
+	Shared bool // it is in a shared peer group
+	Slave  bool // it receives mounts from a peer group
 }
 
-// Mounts returns what this process sees mounted, in the kernel's order.
+// Mounts returns the mounts of this process's mount namespace, in the kernel's order.
 func Mounts() ([]Mount, error) {
 	raw, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -31,7 +31,7 @@ func Mounts() ([]Mount, error) {
 	return ParseMounts(string(raw))
 }
 
-// ParseMounts reads a mountinfo file (proc_pid_mountinfo(5)).
+// ParseMounts parses a mountinfo file (proc_pid_mountinfo(5)).
 func ParseMounts(info string) ([]Mount, error) {
 	var out []Mount
 	for line := range strings.Lines(info) {
@@ -50,7 +50,7 @@ func ParseMounts(info string) ([]Mount, error) {
 	return out, nil
 }
 
-// unescape turns \040 and its like back into bytes.
+// unescape decodes octal escapes such as \040.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -69,7 +69,7 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// MountOf returns the mount that a path lies on. The path should be free of symbolic links.
+// MountOf returns the mount that a path is on. The path must have no symbolic links.
 func MountOf(mounts []Mount, path string) (Mount, bool) {
 	path = filepath.Clean(path)
 	best, found := Mount{}, false
@@ -81,7 +81,7 @@ func MountOf(mounts []Mount, path string) (Mount, bool) {
 	return best, found
 }
 
-// Unmount unmounts everything at path, also when several mounts lie on each other. A path where nothing is mounted is no error.
+// Unmount unmounts path, repeatedly if there are several mounts on it. A path that is not a mount point is not an error.
 func Unmount(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
@@ -94,7 +94,7 @@ func Unmount(path string) error {
 	}
 }
 
-// IsNamespace tells whether a namespace is held at path.
+// IsNamespace reports whether a namespace is mounted at path.
 func IsNamespace(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Type == unix.NSFS_MAGIC

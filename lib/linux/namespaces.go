@@ -16,7 +16,7 @@ import (
 // Namespace is a kind of namespace, as /proc names it.
 type Namespace string
 
-// The kinds that can be made and held.
+// The kinds that HoldNamespaces can make.
 const (
 	NetworkNamespace Namespace = "net"
 	IPCNamespace     Namespace = "ipc"
@@ -25,8 +25,8 @@ const (
 
 var cloneFlags = map[Namespace]int{NetworkNamespace: unix.CLONE_NEWNET, IPCNamespace: unix.CLONE_NEWIPC, UTSNamespace: unix.CLONE_NEWUTS}
 
-// HoldNamespaces makes new namespaces, runs setup inside them, and holds each by a mount at dir/<kind>, so that no process need
-// live there. Release lets go. On an error nothing stays. setup must not start goroutines: it runs on a thread of its own.
+// HoldNamespaces makes new namespaces, runs setup in them, and bind-mounts each at dir/<kind>, so that they exist without a process. Release
+// unmounts them. After an error nothing stays. setup runs on its own thread and must not start goroutines.
 func HoldNamespaces(dir string, kinds []Namespace, setup func() error) error {
 	return onThread(func() (err error) {
 		flags := 0
@@ -57,7 +57,7 @@ func HoldNamespaces(dir string, kinds []Namespace, setup func() error) error {
 	})
 }
 
-// HoldNamespace holds a process's namespace of this kind (which may be "pid") at path.
+// HoldNamespace bind-mounts a process's namespace of this kind (which may be "pid") at path.
 func HoldNamespace(pid int, kind Namespace, path string) error {
 	if err := os.WriteFile(path, nil, 0o400); err != nil {
 		return fmt.Errorf("hold namespace: %w", err)
@@ -68,7 +68,7 @@ func HoldNamespace(pid int, kind Namespace, path string) error {
 	return nil
 }
 
-// Release lets namespaces go that are held below dir. Those that are not held are no error.
+// Release unmounts the namespaces that are mounted below dir. Missing ones are not an error.
 func Release(dir string, kinds []Namespace) error {
 	var errs []error
 	for _, k := range kinds {
@@ -84,7 +84,8 @@ func Release(dir string, kinds []Namespace) error {
 	return errors.Join(errs...)
 }
 
-// InNetwork runs f on a thread that is in the network namespace held at path. What f opens stays there; goroutines that f starts do not.
+// InNetwork runs f on a thread in the network namespace mounted at path. Sockets that f opens stay in that namespace; goroutines that f starts are
+// not in it.
 func InNetwork(path string, f func() error) error {
 	return onThread(func() error {
 		ns, err := os.Open(path)
@@ -99,10 +100,10 @@ func InNetwork(path string, f func() error) error {
 	})
 }
 
-// onThread runs f on a thread that ends with it, so that what f changes of its thread concerns nobody else.
+// onThread runs f on a thread that ends with f, so that changes of the thread affect nothing else.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
-	go func() { // ends with f; its thread too, because it stays locked
+	go func() { // ends with f, and so does the thread, which stays locked
 		runtime.LockOSThread()
 		done <- f()
 	}()
@@ -127,7 +128,7 @@ func LoopbackUp() error {
 	return nil
 }
 
-// Sysctl sets a kernel parameter ("net.ipv4.ip_forward") as the calling thread's namespaces see it.
+// Sysctl sets a sysctl ("net.ipv4.ip_forward") in the calling thread's namespaces.
 func Sysctl(name, value string) error {
 	path := filepath.Join("/proc/sys", strings.ReplaceAll(strings.ReplaceAll(name, "/", "\x00"), ".", "/"))
 	path = strings.ReplaceAll(path, "\x00", ".") // "net/ipv4/conf/eth0.1/..." names an interface with a dot

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CgroupUsage is what the processes of a cgroup and those below it use.
+// CgroupUsage is the resource usage of a cgroup and those below it.
 type CgroupUsage struct {
-	CPU             uint64 // nanoseconds of all processors since the cgroup was made
+	CPU             uint64 // CPU time in nanoseconds since the cgroup was made
 	Memory          uint64 // bytes, with page cache
-	WorkingSet      uint64 // bytes that cannot be taken back without harm: Memory less inactive file pages
+	WorkingSet      uint64 // bytes: Memory without inactive file pages
 	RSS             uint64 // bytes of anonymous memory
 	PageFaults      uint64
 	MajorPageFaults uint64
@@ -28,7 +28,7 @@ type CgroupUsage struct {
 	Processes       uint64
 }
 
-// ReadUsage reads the usage of the cgroup path. A cgroup that is not there is fs.ErrNotExist.
+// ReadUsage reads the usage of the cgroup path. A missing cgroup is fs.ErrNotExist.
 func ReadUsage(mode CgroupMode, path string) (CgroupUsage, error) {
 	if mode == CgroupV2 {
 		return readUsage2(filepath.Join(CgroupRoot, path))
@@ -52,7 +52,7 @@ func readUsage2(dir string) (CgroupUsage, error) {
 	}
 	u.RSS, u.PageFaults, u.MajorPageFaults = mem["anon"], mem["pgfault"], mem["pgmajfault"]
 	u.WorkingSet = u.Memory - min(u.Memory, mem["inactive_file"])
-	// These are absent without their controllers, which leaves zero.
+	// Values of missing controllers are zero.
 	u.MemoryLimit, _ = readNumber(filepath.Join(dir, "memory.max"))
 	u.Swap, _ = readNumber(filepath.Join(dir, "memory.swap.current"))
 	u.Processes, _ = readNumber(filepath.Join(dir, "pids.current"))
@@ -76,7 +76,7 @@ func readUsage1(dir func(controller string) string) (CgroupUsage, error) {
 	u.RSS, u.PageFaults, u.MajorPageFaults = mem["total_rss"], mem["total_pgfault"], mem["total_pgmajfault"]
 	u.WorkingSet = u.Memory - min(u.Memory, mem["total_inactive_file"])
 	u.Swap = mem["total_swap"]
-	// Absent without their controllers, which leaves zero. Unlimited is the highest number of pages.
+	// Values of missing controllers are zero. Without a limit the value is the highest number of pages.
 	if u.MemoryLimit, _ = readNumber(filepath.Join(m, "memory.limit_in_bytes")); u.MemoryLimit > math.MaxInt64-1<<20 {
 		u.MemoryLimit = 0
 	}
@@ -84,7 +84,7 @@ func readUsage1(dir func(controller string) string) (CgroupUsage, error) {
 	return u, nil
 }
 
-// readNumber reads a file that holds one number; "max" is 0.
+// readNumber reads a file with one number; "max" is 0.
 func readNumber(path string) (uint64, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -117,7 +117,7 @@ func readKeys(path string) (map[string]uint64, error) {
 	return out, nil
 }
 
-// gone makes the error of a cgroup that vanished while it was read the same as of one that was not there.
+// gone maps the error of a cgroup that was deleted while it was read to fs.ErrNotExist.
 func gone(err error) error {
 	if errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)

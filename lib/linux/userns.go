@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UserNamespace is the kind of namespace that maps user and group ids. It owns the namespaces that are made together with it.
+// UserNamespace is the kind of user namespaces. One owns the namespaces that are made together with it.
 const UserNamespace Namespace = "user"
 
-// IDMap maps Length ids: Inside and those after it in a user namespace to Outside and those after it on the host.
+// IDMap maps Length ids, from Inside in a user namespace to Outside on the host.
 type IDMap struct {
 	Inside  uint32 `json:"inside"`
 	Outside uint32 `json:"outside"`
@@ -31,7 +31,7 @@ type IDMaps struct {
 	GIDs []IDMap `json:"gids"`
 }
 
-// Root returns the host's ids of user and group 0 in the namespace.
+// Root returns the host ids of user and group 0 of the namespace.
 func (m IDMaps) Root() (uid, gid uint32, err error) {
 	find := func(maps []IDMap) (uint32, bool) {
 		i := slices.IndexFunc(maps, func(m IDMap) bool { return m.Inside == 0 && m.Length > 0 })
@@ -48,9 +48,9 @@ func (m IDMaps) Root() (uid, gid uint32, err error) {
 	return uid, gid, nil
 }
 
-// HoldUserNamespace makes a user namespace with these mappings and, owned by it, namespaces of the other kinds, and holds each by a mount
-// at dir/<kind>. Release lets go. On an error nothing stays. wait is a program that does nothing until its standard input ends: a
-// process has to be in a user namespace while it is made, and a process with several threads, as this one, cannot enter one.
+// HoldUserNamespace makes a user namespace with these mappings and, owned by it, namespaces of the other kinds, and bind-mounts each at
+// dir/<kind>. Release unmounts them. After an error nothing stays. wait is a command that only waits for the end of its standard input: a
+// process must be in the user namespace until it is mounted, and a multi-threaded process such as this one cannot enter one.
 func HoldUserNamespace(dir string, kinds []Namespace, maps IDMaps, wait *exec.Cmd) (err error) {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER, UidMappings: procMaps(maps.UIDs), GidMappings: procMaps(maps.GIDs), GidMappingsEnableSetgroups: true,
@@ -81,9 +81,9 @@ func HoldUserNamespace(dir string, kinds []Namespace, maps IDMaps, wait *exec.Cm
 	return nil
 }
 
-// end closes a process's standard input and waits for its end.
+// end closes a process's standard input and waits until it has ended.
 func end(cmd *exec.Cmd, in io.Closer) error {
-	_ = in.Close() // the process sees it, or is gone
+	_ = in.Close() // an error means that the process has ended
 	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("make user namespace: %s: %w", cmd.Path, err)
 	}
@@ -110,8 +110,8 @@ func procMaps(maps []IDMap) []syscall.SysProcIDMap {
 	return out
 }
 
-// InNamespaces runs f on a thread that is in the namespaces held below dir, but not in their user namespace. What f opens stays there;
-// goroutines that f starts do not.
+// InNamespaces runs f on a thread in the namespaces mounted below dir, but not in their user namespace. Goroutines that f starts are not in
+// them.
 func InNamespaces(dir string, kinds []Namespace, f func() error) error {
 	return onThread(func() error {
 		for _, k := range kinds {
@@ -129,10 +129,9 @@ func InNamespaces(dir string, kinds []Namespace, f func() error) error {
 	})
 }
 
-// BecomeOnThread gives the calling thread, and no other of this process, a user and a group. It cannot be taken back: call it on a thread
-// that ends, as in InNamespaces.
+// BecomeOnThread sets user and group of the calling thread only. It cannot be undone: call it on a thread that ends, as in InNamespaces.
 func BecomeOnThread(uid, gid uint32) error {
-	// The functions of package unix change all threads.
+	// The functions of package unix would change all threads.
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); errno != 0 {
 		return fmt.Errorf("become group %d: %w", gid, errno)
 	}
@@ -142,8 +141,8 @@ func BecomeOnThread(uid, gid uint32) error {
 	return nil
 }
 
-// MapMount returns a descriptor of a detached copy of the mount at path, without the mounts below it, whose files have the owners that the
-// user namespace held at userns gives them: a file of user 0 on disk belongs to the namespace's root.
+// MapMount returns a descriptor of a detached, id-mapped copy of the mount at path, without the mounts below it. A file of user 0 on disk belongs to
+// the root of the user namespace mounted at userns.
 func MapMount(path, userns string) (fd int, err error) {
 	fd, err = unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -156,7 +155,7 @@ func MapMount(path, userns string) (fd int, err error) {
 	return fd, nil
 }
 
-// MapIDs makes the detached mount fd an id-mapped one.
+// MapIDs makes the detached mount fd id-mapped.
 func MapIDs(fd int, userns string) error {
 	ns, err := os.Open(userns)
 	if err != nil {
@@ -184,7 +183,7 @@ func Attach(fd int, path string) error {
 	return nil
 }
 
-// CheckMappedMount says why the mount at path cannot be id-mapped for a user namespace; nil: it can.
+// CheckMappedMount returns why the mount at path cannot be id-mapped for a user namespace; nil: it can.
 func CheckMappedMount(path, userns string) error {
 	fd, err := MapMount(path, userns)
 	if err == nil {
@@ -193,7 +192,7 @@ func CheckMappedMount(path, userns string) error {
 	return err
 }
 
-// CheckMappedTmpfs is CheckMappedMount for a tmpfs (Linux 6.3 and later can).
+// CheckMappedTmpfs is CheckMappedMount for a new tmpfs, which needs Linux 6.3.
 func CheckMappedTmpfs(userns string) error {
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -211,7 +210,7 @@ func CheckMappedTmpfs(userns string) error {
 	return MapIDs(fd, userns)
 }
 
-// CanMountRecursivelyReadOnly tells whether this kernel can make a mount and all below it read-only at once (Linux 5.12 and later).
+// CanMountRecursivelyReadOnly reports whether this kernel supports recursive read-only mounts (mount_setattr, Linux 5.12).
 func CanMountRecursivelyReadOnly() bool {
 	err := unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	return !errors.Is(err, unix.ENOSYS)

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch calls handle for what happens in dir of the kinds in mask, several events at once, until ctx ends or handle returns an error; and
-// once with none when it looks.
+// watch calls handle for the inotify events of dir in mask, several at once, until ctx is done or handle returns an error. It calls handle once without
+// events when the watch is set up.
 func watch(ctx context.Context, dir string, mask uint32, handle func(events []byte) error) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -43,7 +43,7 @@ func watch(ctx context.Context, dir string, mask uint32, handle func(events []by
 	}
 }
 
-// events are those that the kernel wrote: what happened, and to which name.
+// events yields the mask and name of each inotify event in b.
 func events(b []byte) iter.Seq2[uint32, string] {
 	return func(yield func(uint32, string) bool) {
 		for len(b) >= unix.SizeofInotifyEvent {

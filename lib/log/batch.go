@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// kind is what lines of a batch have in common.
+// kind is the key by which similar lines are grouped: logger attributes and message.
 type kind struct{ said, message string }
 
-// bucket bounds the lines of a kind.
+// bucket is the token bucket of a kind.
 type bucket struct {
 	tokens float64
 	filled time.Time
-	// last is the newest line that was left out, with others.
+	// last is the newest suppressed line, others the number of them.
 	last   slog.Record
 	to     slog.Handler
 	others int
 	since  time.Time
-	timer  *time.Timer // runs while a line is left out
+	timer  *time.Timer // runs while lines are suppressed
 }
 
-// hold tells whether r is one too many of its kind, and keeps it to be told with the others.
+// hold reports whether r exceeds the rate of its kind, and counts it for the summary.
 func (s *foldState) hold(k kind, r slog.Record, to slog.Handler) bool {
 	now := time.Now()
 	s.mu.Lock()
@@ -57,13 +57,13 @@ func (s *foldState) hold(k kind, r slog.Record, to slog.Handler) bool {
 		out := b.summaryLocked()
 		s.mu.Unlock()
 		for _, o := range out {
-			_ = o.to.Handle(context.Background(), o.record) // the log itself is where errors go
+			_ = o.to.Handle(context.Background(), o.record) // there is no other log for errors
 		}
 	})
 	return true
 }
 
-// summaryLocked is the line that stands for those that were left out, if there are any.
+// summaryLocked returns the summary of the suppressed lines, if there are any.
 func (b *bucket) summaryLocked() []folded {
 	if b.since.IsZero() {
 		return nil

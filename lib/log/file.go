@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package log keeps a program's own log small: a file that is rotated by size, and handlers that fold lines which repeat themselves,
-// bound how many are written, and put the libraries' lines a level lower. cluster makes the log of it; it knows no line's meaning.
+// Package log limits the size of the program's own log: it has a log file with rotation by size, and slog handlers that deduplicate lines, limit
+// their rate, and lower the level of libraries' lines; and it reads the log for `keelson logs`. cluster builds the log from it. It does not
+// depend on the content of lines.
 package log
 
 import (
@@ -16,10 +17,10 @@ import (
 	"keelson/lib/logrotate"
 )
 
-// Policy is what a program's own log may take: 5 files of 10 MiB.
+// Policy returns the limits of the program's own log: 5 files of 10 MiB.
 func Policy() logrotate.Policy { return logrotate.Default() }
 
-// File is a log file that is rotated before it exceeds its size. Each Write is a whole line or more, and lands in one file.
+// File is a log file that is rotated before it exceeds its maximum size. Each Write must be one or more complete lines; it goes to one file.
 type File struct {
 	path   string
 	policy logrotate.Policy
@@ -29,7 +30,7 @@ type File struct {
 	size int64
 }
 
-// Open opens or makes the file, to be appended to.
+// Open opens or makes the file, for appending.
 func Open(path string, p logrotate.Policy) (*File, error) {
 	p = p.Complete()
 	if err := p.Validate(); err != nil {
@@ -55,7 +56,7 @@ func (l *File) open() error {
 	return nil
 }
 
-// Write appends b. A file that cannot be rotated is written on.
+// Write appends b. If the rotation fails, it continues with the same file.
 func (l *File) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,14 +82,14 @@ func (l *File) rotateLocked() error {
 	}
 	old := l.f
 	if err := l.open(); err != nil {
-		return err // old is written on, under its new name
+		return err // continue with the old file, under its new name
 	}
 	l.redirect(old)
 	return old.Close()
 }
 
-// redirect takes standard output and error along where they lead to the old file, as they do in the background: a crash leaves its
-// trace there.
+// redirect redirects standard output and error to the new file if they were the old one, as for a process in the background, so that the trace of a
+// crash is in the log.
 func (l *File) redirect(old *os.File) {
 	was, err := old.Stat()
 	if err != nil {
@@ -96,7 +97,7 @@ func (l *File) redirect(old *os.File) {
 	}
 	for _, std := range []*os.File{os.Stdout, os.Stderr} {
 		if fi, err := std.Stat(); err == nil && os.SameFile(fi, was) {
-			_ = unix.Dup3(int(l.f.Fd()), int(std.Fd()), 0) // else the trace is in the file before
+			_ = unix.Dup3(int(l.f.Fd()), int(std.Fd()), 0) // after an error the trace goes to the old file
 		}
 	}
 }

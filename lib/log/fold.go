@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// Bounds of what a folding handler passes on.
+// Limits of a Folder.
 const (
-	window  = time.Minute // in which equal lines are one
-	tracked = 512         // different lines that are remembered at a time
-	burst   = 1000        // lines at once
-	rate    = 100         // lines a second, for long
-	// Lines at information level of one kind: the same message of the same logger, whatever the attributes.
+	window  = time.Minute // time in which equal lines are written once
+	tracked = 512         // maximum of different lines in the window
+	burst   = 1000        // burst of lines
+	rate    = 100         // lines per second
+	// Limits for lines at info level with the same message and logger, whatever the attributes.
 	kindBurst = 50
 	kindRate  = 10
-	kindPause = time.Second // after which those that were left out are told, as one line
+	kindPause = time.Second // after which a summary of suppressed lines is written
 )
 
-// Folder passes records on to a handler: one of equal lines a minute, with how often it came (repeated=N), and no more lines than
-// its bounds allow; how many were left out is said once there is room again. Of many lines at information level that differ in their
-// attributes only, as when ten thousand pods start, it passes on the first, and then one a second with the number of the others (more=N).
-// Nothing else is held back that is new. Where details are logged, lines of a kind all pass.
+// Folder is a slog.Handler that limits the lines to another one. Equal lines are written once a minute, with a count (repeated=N). Lines beyond the
+// rate are dropped, and their number is logged later. Of many lines at info level that differ in their attributes only, as when ten thousand
+// pods start, it writes the first ones, and then one per second with the number of the others (more=N). At debug level lines of a kind are not
+// limited.
 type Folder struct {
 	next  slog.Handler
 	said  string // attributes and groups of WithAttrs and WithGroup
@@ -42,7 +42,7 @@ type foldState struct {
 	dropped int
 }
 
-// folded is a line that was passed on.
+// folded is a line that was written, with the count of its repetitions.
 type folded struct {
 	record slog.Record
 	to     slog.Handler
@@ -50,27 +50,27 @@ type folded struct {
 	again  int
 }
 
-// Fold returns a Folder in front of next.
+// Fold returns a Folder for next.
 func Fold(next slog.Handler) *Folder {
 	return &Folder{next: next, state: &foldState{lines: map[string]*folded{}, kinds: map[kind]*bucket{}, tokens: burst, filled: time.Now()}}
 }
 
-// Enabled asks the next handler.
+// Enabled implements slog.Handler.
 func (f *Folder) Enabled(ctx context.Context, l slog.Level) bool { return f.next.Enabled(ctx, l) }
 
-// WithAttrs is slog.Handler's.
+// WithAttrs implements slog.Handler.
 func (f *Folder) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &Folder{next: f.next.WithAttrs(attrs), said: f.said + fmt.Sprint(attrs), state: f.state}
 }
 
-// WithGroup is slog.Handler's.
+// WithGroup implements slog.Handler.
 func (f *Folder) WithGroup(name string) slog.Handler {
 	return &Folder{next: f.next.WithGroup(name), said: f.said + name + ".", state: f.state}
 }
 
-// Handle passes r on, or counts it.
+// Handle writes r, or counts it.
 func (f *Folder) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < slog.LevelInfo { // who asked for details gets them all
+	if r.Level < slog.LevelInfo { // debug lines are not limited
 		return f.next.Handle(ctx, r)
 	}
 	if r.Level < slog.LevelWarn && !f.next.Enabled(ctx, slog.LevelDebug) && f.state.hold(kind{f.said, r.Message}, r, f.next) {
@@ -90,7 +90,7 @@ func (f *Folder) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// Flush tells of the repetitions, and of the lines of a kind, that were counted since their lines were written.
+// Flush writes the counted repetitions and summaries.
 func (f *Folder) Flush() {
 	s := f.state
 	s.mu.Lock()
@@ -104,7 +104,7 @@ func (f *Folder) Flush() {
 	}
 }
 
-// pass decides what is written now: repetitions whose minute is over, and r.
+// pass returns the lines to write now: repetitions whose window is over, and r.
 func (s *foldState) pass(key string, r slog.Record, to slog.Handler) []folded {
 	now := time.Now()
 	s.mu.Lock()
@@ -135,7 +135,7 @@ func (s *foldState) pass(key string, r slog.Record, to slog.Handler) []folded {
 	return append(out, line)
 }
 
-// expireLocked forgets lines whose minute is over, and returns those that came again.
+// expireLocked removes lines whose window is over, and returns those that were repeated.
 func (s *foldState) expireLocked(now time.Time) []folded {
 	var out []folded
 	for key, l := range s.lines {
@@ -151,8 +151,8 @@ func (s *foldState) expireLocked(now time.Time) []folded {
 	return out
 }
 
-// Demote returns a handler that puts each record a level lower, for libraries: what is an error to a library is retried by it, and
-// what it tells of itself is a detail of the program.
+// Demote returns a handler that lowers the level of each record by one, for libraries: they retry after their errors, and their information is a
+// detail of the program.
 func Demote(next slog.Handler) slog.Handler { return demoted{next} }
 
 type demoted struct{ next slog.Handler }

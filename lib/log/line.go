@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Line is a line of a log as slog.TextHandler writes them.
+// Line is a log line in the format of slog.TextHandler.
 type Line struct {
-	// Raw is the line without its end. A line that slog did not write, as of a crash's trace, has nothing else.
+	// Raw is the line without its newline. A line that is not from slog, such as one of a crash trace, has no attributes.
 	Raw   string
 	attrs []attr
 }
 
 type attr struct{ key, value string }
 
-// ParseLine reads a line.
+// ParseLine parses a line.
 func ParseLine(raw string) Line {
 	l := Line{Raw: raw}
 	rest := raw
@@ -41,7 +41,7 @@ func ParseLine(raw string) Line {
 	return l
 }
 
-// word takes a key or a value off the beginning of text.
+// word parses a key or a value at the start of text.
 func word(text string, key bool) (w, rest string, ok bool) {
 	if strings.HasPrefix(text, `"`) {
 		quoted, err := strconv.QuotedPrefix(text)
@@ -62,7 +62,7 @@ func word(text string, key bool) (w, rest string, ok bool) {
 	return text[:end], text[end:], end > 0 || !key
 }
 
-// Get is the value of an attribute; "" if there is none.
+// Get returns the value of an attribute; "" if there is none.
 func (l Line) Get(key string) string {
 	for _, a := range l.attrs {
 		if a.key == key {
@@ -72,7 +72,7 @@ func (l Line) Get(key string) string {
 	return ""
 }
 
-// Time is when the line was written; zero for one that slog did not write.
+// Time returns the time of the line; zero for a line that is not from slog.
 func (l Line) Time() time.Time {
 	t, err := time.Parse(time.RFC3339Nano, l.Get("time"))
 	if err != nil {
@@ -81,7 +81,7 @@ func (l Line) Time() time.Time {
 	return t
 }
 
-// JSON is the line as an object of strings, in the order of the line. Of attributes of one name the first counts.
+// JSON returns the line as a JSON object of strings, in the order of the line. Of attributes with the same name the first one counts.
 func (l Line) JSON() []byte {
 	attrs := l.attrs
 	if len(attrs) == 0 {
@@ -98,7 +98,7 @@ func (l Line) JSON() []byte {
 			out.WriteByte(',')
 		}
 		seen[a.key] = true
-		key, _ := json.Marshal(a.key) // strings always can be
+		key, _ := json.Marshal(a.key) // strings can always be encoded
 		value, _ := json.Marshal(a.value)
 		out.Write(key)
 		out.WriteByte(':')

@@ -16,25 +16,25 @@ import (
 	"keelson/lib/logrotate"
 )
 
-// Query says which lines of a log somebody wants.
+// Query selects lines of a log.
 type Query struct {
-	// Want takes lines; nil: all.
+	// Want reports whether a line is selected; nil: all.
 	Want func(Line) bool
-	// Since leaves out what is older.
+	// Since skips older lines.
 	Since time.Time
-	// Tail is how many of the last lines are told of those that are there; negative: all.
+	// Tail is the number of existing lines to return, the last ones; negative: all.
 	Tail int
-	// Follow goes on with what is written afterwards, until ctx ends.
+	// Follow continues with new lines until ctx is done.
 	Follow bool
 }
 
-// Read tells the lines of the log at path, the oldest first, with those of the files that were rotated. A log that is not there is an
-// error. While it follows, a log that is rotated is followed on, and nothing is done while nothing is written.
+// Read calls tell for the lines of the log at path and of its rotated files, oldest first. A missing log is an error. With Follow it also follows
+// rotations, and does not poll.
 func Read(ctx context.Context, path string, q Query, tell func(Line) error) error {
 	r := &reader{path: path}
 	defer r.close()
 	var kept []Line
-	now := time.Time{} // of the last line that has a time: a trace belongs to it
+	now := time.Time{} // of the last line with a time, which also counts for the trace after it
 	pick := func(raw string, tell func(Line) error) error {
 		l := ParseLine(raw)
 		if t := l.Time(); !t.IsZero() {
@@ -72,11 +72,11 @@ func Read(ctx context.Context, path string, q Query, tell func(Line) error) erro
 	})
 }
 
-// reader goes through the files of a log.
+// reader reads the files of a log.
 type reader struct {
 	path string
-	f    *os.File // nil: nothing was read yet
-	part []byte   // of a line that has no end yet
+	f    *os.File // nil: none was opened yet
+	part []byte   // of an incomplete line
 }
 
 func (r *reader) close() {
@@ -85,7 +85,7 @@ func (r *reader) close() {
 	}
 }
 
-// rest tells what was written since it was called last.
+// rest calls tell for lines that were written since the last call.
 func (r *reader) rest(tell func(string) error) error {
 	for {
 		if r.f != nil {
@@ -97,7 +97,7 @@ func (r *reader) rest(tell func(string) error) error {
 		if next == nil || err != nil {
 			return err
 		}
-		if r.f != nil { // what came last, before it was rotated
+		if r.f != nil { // lines that were written before the rotation
 			err = r.drain(tell)
 		}
 		r.close()
@@ -107,7 +107,7 @@ func (r *reader) rest(tell func(string) error) error {
 	}
 }
 
-// next opens the file after the one that was read; nil: that was the last.
+// next opens the file after the current one; nil: there is none.
 func (r *reader) next() (*os.File, error) {
 	for {
 		before, err := r.files()
@@ -122,14 +122,14 @@ func (r *reader) next() (*os.File, error) {
 		if err == nil && slices.Equal(now, before) {
 			return f, nil
 		}
-		_ = f.Close() // it was rotated meanwhile: another may come first
+		_ = f.Close() // it was rotated meanwhile: try again
 		if err != nil {
 			return nil, err
 		}
 	}
 }
 
-// files are those of the log, the oldest first.
+// files returns the files of the log, oldest first.
 func (r *reader) files() ([]string, error) {
 	older, err := logrotate.List(r.path)
 	if err != nil {
@@ -142,7 +142,7 @@ func (r *reader) files() ([]string, error) {
 	return append(paths, r.path), nil
 }
 
-// after opens the first of the files that come after the one that was read.
+// after opens the first file after the current one.
 func (r *reader) after(paths []string) (*os.File, error) {
 	if r.f != nil {
 		was, err := r.f.Stat()
@@ -153,12 +153,12 @@ func (r *reader) after(paths []string) (*os.File, error) {
 			fi, err := os.Stat(p)
 			return err == nil && os.SameFile(fi, was)
 		})
-		paths = paths[i+1:] // all, where ours has been removed
+		paths = paths[i+1:] // all, if the current one was removed
 	}
 	for _, p := range paths {
 		f, err := os.Open(p)
 		if errors.Is(err, os.ErrNotExist) && (p != r.path || r.f != nil) {
-			continue // it was rotated just now
+			continue // it was just rotated
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read log: %w", err)
@@ -168,7 +168,7 @@ func (r *reader) after(paths []string) (*os.File, error) {
 	return nil, nil //nolint:nilnil // no further file is no error
 }
 
-// longest is what a line may have before it is told in parts.
+// longest is the maximum length of a line; longer ones are returned in parts.
 const longest = 1 << 20
 
 func (r *reader) drain(tell func(string) error) error {

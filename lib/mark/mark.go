@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mark carries progress events: who did what to which object, when, and
-// how long it took. Components emit marks; timeline, metrics and tests listen.
+// Package mark defines progress events ("marks"): which component did what to
+// which object, when, and how long it took. All components emit marks; timeline,
+// metrics, lib/deeds and tests listen. It stores nothing and sends nothing over
+// the network.
 //
 // Invariants:
 //  1. Emitting never blocks on a listener's I/O: listeners copy and return.
@@ -33,7 +35,7 @@ type Mark struct {
 	Took      time.Duration `json:"took"` // nanoseconds
 	Subject   Subject       `json:"subject"`
 	Err       string        `json:"error,omitempty"` // why the step failed; empty when it did not
-	// ReportedBy is the node whose word this is; empty: the mark comes from the control plane. The server sets it.
+	// ReportedBy is the node that reported the mark, set by the server; empty: the control plane.
 	ReportedBy string `json:"reportedBy,omitempty"`
 	Detail     any    `json:"detail,omitempty"`
 }
@@ -44,7 +46,7 @@ type Listener func(Mark)
 // Failpoint may delay (by blocking) or fail a step in tests.
 type Failpoint func(Mark) error
 
-// Recorder hands marks to its listeners. A nil *Recorder is valid and does nothing.
+// Recorder passes marks to its listeners. A nil *Recorder is valid and does nothing.
 type Recorder struct {
 	listeners []Listener
 	fail      atomic.Pointer[Failpoint]
@@ -53,7 +55,7 @@ type Recorder struct {
 // NewRecorder returns a recorder with a fixed set of listeners.
 func NewRecorder(l ...Listener) *Recorder { return &Recorder{listeners: l} }
 
-// Emit hands m to every listener.
+// Emit passes m to every listener.
 func (r *Recorder) Emit(m Mark) {
 	if r == nil {
 		return
