@@ -19,26 +19,26 @@ import (
 )
 
 const (
-	// connWindow and streamWindow are how much of request bodies a client may send before handlers have read it, in bytes.
+	// connWindow and streamWindow are the receive windows of a connection and of a stream, in bytes.
 	connWindow, streamWindow = 1 << 20, 256 << 10
-	defaultWindow            = 65535 // of a connection and its streams before anything is said
+	defaultWindow            = 65535 // initial window of HTTP/2
 	mostWindow               = 1<<31 - 1
 	defaultFrame             = 16 << 10
 	headerTable              = 4096
 	frameHeader              = 9 // bytes
 	prefaceTimeout           = 10 * time.Second
-	// mostSettings bounds how many settings one frame may have: each may concern every stream.
+	// mostSettings bounds the settings in one frame: each may affect every stream.
 	mostSettings = 100
-	// A client may take back so many requests before their answers at once, and so many a second more: who makes handlers begin what nobody
-	// waits for is told to go. An ordinary client that ends all its watches takes back as many as it may have open.
+	// Rate limit for streams that a client resets before the response, against rapid reset attacks; beyond it the connection is closed. An
+	// ordinary client that ends all its watches resets as many streams as it may have open.
 	resetsAtOnce, resetsPerSecond = 2000, 200
-	// mostControl bounds what is queued for a client that makes us answer and does not read.
+	// mostControl bounds the queued control frames for a client that causes them and does not read.
 	mostControl = 64 << 10
-	// mostIdle is how many handler goroutines a connection keeps for its next requests.
+	// mostIdle is the number of idle handler goroutines that a connection keeps for further requests.
 	mostIdle = 4
-	// lingering is how long a client has to hang up after it was told that the connection ends.
+	// lingering is the time that a client has to close the connection after GOAWAY.
 	lingering = time.Second
-	// mostBye bounds what is read from a client that was told to go.
+	// mostBye bounds the bytes that are read from a client after GOAWAY.
 	mostBye = 4 << 20
 )
 
@@ -57,18 +57,18 @@ type conn struct {
 	mu      sync.Mutex
 	streams map[uint32]*stream
 	lastID  uint32 // the newest stream of the client
-	goneID  uint32 // the newest that is served, once the client has been told to go
-	running int    // handlers; a stream that was reset counts until its handler is done
+	goneID  uint32 // the newest served stream after GOAWAY
+	running int    // handlers; a reset stream counts until its handler returns
 	idle    []chan *stream
 	err     error // why the connection ended
-	closing bool  // the client has been told to go
-	// Windows: what we may send, what each new stream may send, what the client may still send, and what it could have back.
+	closing bool  // GOAWAY was sent
+	// Windows: the send window, the initial send window of streams, the remaining receive window, and bytes to return by a window update.
 	sendWindow, firstWindow int64
 	recvWindow, unreturned  int64
 	maxFrame                int
 	waiting                 int // writers that wait for a window
 	control                 []byte
-	resets                  float64 // what of resetsAtOnce was used up at resetAt
+	resets                  float64 // used part of resetsAtOnce at resetAt
 	resetAt                 time.Time
 	idleSince               time.Time
 	timer                   *time.Timer // for IdleTimeout; nil when none is running
@@ -88,7 +88,7 @@ func newConn(s *server, tc *tls.Conn, h http.Handler) *conn {
 	return c
 }
 
-// maxHeader is how large a request's header may be, as HTTP/2 counts.
+// maxHeader returns the maximum size of a request's header, as HTTP/2 counts it.
 func (c *conn) maxHeader() uint32 {
 	n := c.s.hs.MaxHeaderBytes
 	if n <= 0 {
@@ -109,7 +109,7 @@ func (c *conn) serve(ctx context.Context) {
 			err = c.survive(err)
 		}
 		if c.out.spoken.Load() && !c.follows() && c.out.kicking.CompareAndSwap(false, true) {
-			c.workers.Go(func() { // not here: the client may take nothing for a while
+			c.workers.Go(func() { // in a goroutine: the write may block
 				c.out.kicking.Store(false) // before the frames are looked for: who speaks from now on is not heard for sure
 				c.out.kick()
 			})
@@ -118,8 +118,7 @@ func (c *conn) serve(ctx context.Context) {
 	c.end(err)
 }
 
-// follows tells that the next frame is here already, so that what there is to say can wait for what it adds. Of a frame that is here in
-// part the rest may be long in coming.
+// follows reports whether the next frame is buffered completely, so that queued frames can wait for those that it causes.
 func (c *conn) follows() bool {
 	n := c.in.Buffered()
 	if n < frameHeader {
@@ -129,7 +128,7 @@ func (c *conn) follows() bool {
 	return err == nil && n-frameHeader >= int(b[0])<<16|int(b[1])<<8|int(b[2])
 }
 
-// begin reads the client's preface and says ours.
+// begin reads the client's preface and sends the server's.
 func (c *conn) begin() error {
 	c.mu.Lock()
 	c.queue(http2.FrameSettings, 0, 0, settings(
@@ -170,7 +169,7 @@ func (c *conn) begin() error {
 	c.mu.Unlock()
 	c.out.kick()
 	if closing {
-		c.hangUp() // once more: the deadline was another for a moment
+		c.hangUp() // again, because the deadline was changed meanwhile
 	}
 	return nil
 }
@@ -183,7 +182,7 @@ func settings(list ...http2.Setting) []byte {
 	return b
 }
 
-// take acts on a frame, and sees to it that nobody makes us answer for ever without reading.
+// take handles a frame, and ends the connection if too many control frames are queued.
 func (c *conn) take(ctx context.Context, f http2.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +227,7 @@ func (c *conn) act(ctx context.Context, f http2.Frame) error {
 	return nil
 }
 
-// tookBack notes a stream that ended by its client's doing, or never began. c.mu is held.
+// tookBack counts a stream that the client has reset, or that was never started, for the rate limit. c.mu is held.
 func (c *conn) tookBack() error {
 	now := time.Now()
 	c.resets = max(0, c.resets-now.Sub(c.resetAt).Seconds()*resetsPerSecond) + 1
@@ -239,7 +238,7 @@ func (c *conn) tookBack() error {
 	return nil
 }
 
-// survive turns what is wrong with one stream into its reset, and tells the client why the connection ends otherwise.
+// survive handles an error: a stream error resets the stream; for others it sends GOAWAY with the error code and ends the connection.
 func (c *conn) survive(err error) error {
 	var se http2.StreamError
 	var ce http2.ConnectionError
@@ -252,11 +251,11 @@ func (c *conn) survive(err error) error {
 		if st != nil {
 			st.closeLocked(se)
 		}
-		if st != nil || se.Code == http2.ErrCodeRefusedStream { // not: what was on its way when the stream ended
+		if st != nil || se.Code == http2.ErrCodeRefusedStream { // frames that were in transit when the stream ended are ignored
 			often = c.tookBack()
 		}
 		if se.StreamID > c.lastID && se.StreamID%2 == 1 {
-			c.lastID = se.StreamID // its header was not good enough to become a request
+			c.lastID = se.StreamID // its header was invalid
 		}
 		c.queueReset(se.StreamID, se.Code)
 		if often != nil || len(c.control) > mostControl {
@@ -274,14 +273,14 @@ func (c *conn) survive(err error) error {
 	return errors.Join(errTold, err)
 }
 
-// errTold ends connections whose clients are told why.
+// errTold ends a connection after GOAWAY with an error code.
 var errTold = errors.New("protocol violated")
 
-// bye writes what is left, and gives the client a moment to read it: closing with something unread would take it back.
+// bye writes the remaining frames and reads for a moment before the close: closing a socket with unread data would discard them.
 func (c *conn) bye() {
 	c.out.last()
 	c.hangUp()
-	_, _ = io.CopyN(io.Discard, c.tc, mostBye) // whatever ends it
+	_, _ = io.CopyN(io.Discard, c.tc, mostBye) // any error ends it
 }
 
 func (c *conn) settings(f *http2.SettingsFrame) error {
@@ -352,7 +351,7 @@ func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// returnWindow lets the client send n bytes more, told when it is worth a frame. c.mu is held.
+// returnWindow returns n bytes to the client's window, with a frame when they are enough. c.mu is held.
 func (c *conn) returnWindow(n int64) {
 	if c.unreturned += n; c.unreturned >= connWindow/2 {
 		c.queueWindow(0, c.unreturned)
@@ -361,7 +360,7 @@ func (c *conn) returnWindow(n int64) {
 	}
 }
 
-// goAway tells the client to open no more streams here; the connection ends when the last one is done.
+// goAway sends GOAWAY: the client opens no more streams, and the connection ends when the last one is done.
 func (c *conn) goAway() {
 	c.mu.Lock()
 	if c.closing || c.err != nil {
@@ -379,13 +378,13 @@ func (c *conn) goAway() {
 	}
 }
 
-// hangUp says that nothing more will come, and gives the client a moment to do the same.
+// hangUp closes the write side, and gives the client a moment to close its side.
 func (c *conn) hangUp() {
-	_ = c.tc.SetReadDeadline(time.Now().Add(lingering)) // a connection that is broken already needs no end
+	_ = c.tc.SetReadDeadline(time.Now().Add(lingering)) // a broken connection has ended already
 	_ = c.tc.CloseWrite()
 }
 
-// becameIdleLocked starts the time after which a connection without requests ends. c.mu is held.
+// becameIdleLocked starts the idle timeout. c.mu is held.
 func (c *conn) becameIdleLocked() {
 	if c.s.options.IdleTimeout <= 0 {
 		return
@@ -396,7 +395,7 @@ func (c *conn) becameIdleLocked() {
 	}
 }
 
-// checkIdle ends the connection when it has been idle for long, or looks again when it could have been.
+// checkIdle ends the connection after the idle timeout, or sets the timer again.
 func (c *conn) checkIdle() {
 	c.mu.Lock()
 	if c.running > 0 || c.err != nil {
@@ -434,17 +433,17 @@ func (c *conn) end(err error) {
 	c.workers.Wait()
 }
 
-// fail ends the connection, from whichever side.
+// fail closes the connection with an error.
 func (c *conn) fail(err error) {
 	c.mu.Lock()
 	if c.err == nil {
 		c.err = fmt.Errorf("connection ended: %w", err)
 	}
 	c.mu.Unlock()
-	_ = c.tc.Close() // there is nobody left to be told
+	_ = c.tc.Close() // there is nobody to return the error to
 }
 
-// begun starts a handler for st. c.mu is held.
+// begun starts the handler for st. c.mu is held.
 func (c *conn) begun(st *stream) {
 	c.running++
 	if n := len(c.idle); n > 0 {
@@ -468,11 +467,11 @@ func (c *conn) work(st *stream) {
 	}
 }
 
-// rest ends a stream, and waits for the next request if few do; there is none when next is closed.
+// rest ends a stream, and waits for the next request unless mostIdle goroutines do. A closed next means that there is none.
 func (c *conn) rest(st *stream, next chan *stream) bool {
 	c.mu.Lock()
 	if st.err == nil && !st.ended {
-		c.queueReset(st.id, http2.ErrCodeNo) // the rest of the body is not wanted
+		c.queueReset(st.id, http2.ErrCodeNo) // the rest of the body is not needed
 	}
 	st.closeLocked(errFinished)
 	c.running--

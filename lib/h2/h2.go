@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package h2 serves HTTP/2 over TLS to the handler of an http.Server, for a server whose requests are short: the frames of
-// golang.org/x/net/http2, with a connection that answers with one write what fits one write. The API server calls Configure;
-// nobody else does. It serves no cleartext HTTP/2, no pushes and no CONNECT, and knows nothing of what is served.
+// Package h2 is an HTTP/2 server over TLS for the handler of an http.Server, optimized for short requests. It uses the framing of
+// golang.org/x/net/http2, and sends a small response with one write. The API server calls Configure; nobody else does. It supports no
+// cleartext HTTP/2, no pushes and no CONNECT.
 //
-// What differs from the server of golang.org/x/net: whoever has something to say writes it, under the connection's lock, and
-// the last of those who wait for it flushes; there is no loop that owns the connection and no goroutine per write. A handler's
-// goroutine takes the connection's next request when it is done, so that its stack has grown already.
+// Differences to the server of golang.org/x/net: the goroutine that has data writes it under the connection's lock, and the last one that
+// waits for the lock flushes; there is no goroutine that owns the connection, and none per write. A handler's goroutine serves the
+// connection's next request when it is done, so that its stack has grown already.
 //
 // Invariants:
-//  1. The reader of a connection never waits for its writer: what it has to say (acknowledgements, window updates, resets)
-//     is queued, and said by whoever writes next.
-//  2. conn.mu guards states and windows, conn.out.mu what is written, and they are taken in the order out.mu, mu.
+//  1. The reader of a connection never waits for a writer: its frames (acknowledgements, window updates, resets) are queued, and the next
+//     writer sends them.
+//  2. conn.mu guards states and windows, conn.out.mu the output. They are locked in the order out.mu, mu.
 //  3. Every goroutine of a connection ends with it.
-//  4. What a client can make a connection hold, compute and begin is bounded, whatever frames it sends (attacks_test.go).
+//  4. Memory, computation and handlers of a connection are bounded, whatever frames the client sends (attacks_test.go).
 package h2
 
 import (
@@ -25,18 +25,18 @@ import (
 	"time"
 )
 
-// Options bound what one connection may take; zero values mean the defaults.
+// Options are the limits of a connection; zero values mean the defaults.
 type Options struct {
-	// MaxStreams is how many requests may be under way at once (default 250).
+	// MaxStreams is the maximum of concurrent requests (default 250).
 	MaxStreams uint32
-	// IdleTimeout ends a connection without requests (default: never).
+	// IdleTimeout closes a connection without requests (default: never).
 	IdleTimeout time.Duration
-	// WriteTimeout ends a connection whose client takes nothing of what is written to it, and an answer whose end no window lets
-	// through (default: never).
+	// WriteTimeout closes a connection whose client reads nothing, and aborts a response that waits for the client's window (default:
+	// never).
 	WriteTimeout time.Duration
 }
 
-// server is what the connections of one http.Server share.
+// server holds the connections of one http.Server.
 type server struct {
 	options Options
 	hs      *http.Server
@@ -46,7 +46,7 @@ type server struct {
 	closing bool
 }
 
-// Configure makes hs speak HTTP/2 to clients that ask for it in the TLS handshake. It is to be called before hs serves.
+// Configure makes hs serve HTTP/2 to clients that negotiate it in the TLS handshake. Call it before hs serves.
 func Configure(hs *http.Server, o Options) {
 	if o.MaxStreams == 0 {
 		o.MaxStreams = 250
@@ -67,7 +67,7 @@ func Configure(hs *http.Server, o Options) {
 	hs.RegisterOnShutdown(s.shutdown)
 }
 
-// serve serves one connection to its end. net/http closes it afterwards.
+// serve serves one connection until its end. net/http closes it afterwards.
 func (s *server) serve(_ *http.Server, tc *tls.Conn, h http.Handler) {
 	ctx := context.Background()
 	if b, ok := h.(interface{ BaseContext() context.Context }); ok {
@@ -88,7 +88,7 @@ func (s *server) serve(_ *http.Server, tc *tls.Conn, h http.Handler) {
 	s.mu.Unlock()
 }
 
-// shutdown asks clients to go, and ends connections when their last request is answered.
+// shutdown sends GOAWAY to all clients, and closes connections when their last request is answered.
 func (s *server) shutdown() {
 	s.mu.Lock()
 	s.closing = true

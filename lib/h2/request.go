@@ -18,13 +18,13 @@ import (
 var errMalformed = errors.New("malformed request")
 
 const (
-	// maxFields bounds how many header fields a request may have; with more the answer is 431.
+	// maxFields bounds the header fields of a request; with more the response is 431.
 	maxFields = 4000
-	// maxTrailers bounds how many trailers a request may announce; further ones are dropped.
+	// maxTrailers bounds the announced trailers of a request; further ones are dropped.
 	maxTrailers = 100
 )
 
-// request makes st.req of a header block.
+// request makes st.req from a header block.
 func (st *stream) request(ctx context.Context, f *http2.MetaHeadersFrame) error {
 	method, scheme, path, authority := f.PseudoValue("method"), f.PseudoValue("scheme"), f.PseudoValue("path"), f.PseudoValue("authority")
 	if f.PseudoValue("protocol") != "" || f.PseudoValue("status") != "" {
@@ -66,7 +66,7 @@ func (st *stream) request(ctx context.Context, f *http2.MetaHeadersFrame) error 
 	return nil
 }
 
-// parseTarget reads what a request is about, as RFC 9113 8.3.1 wants it.
+// parseTarget parses the request target (RFC 9113, section 8.3.1).
 func parseTarget(method, scheme, path, authority string) (*url.URL, error) {
 	if method == http.MethodConnect {
 		if scheme != "" || path != "" || authority == "" {
@@ -84,10 +84,10 @@ func parseTarget(method, scheme, path, authority string) (*url.URL, error) {
 	return u, nil
 }
 
-// headerOf is the header of a request, with one slice behind all its values.
+// headerOf converts the header of a request, with one backing slice for all values.
 func headerOf(f *http2.MetaHeadersFrame) (http.Header, error) {
 	fields := f.RegularFields()
-	header := make(http.Header, len(fields)+1) // who is authenticated is not the only one to add something
+	header := make(http.Header, len(fields)+1) // handlers add fields
 	values := make([]string, len(fields))
 	var cookies []string
 	for i, hf := range fields {
@@ -114,7 +114,7 @@ func headerOf(f *http2.MetaHeadersFrame) (http.Header, error) {
 		}
 	}
 	if cookies != nil {
-		header["Cookie"][0] = strings.Join(cookies, "; ") // once: to append each would copy all before it
+		header["Cookie"][0] = strings.Join(cookies, "; ") // joined once: appending each would copy the text before it
 	}
 	return header, nil
 }
@@ -145,7 +145,7 @@ func (st *stream) requestBody() error {
 	return nil
 }
 
-// announced are the trailers that a request will have, without values.
+// announced returns the trailers that a request announces, without values.
 func announced(lines []string) http.Header {
 	t := http.Header{}
 	for _, line := range lines {

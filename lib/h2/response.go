@@ -16,18 +16,18 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// bodyBuffer is how many bytes of an answer wait for more before they are sent.
+// bodyBuffer is the size of the buffer of a response's body.
 const bodyBuffer = 16 << 10
 
-// response is the http.ResponseWriter of a stream. Its handler alone uses it.
+// response is the http.ResponseWriter of a stream. Only its handler uses it.
 type response struct {
 	st       *stream
 	header   http.Header
 	code     int     // 0: not decided
-	fields   []field // the header as it was when the code was decided
+	fields   []field // the header at the time of WriteHeader
 	sent     bool
 	finished bool
-	hangUp   bool // the handler wants the connection to end
+	hangUp   bool // the handler has set Connection: close
 	sniff    bool // neither Content-Type nor Content-Encoding is given
 	dated    bool
 	declared int64 // Content-Length; -1 when unknown
@@ -41,7 +41,7 @@ var bodies = sync.Pool{New: func() any {
 	return &b
 }}
 
-// handle runs the handler of st and sends what it left unsent.
+// handle runs the handler of st and sends the buffered rest of the response.
 func (c *conn) handle(st *stream) {
 	r := &response{st: st, header: make(http.Header, 8), declared: -1}
 	defer func() {
@@ -62,7 +62,7 @@ func (c *conn) handle(st *stream) {
 		c.handler.ServeHTTP(r, st.req)
 	}
 	if t := c.s.options.WriteTimeout; t > 0 {
-		st.sendUntil(time.Now().Add(t)) // nobody is left who could give up
+		st.sendUntil(time.Now().Add(t)) // after the handler nothing else ends the wait
 	}
 	r.finish()
 	r.finished = true
@@ -77,10 +77,10 @@ func (c *conn) logf(format string, args ...any) {
 	}
 }
 
-// Header is the answer's header; what is changed behind WriteHeader does not count, but for trailers.
+// Header returns the response header. Changes after WriteHeader have no effect, except for trailers.
 func (r *response) Header() http.Header { return r.header }
 
-// WriteHeader decides the code. Those below 200 are sent at once and decide nothing.
+// WriteHeader sets the code. Informational codes are sent at once and may be followed by others.
 func (r *response) WriteHeader(code int) {
 	if code < 100 || code > 999 {
 		panic(fmt.Sprintf("invalid WriteHeader code %v", code))
@@ -99,7 +99,7 @@ func (r *response) WriteHeader(code int) {
 	}
 }
 
-// snapshot takes a field over into the answer, as far as HTTP/2 has it.
+// snapshot adds a field to the response, unless HTTP/2 does not allow it.
 func (r *response) snapshot(key string, values []string) {
 	if strings.HasPrefix(key, http.TrailerPrefix) || len(values) == 0 {
 		return
@@ -147,7 +147,7 @@ func appendFields(to []field, key string, values []string) []field {
 	return to
 }
 
-// lowerNames are the names that most answers carry.
+// lowerNames are the lower-case names of common response fields.
 var lowerNames = func() map[string]string {
 	m := map[string]string{}
 	for name := range strings.FieldsSeq(`Audit-Id Cache-Control Content-Encoding Content-Length Content-Type Date Etag Expires Last-Modified
@@ -158,7 +158,7 @@ var lowerNames = func() map[string]string {
 	return m
 }()
 
-// noBody tells whether answers with the code have none.
+// noBody reports whether responses with the code have no body.
 func noBody(code int) bool { return code == http.StatusNoContent || code == http.StatusNotModified }
 
 // Write adds to the body.
@@ -198,7 +198,7 @@ func (r *response) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// release gives the buffer back, empty.
+// release returns the buffer to the pool.
 func (r *response) release() {
 	if r.buf != nil {
 		*r.buf = (*r.buf)[:0]
@@ -207,7 +207,7 @@ func (r *response) release() {
 	}
 }
 
-// push sends the header, if that has not been done, and p.
+// push sends p, and the header if it was not sent yet.
 func (r *response) push(p []byte, end bool) error {
 	var head []field
 	if !r.sent {
@@ -217,7 +217,7 @@ func (r *response) push(p []byte, end bool) error {
 	return r.st.c.send(r.st, head, p, end && len(r.trailers) == 0)
 }
 
-// head completes the header with what the handler left to us.
+// head adds the fields that the handler has not set.
 func (r *response) head(p []byte, end bool) []field {
 	head := r.fields
 	if r.sniff && len(p) > 0 {
@@ -233,7 +233,7 @@ func (r *response) head(p []byte, end bool) []field {
 }
 
 // Flush sends what has been written.
-func (r *response) Flush() { _ = r.FlushError() } // whoever wants to know calls that
+func (r *response) Flush() { _ = r.FlushError() } // callers that need the error call FlushError
 
 // FlushError is Flush for http.ResponseController.
 func (r *response) FlushError() error {
@@ -255,7 +255,7 @@ func (r *response) FlushError() error {
 	return err
 }
 
-// finish sends the rest and ends the stream. An answer shorter than it promised to be is not ended but reset.
+// finish sends the rest and ends the stream. A response shorter than its Content-Length is reset instead.
 func (r *response) finish() {
 	if r.code == 0 {
 		r.WriteHeader(http.StatusOK)
@@ -300,10 +300,10 @@ func (r *response) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// EnableFullDuplex is for http.ResponseController: HTTP/2 is that always.
+// EnableFullDuplex is for http.ResponseController; HTTP/2 is always full duplex.
 func (r *response) EnableFullDuplex() error { return nil }
 
-// inform sends an answer before the answer: 100, 103.
+// inform sends an informational response: 100, 103.
 func (st *stream) inform(code int, header http.Header) {
 	if code == http.StatusSwitchingProtocols {
 		return
@@ -332,7 +332,7 @@ func (st *stream) inform(code int, header http.Header) {
 // sendTrailers ends a stream with fields, if there are any.
 func (c *conn) sendTrailers(st *stream, fields []field) {
 	if len(fields) == 0 {
-		_ = c.send(st, nil, nil, true) // the handler is done: nobody to tell
+		_ = c.send(st, nil, nil, true) // the handler has returned
 		return
 	}
 	c.mu.Lock()
@@ -346,7 +346,7 @@ func (c *conn) sendTrailers(st *stream, fields []field) {
 	c.out.leave()
 }
 
-// now is the time as the Date header has it, worked out once a second.
+// now returns the time in the format of the Date header, computed once a second.
 func now() string {
 	t := time.Now()
 	if d := lastDate.Load(); d != nil && d.unix == t.Unix() {

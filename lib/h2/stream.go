@@ -24,7 +24,7 @@ var (
 	errLate     = fmt.Errorf("write of the answer: %w", os.ErrDeadlineExceeded)
 )
 
-// stream is a request and its answer. c.mu guards all but what is set once.
+// stream is a request and its response. c.mu guards the fields that are not constant.
 type stream struct {
 	c       *conn
 	id      uint32
@@ -35,13 +35,13 @@ type stream struct {
 	err        error // why nothing more can be sent
 	sendWindow int64
 
-	body                   []byte // what came and has not been read: body[read:]
+	body                   []byte // received; body[read:] is unread
 	read                   int
-	bodyErr                error // what comes behind body; nil: more of it
-	closed                 bool  // the handler wants no more of the body
-	ended                  bool  // the client has said all
-	expects                bool  // the client waits for a 100
-	tooLarge               bool  // the header was
+	bodyErr                error // the error after body; nil: more may come
+	closed                 bool  // the handler has closed the body
+	ended                  bool  // END_STREAM was received
+	expects                bool  // the client waits for 100 Continue
+	tooLarge               bool  // the header was too large
 	declared, got          int64 // length of the body; declared is -1 when unknown
 	recvWindow, unreturned int64
 	trailer                http.Header
@@ -49,7 +49,7 @@ type stream struct {
 	readBy, sendBy time.Time // deadlines; zero: none
 }
 
-// headers begins a request, or ends its body with trailers. c.mu is held.
+// headers starts a request, or ends its body with trailers. c.mu is held.
 func (c *conn) headers(ctx context.Context, f *http2.MetaHeadersFrame) error {
 	id := f.StreamID
 	if id%2 == 0 {
@@ -60,13 +60,13 @@ func (c *conn) headers(ctx context.Context, f *http2.MetaHeadersFrame) error {
 	}
 	if id <= c.lastID {
 		if f.StreamEnded() && len(f.PseudoFields()) == 0 {
-			return http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed} // trailers of a request that was answered
+			return http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed} // trailers of a request that has been answered
 		}
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
 	c.lastID = id
 	if c.closing {
-		return nil // it will ask again elsewhere
+		return nil // after GOAWAY: the client retries on another connection
 	}
 	if f.HasPriority() && f.Priority.StreamDep == id {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
@@ -106,7 +106,7 @@ func (st *stream) trailers(f *http2.MetaHeadersFrame) error {
 	return st.bodyEnds()
 }
 
-// bodyEnds notes that the client has said all. c.mu is held.
+// bodyEnds records the end of the request body. c.mu is held.
 func (st *stream) bodyEnds() error {
 	st.ended = true
 	if st.declared >= 0 && st.got != st.declared {
@@ -117,7 +117,7 @@ func (st *stream) bodyEnds() error {
 	return nil
 }
 
-// data takes a part of a request's body. c.mu is held.
+// data handles a DATA frame. c.mu is held.
 func (c *conn) data(f *http2.DataFrame) error {
 	size, data := int64(f.Length), f.Data()
 	if c.recvWindow -= size; c.recvWindow < 0 {
@@ -149,7 +149,7 @@ func (c *conn) data(f *http2.DataFrame) error {
 		if st.body == nil && st.declared > 0 {
 			st.body = make([]byte, 0, min(st.declared, streamWindow))
 		}
-		if st.read > 0 && len(st.body)+len(data) > cap(st.body) { // a handler that is never quite done must not make it grow
+		if st.read > 0 && len(st.body)+len(data) > cap(st.body) { // move unread data to the front, so that the buffer does not grow
 			st.body, st.read = st.body[:copy(st.body, st.body[st.read:])], 0
 		}
 		st.body = append(st.body, data...)
@@ -161,7 +161,7 @@ func (c *conn) data(f *http2.DataFrame) error {
 	return nil
 }
 
-// took gives back n bytes of the windows. c.mu is held.
+// took returns n bytes to the windows. c.mu is held.
 func (st *stream) took(n int64) {
 	if n == 0 {
 		return
@@ -174,13 +174,13 @@ func (st *stream) took(n int64) {
 	}
 }
 
-// closeLocked ends the stream; its handler learns of it at its next read, write or look at the context. c.mu is held.
+// closeLocked ends the stream; the handler's next read or write fails, and its context is canceled. c.mu is held.
 func (st *stream) closeLocked(err error) {
 	if st.err != nil {
 		return
 	}
 	st.err, st.closed = err, true
-	if st.bodyErr == nil || err != errFinished { //nolint:errorlint // our own, never wrapped
+	if st.bodyErr == nil || err != errFinished { //nolint:errorlint // never wrapped
 		st.bodyErr = err
 	}
 	st.dropBody()
@@ -189,13 +189,13 @@ func (st *stream) closeLocked(err error) {
 	st.changed.Broadcast()
 }
 
-// dropBody forgets what has not been read. c.mu is held.
+// dropBody drops the unread data. c.mu is held.
 func (st *stream) dropBody() {
 	st.took(int64(len(st.body) - st.read))
 	st.body, st.read = nil, 0
 }
 
-// body is a request's body as its handler sees it.
+// body is the request body for the handler.
 type body struct{ st *stream }
 
 func (b body) Read(p []byte) (int, error) {
@@ -242,7 +242,7 @@ func (st *stream) readLocked(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close says that no more of the body is wanted.
+// Close discards the rest of the body.
 func (b body) Close() error {
 	c := b.st.c
 	c.mu.Lock()
@@ -256,7 +256,7 @@ func (b body) Close() error {
 	return nil
 }
 
-// await waits for a change, at most until by if that is set. c.mu is held.
+// await waits for a change, until by at most, if that is set. c.mu is held.
 func (st *stream) await(by time.Time) {
 	if !by.IsZero() {
 		defer time.AfterFunc(time.Until(by), func() {
@@ -268,10 +268,10 @@ func (st *stream) await(by time.Time) {
 	st.changed.Wait()
 }
 
-// late tells whether a deadline has passed.
+// late reports whether a deadline has passed.
 func late(by time.Time) bool { return !by.IsZero() && !time.Now().Before(by) }
 
-// readUntil bounds how long reads of the body wait; the zero time: for ever.
+// readUntil sets the deadline for reads of the body; zero: none.
 func (st *stream) readUntil(t time.Time) {
 	st.c.mu.Lock()
 	defer st.c.mu.Unlock()
@@ -279,7 +279,7 @@ func (st *stream) readUntil(t time.Time) {
 	st.changed.Broadcast()
 }
 
-// sendUntil bounds how long the answer waits for the client's windows; the zero time: for ever.
+// sendUntil sets the deadline for waits for the client's windows; zero: none.
 func (st *stream) sendUntil(t time.Time) {
 	st.c.mu.Lock()
 	defer st.c.mu.Unlock()
@@ -287,7 +287,7 @@ func (st *stream) sendUntil(t time.Time) {
 	st.changed.Broadcast()
 }
 
-// abort resets a stream whose answer will not be whole.
+// abort resets a stream with an incomplete response.
 func (st *stream) abort(err error) {
 	c := st.c
 	c.mu.Lock()

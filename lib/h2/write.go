@@ -14,24 +14,24 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// flushFrom is how many bytes are written at once even if more are coming.
+// flushFrom is the number of buffered bytes from which they are flushed even if more follow.
 const flushFrom = 64 << 10
 
 // field is a header field in lower case.
 type field = hpack.HeaderField
 
-// writer is the connection's outgoing half.
+// writer is the output of a connection.
 type writer struct {
 	c       *conn
-	queued  atomic.Int32  // those who hold or wait for mu
-	spoken  atomic.Bool   // the connection has control frames to say
-	kicking atomic.Bool   // a goroutine that will say them has not begun
-	ending  atomic.Bool   // the deadline of writes stays as it is
-	table   atomic.Uint32 // the header table that the client allows, told to hpack with the next header
+	queued  atomic.Int32  // goroutines that hold or wait for mu
+	spoken  atomic.Bool   // there are queued control frames
+	kicking atomic.Bool   // a goroutine that will send them has not started yet
+	ending  atomic.Bool   // the write deadline must not be changed
+	table   atomic.Uint32 // the client's header table size, for hpack with the next header
 
 	mu       sync.Mutex
 	buf      []byte
-	lent     *[]byte      // what buf began as, to be given back
+	lent     *[]byte      // the pool's buffer behind buf
 	block    bytes.Buffer // a header block
 	hpack    *hpack.Encoder
 	deadline time.Time
@@ -43,14 +43,14 @@ func (w *writer) init(c *conn) {
 	w.table.Store(headerTable)
 }
 
-// enter begins to write; leave ends it, and flushes unless somebody follows who will.
+// enter locks the writer; leave unlocks it, and flushes unless another goroutine waits.
 func (w *writer) enter() {
 	w.queued.Add(1)
 	w.mu.Lock()
 	w.borrow()
 }
 
-// borrow gets a buffer: a connection that has nothing to say holds none. w.mu is held.
+// borrow gets a buffer from the pool: an idle connection has none. w.mu is held.
 func (w *writer) borrow() {
 	if w.lent == nil {
 		w.lent, _ = buffers.Get().(*[]byte)
@@ -73,7 +73,7 @@ func (w *writer) leave() {
 	}
 }
 
-// kick says the control frames, unless whoever writes at this moment will.
+// kick sends the control frames, unless a current writer will.
 func (w *writer) kick() {
 	for w.spoken.Load() && w.mu.TryLock() {
 		w.flush()
@@ -81,15 +81,15 @@ func (w *writer) kick() {
 	}
 }
 
-// last writes what there is, unless the client takes too long.
+// last writes the remaining output within the time lingering.
 func (w *writer) last() {
 	w.ending.Store(true)
-	_ = w.c.tc.SetWriteDeadline(time.Now().Add(lingering)) // of who writes now, too
+	_ = w.c.tc.SetWriteDeadline(time.Now().Add(lingering)) // also for a current writer
 	w.enter()
 	w.leave()
 }
 
-// flush writes all there is. w.mu is held.
+// flush writes the buffer. w.mu is held.
 func (w *writer) flush() {
 	c := w.c
 	if w.spoken.Load() {
@@ -105,7 +105,7 @@ func (w *writer) flush() {
 	}
 	if t := c.s.options.WriteTimeout; t > 0 && !w.ending.Load() {
 		if now := time.Now(); w.deadline.Sub(now) < t {
-			w.deadline = now.Add(t + t/2) // so that not every write has to set it
+			w.deadline = now.Add(t + t/2) // so that the deadline need not be set for each write
 			_ = c.tc.SetWriteDeadline(w.deadline)
 		}
 	}
@@ -126,7 +126,7 @@ func appendFrame(b []byte, t http2.FrameType, flags http2.Flags, id uint32, size
 	return binary.BigEndian.AppendUint32(b, id)
 }
 
-// queue adds a control frame; the caller sees to a kick. c.mu is held.
+// queue adds a control frame; the caller must call kick. c.mu is held.
 func (c *conn) queue(t http2.FrameType, flags http2.Flags, id uint32, payload []byte) {
 	c.control = append(appendFrame(c.control, t, flags, id, len(payload)), payload...)
 	c.out.spoken.Store(true)
@@ -149,7 +149,7 @@ func (c *conn) queueGoAway(code http2.ErrCode) {
 	c.queue(http2.FrameGoAway, 0, 0, b)
 }
 
-// send writes head, if any, and p, as the windows allow, and ends the stream if end.
+// send writes the header, if any, and p as the windows allow, and ends the stream if end is set.
 func (c *conn) send(st *stream, head []field, p []byte, end bool) error {
 	for first := true; first || len(p) > 0; first = false {
 		n, frame, err := c.reserve(st, len(p), head == nil)
@@ -176,7 +176,7 @@ func (c *conn) send(st *stream, head []field, p []byte, end bool) error {
 	return nil
 }
 
-// data appends p in frames, one at least. w.mu is held.
+// data appends p in one or more frames. w.mu is held.
 func (w *writer) data(id uint32, p []byte, end bool, frame int) {
 	for {
 		part := p[:min(len(p), frame)]
@@ -192,7 +192,7 @@ func (w *writer) data(id uint32, p []byte, end bool, frame int) {
 	}
 }
 
-// reserve takes up to want bytes of the windows, at least one if it may wait; frame is how large a frame may be.
+// reserve takes up to want bytes from the windows, at least one if wait is set; frame is the maximum frame size.
 func (c *conn) reserve(st *stream, want int, wait bool) (n, frame int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +207,7 @@ func (c *conn) reserve(st *stream, want int, wait bool) (n, frame int, err error
 			return int(n), c.maxFrame, nil
 		}
 		if late(st.sendBy) {
-			c.queueReset(st.id, http2.ErrCodeInternal) // whoever rests next says it
+			c.queueReset(st.id, http2.ErrCodeInternal) // the next rest sends it
 			st.closeLocked(errLate)
 			return 0, 0, errLate
 		}
@@ -217,18 +217,18 @@ func (c *conn) reserve(st *stream, want int, wait bool) (n, frame int, err error
 	}
 }
 
-// header appends a header block, in as many frames as it takes. w.mu is held.
+// header appends a header block, in one or more frames. w.mu is held.
 func (w *writer) header(id uint32, fields []field, end bool, frame int) {
 	if t := min(w.table.Load(), headerTable); t != w.hpack.MaxDynamicTableSize() {
 		w.hpack.SetMaxDynamicTableSize(t)
 	}
 	w.block.Reset()
 	for i, f := range fields {
-		if index, ok := unlikeBefore[f.Name]; ok && i > 0 { // a change of the table's size comes before the first field
+		if index, ok := unlikeBefore[f.Name]; ok && i > 0 { // a table size update must precede the first field
 			w.block.Write(appendLiteral(w.block.AvailableBuffer(), index, f))
 			continue
 		}
-		_ = w.hpack.WriteField(f) // into memory
+		_ = w.hpack.WriteField(f) // a write to memory
 	}
 	flags := http2.FlagHeadersEndStream
 	if !end {
@@ -249,8 +249,8 @@ func (w *writer) header(id uint32, fields []field, end bool, frame int) {
 	}
 }
 
-// unlikeBefore are fields whose values hardly ever come twice: to remember them would only push out what is worth it. The
-// numbers are their names' places in HPACK's static table (RFC 7541, appendix A), 0 for none.
+// unlikeBefore are fields whose values rarely repeat: indexing them would only evict others. The numbers are the indexes of their names in
+// HPACK's static table (RFC 7541, appendix A), 0 for none.
 var unlikeBefore = map[string]uint64{
 	"content-length": 28, "date": 33, "audit-id": 0, "etag": 34, "last-modified": 44, "location": 46,
 }
@@ -274,7 +274,7 @@ func appendInt(b []byte, bits uint, n uint64) []byte {
 	return binary.AppendUvarint(b, n-most)
 }
 
-// status is the field that begins a response.
+// status returns the field :status.
 func status(code int) field {
 	if code == 200 {
 		return field{Name: ":status", Value: "200"}
