@@ -86,7 +86,7 @@ func TestSupervisorsDamagedStateCostsNothing(t *testing.T) {
 	n := newNode(t)
 	_, id := n.run("lives")
 	c := shim.New(filepath.Join(n.cfg.Dir, "shim"))
-	killed, err := c.Listener(t.Context())
+	killed, err := c.SupervisorPID(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
