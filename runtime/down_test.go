@@ -50,7 +50,7 @@ func TestDownEndsWhatDoesNotEnd(t *testing.T) {
 	for name, hurt := range map[string]func(t *testing.T, n *node, id string){
 		"frozen container": freeze,
 		"stopped supervisor": func(t *testing.T, n *node, _ string) {
-			pid, err := shim.New(filepath.Join(n.cfg.Dir, "shim")).Listener(t.Context())
+			pid, err := shim.New(filepath.Join(n.cfg.Dir, "shim")).SupervisorPID(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
