@@ -65,7 +65,7 @@ func (p *Proxy) deleteFlows(c services.Change) {
 	}
 }
 
-// staleFlows says which flows a change makes stale.
+// staleFlows returns the match for flows that a change makes stale.
 func staleFlows(c services.Change) *stale {
 	s := &stale{fronts: map[netip.AddrPort]map[netip.AddrPort]bool{}, ports: map[uint16]map[netip.AddrPort]bool{}}
 	for n, after := range c.After {

@@ -116,7 +116,7 @@ func (p *Proxy) Run(ctx context.Context, ready func()) error {
 	)(ctx, ready)
 }
 
-// Purge deletes the table from the kernel. A missing table is no error.
+// Purge deletes the table from the kernel. A missing table is not an error.
 func Purge(table string) error {
 	w, err := nft.Open(nft.Config{Name: table})
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package critest is for tests of both sides of CRI: a Fake runtime in memory, for tests of the kubelet (and for simulate's fake nodes), and a
-// Suite that every runtime must pass, the Fake included. The Fake starts no process and needs no privilege.
+// Package critest is for tests of both sides of CRI: a Fake runtime in memory, for tests of the kubelet, and a Suite that every runtime must
+// pass, the Fake included. The Fake starts no process and needs no privilege.
 package critest
 
 import (

@@ -165,7 +165,7 @@ func (r *reader) after(paths []string) (*os.File, error) {
 		}
 		return f, nil
 	}
-	return nil, nil //nolint:nilnil // no further file is no error
+	return nil, nil //nolint:nilnil // the end of the files is not an error
 }
 
 // longest is the maximum length of a line; longer ones are returned in parts.

@@ -75,9 +75,9 @@ type Request struct {
 	Key      string `json:"key,omitempty"`
 	// Owner is the controlling owner's UID, so that a pod's story can start at its ReplicaSet.
 	OwnerUID string `json:"ownerUID,omitempty"`
-	// MirrorOf is the UID of the static pod that the pod is the API's image of, by which its kubelet knows it.
+	// MirrorOf is the UID of the static pod of a mirror pod, which the kubelet uses for it.
 	MirrorOf string `json:"mirrorOf,omitempty"`
-	// Change says what a status write changed ("phase Pending -> Running"); may be empty.
+	// Change describes the change of a status write ("phase Pending -> Running"); it may be empty.
 	Change string `json:"change,omitempty"`
 	// AuthnHow is how the user proved who they are ("client certificate"), Groups are those that the proof gave. Shared: never modified.
 	AuthnHow string   `json:"authnHow,omitempty"`
@@ -118,13 +118,13 @@ type Change struct {
 	Field string `json:"field"`
 }
 
-// Delivery is a watch event that one watcher got. The mark's At is when the API server had the change from the store, Took how long the event
-// took from there to the watcher.
+// Delivery is a watch event that was sent to a watcher. The mark's At is when the API server got the change from the store, Took the time from
+// then until it was sent.
 type Delivery struct {
 	Event    string `json:"event"` // ADDED, MODIFIED, DELETED
 	Revision int64  `json:"revision"`
 	To       string `json:"to"` // the watcher's user
-	// Watches is what the watcher asked for ("pods, spec.nodeName=node-1").
+	// Watches is the request of the watcher ("pods, spec.nodeName=node-1").
 	Watches string `json:"watches,omitempty"`
 }
 
@@ -138,7 +138,7 @@ type Reconcile struct {
 	Deletes    []string  `json:"deletes,omitempty"` // names, at most 10
 }
 
-// Queued says why the pod entered the scheduler's queue.
+// Queued is the reason why the pod entered the scheduler's queue.
 type Queued struct {
 	Why string `json:"why"` // the event: "PodAdd", "NodeAdd", ...
 }
@@ -177,7 +177,7 @@ type Group struct {
 	Names  []string `json:"names,omitempty"` // some of them
 }
 
-// Preemption is whom the pod drives away.
+// Preemption describes the victims of the pod.
 type Preemption struct {
 	Node       string   `json:"node"`
 	Victims    []Victim `json:"victims,omitempty"`    // the most important first, at most 16
@@ -189,7 +189,7 @@ type Preemption struct {
 	Why        string   `json:"why,omitempty"`        // what decided between the two
 }
 
-// Victim is a pod that has to go.
+// Victim is a pod that is preempted.
 type Victim struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -202,7 +202,7 @@ type Verdict struct {
 	Plugin string `json:"plugin"`
 	Reason string `json:"reason"`          // as in events: "Insufficient memory"
 	Short  string `json:"short,omitempty"` // what is missing: "memory: asks 4Gi, free 1.2Gi of 3.8Gi"
-	// Nearest marks the node that misses least; Hint says what would make the pod fit there.
+	// Nearest: the node is the closest to a fit; Hint is a change that would make the pod fit there.
 	Nearest bool   `json:"nearest,omitempty"`
 	Hint    string `json:"hint,omitempty"`
 }
@@ -249,7 +249,7 @@ type Bind struct {
 	PreBind time.Duration `json:"preBind,omitempty"`
 }
 
-// Seen is the kubelet's first sight of a pod.
+// Seen means that the kubelet has got the pod for the first time.
 type Seen struct {
 	Source string `json:"source"`         // api, file
 	File   string `json:"file,omitempty"` // of a static pod's manifest
@@ -288,7 +288,7 @@ type Sandbox struct {
 	Attempt uint32 `json:"attempt"`
 }
 
-// Image is an image that is there already (Present), or one being pulled.
+// Image is an image that is present already (Present), or a pull in progress.
 type Image struct {
 	Container string `json:"container"`
 	Image     string `json:"image"`
@@ -331,7 +331,7 @@ type Endpoint struct {
 	Revision int64  `json:"revision"`
 }
 
-// Reachable is a Service that leads to a pod: the rules are in the kernel of a node.
+// Reachable means that a node's rules forward a Service to the pod.
 type Reachable struct {
 	Service  string `json:"service"`
 	Node     string `json:"node"`
@@ -339,7 +339,7 @@ type Reachable struct {
 	Endpoint string `json:"endpoint"` // the pod's address and port
 }
 
-// Eviction is what a NoExecute taint of a pod's node means for the pod.
+// Eviction is the effect of a NoExecute taint of a node on one of its pods.
 type Eviction struct {
 	Node      string        `json:"node"`
 	Taint     string        `json:"taint,omitempty"`     // key=value:effect
@@ -348,7 +348,7 @@ type Eviction struct {
 	Cancelled bool          `json:"cancelled,omitempty"` // the taint is gone, or tolerated for ever: the pod stays
 }
 
-// Resolvable is a service's name that leads somewhere now.
+// Resolvable is a Service name that a DNS server resolves now.
 type Resolvable struct {
 	Node string `json:"node,omitempty"` // whose server answers; empty: a server of no node
 	Name string `json:"name"`           // complete

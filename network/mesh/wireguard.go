@@ -204,8 +204,8 @@ func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 	return greet, nil
 }
 
-// changes returns the configuration changes from the peers told to the peers want. known are the keys that the end has. Unchanged peers are not
-// configured again, because their endpoint may have roamed.
+// changes returns the configuration changes from the configured peers (told) to the planned ones (want). known are the keys that the end has.
+// Unchanged peers are not configured again, because their endpoint may have roamed.
 func changes(told map[Key]Peer, known []Key, want []Peer, keepAlive time.Duration) []wgtypes.PeerConfig {
 	var out []wgtypes.PeerConfig
 	for _, key := range known {

@@ -204,7 +204,7 @@ func (s *Store) emptyTrash(ctx context.Context) error {
 	}
 	for _, e := range entries {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the next collection goes on
+			return nil //nolint:nilerr // the next collection continues
 		}
 		if err := removeTree(s.path("trash"), e.Name()); err != nil {
 			return fmt.Errorf("empty trash: %w", err)

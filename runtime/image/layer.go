@@ -53,8 +53,8 @@ type readVerifier interface {
 	Verify() error
 }
 
-// addLayer unpacks the layer want, unless it is on disk. below are the chain ids of its lower layers, lowest first; ready, which may be nil, is
-// closed when they are committed. Concurrent calls for the same layer unpack it once.
+// addLayer unpacks a layer, want, unless it is on disk. below holds the chain ids of its lower layers, lowest first; ready, which may be nil,
+// is closed when they are committed. Concurrent calls for the same layer unpack it once.
 func (s *Store) addLayer(ctx context.Context, want Layer, below []string, ready <-chan struct{}, src source) (Layer, error) {
 	unlock, err := s.layers.LockContext(ctx, want.ChainID)
 	if err != nil {

@@ -217,7 +217,7 @@ func (s *supervisor) waitSession(x *session) {
 	s.mu.Lock()
 	delete(s.sessions, x)
 	s.mu.Unlock()
-	_ = reply(x.conn, shim.Exited{Code: e.code}) // nobody may be there any more
+	_ = reply(x.conn, shim.Exited{Code: e.code}) // the client may have disconnected
 }
 
 // clientClosed returns a channel that is closed when the client disconnects. Clients send nothing after their request.
