@@ -512,7 +512,7 @@ func TestDroppingFirewallIsOpened(t *testing.T) {
 	if err := c.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	wantFirewall(t, n, "start Keelson again")
+	wantFirewall(t, n, "restart Keelson")
 	stop()
 	if err := n.Purge(t.Context()); err != nil {
 		t.Fatal(err)

@@ -156,7 +156,7 @@ func TestBadPlugins(t *testing.T) {
 	}
 	w := newWorld(t)
 	w.write("10-pods.conflist", "1.0.0", map[string]any{"type": "a", "addrs": []string{"127.0.0.1/8"}})
-	if _, err := w.open().Attach(t.Context(), pod("one")); err == nil || !strings.Contains(err.Error(), "the address 127.0.0.1") {
+	if _, err := w.open().Attach(t.Context(), pod("one")); err == nil || !strings.Contains(err.Error(), "the invalid address 127.0.0.1") {
 		t.Errorf("the node's loopback as a pod's address: %v", err)
 	}
 }
@@ -223,7 +223,7 @@ func TestWatch(t *testing.T) {
 	expect("")
 	says("single of " + filepath.Join(w.conf, "20-other.conf") + ": a")
 	w.put("10-pods.conflist", `{"cniVersion":"1.0.0","name":"podnet","plugins":[{"type":"../a"}]}`)
-	expect(`10-pods.conflist: plugin type "../a" is no name of a program`)
+	expect(`10-pods.conflist: plugin type "../a" is not a file name`)
 	w.put("10-pods.conflist", `{"cniVersion":"9.9.9","name":"podnet","plugins":[{"type":"a"}]}`)
 	expect("9.9.9")
 	w.write("10-pods.conflist", "1.1.0", map[string]any{"type": "latecomer", "notReady": down})
