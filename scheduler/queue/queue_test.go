@@ -347,7 +347,7 @@ func TestLongFlight(t *testing.T) {
 			q.Set(schedtest.Pod("p"))
 			it := pop(t, q)
 			for range events {
-				q.Happened(framework.Event{Kinds: framework.NamespaceLabels})
+				q.OnEvent(framework.Event{Kinds: framework.NamespaceLabels})
 			}
 			q.Unschedulable(it, []string{"Fit"})
 			if got := name(pop(t, q)); got != want {
