@@ -43,6 +43,20 @@ type authMetrics struct {
 
 var latencies = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
 
+// The buckets of native histograms are as Kubernetes has them: each is at most 10 % wider than the one before it, and a histogram that would
+// have more of them than the bound becomes coarser.
+const (
+	nativeFactor  = 1.1
+	nativeBuckets = 160
+)
+
+// newHistogramVec returns histograms that are exported with their own buckets and, in protobuf, as native histograms, too: the feature gate
+// NativeHistograms, which is on in v1.37.
+func newHistogramVec(opts prometheus.HistogramOpts, labels []string) *prometheus.HistogramVec {
+	opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber = nativeFactor, nativeBuckets
+	return prometheus.NewHistogramVec(opts, labels)
+}
+
 // NewMetrics returns a registry with the request metrics.
 func NewMetrics() *Metrics {
 	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
@@ -52,12 +66,12 @@ func NewMetrics() *Metrics {
 			Name: "apiserver_request_total",
 			Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
 		}, append(labels, "code")),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		took: newHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_request_duration_seconds",
 			Help:    "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
 			Buckets: latencies,
 		}, labels),
-		own: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		own: newHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_request_sli_duration_seconds",
 			Help:    "Response latency distribution (not counting priority and fairness queue wait times) in seconds for each verb, group, version, resource, subresource, scope and component.",
 			Buckets: latencies,
@@ -77,7 +91,7 @@ func NewMetrics() *Metrics {
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_flowcontrol_rejected_requests_total", Help: "Number of requests rejected by API Priority and Fairness subsystem",
 		}, []string{"priority_level", "flow_schema", "reason"}),
-		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		waited: newHistogramVec(prometheus.HistogramOpts{
 			Name: "apiserver_flowcontrol_request_wait_duration_seconds", Help: "Length of time a request spent waiting in its queue",
 			Buckets: []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30},
 		}, []string{"priority_level", "flow_schema", "execute"}),
@@ -97,10 +111,10 @@ func (m *Metrics) newAnswers() {
 	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_watch_events_total", Help: "Number of events sent in watch clients",
 	}, kinds)
-	m.bytes = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	m.bytes = newHistogramVec(prometheus.HistogramOpts{
 		Name: "apiserver_watch_events_sizes", Help: "Watch event size distribution in bytes", Buckets: prometheus.ExponentialBuckets(1024, 2, 8),
 	}, kinds)
-	m.sizes = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	m.sizes = newHistogramVec(prometheus.HistogramOpts{
 		Name: "apiserver_response_sizes", Help: "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
 		Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
 	}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"})
@@ -120,20 +134,21 @@ func newAuthMetrics() authMetrics {
 	result := []string{"result"}
 	return authMetrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "authentication_attempts", Help: "Counter of authenticated attempts."}, result),
-		attemptsTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		attemptsTook: newHistogramVec(prometheus.HistogramOpts{
 			Name: "authentication_duration_seconds", Help: "Authentication duration in seconds broken out by result.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, result),
 		authorized: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "authorization_attempts_total", Help: "Counter of authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.",
 		}, result),
-		authorizedTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		authorizedTook: newHistogramVec(prometheus.HistogramOpts{
 			Name: "authorization_duration_seconds", Help: "Authorization duration in seconds broken out by result.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, result),
 		users: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "authenticated_user_requests", Help: "Counter of authenticated requests broken out by username."},
 			[]string{"username"}),
 		certificates: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "apiserver_client_certificate_expiration_seconds", Help: "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
-			Buckets: []float64{0, 1800, 3600, 7200, 21600, 43200, day, 2 * day, 4 * day, 7 * day, 30 * day, 90 * day, 180 * day, 360 * day},
+			Buckets:                     []float64{0, 1800, 3600, 7200, 21600, 43200, day, 2 * day, 4 * day, 7 * day, 30 * day, 90 * day, 180 * day, 360 * day},
+			NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
 		}),
 	}
 }
