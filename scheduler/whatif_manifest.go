@@ -97,25 +97,33 @@ func (t *trial) want(ctx context.Context, w *Wanted, list []schedulingv1.Priorit
 		if _, ok := obj.(*corev1.PersistentVolumeClaim); ok {
 			continue
 		}
-		pods, of, daemon := t.podsOf(obj)
-		if len(t.work)+len(pods) > MaxWhatIf {
-			return fmt.Errorf("more than %d pods: ask a smaller question", MaxWhatIf)
+		if err := t.wantPods(obj, classes); err != nil {
+			return err
 		}
-		for _, pod := range pods {
-			if err := t.complete(pod, classes); err != nil {
-				return err
-			}
-			why := t.applyLimitRanges(pod)
-			if why == "" && !daemon { // the nodes of a DaemonSet are not known yet
-				why = t.useQuota(pod, "pods")
-			}
-			if why != "" {
-				t.answer.Outcomes = append(t.answer.Outcomes, Outcome{Namespace: pod.Namespace, Name: pod.Name, Of: of, Why: "new", Reason: why})
-				continue
-			}
-			t.add(pod, "new", of)
-			t.work[len(t.work)-1].daemon = daemon
+	}
+	return nil
+}
+
+// wantPods adds the pods of one object, those apart that its namespace's limits or quota refuse.
+func (t *trial) wantPods(obj runtime.Object, classes map[string]*int32) error {
+	pods, of, daemon := t.podsOf(obj)
+	if len(t.work)+len(pods) > MaxWhatIf {
+		return fmt.Errorf("more than %d pods: ask a smaller question", MaxWhatIf)
+	}
+	for _, pod := range pods {
+		if err := t.complete(pod, classes); err != nil {
+			return err
 		}
+		why := t.applyLimitRanges(pod)
+		if why == "" && !daemon { // the nodes of a DaemonSet are not known yet
+			why = t.useQuota(pod, "pods")
+		}
+		if why != "" {
+			t.answer.Outcomes = append(t.answer.Outcomes, Outcome{Namespace: pod.Namespace, Name: pod.Name, Of: of, Why: "new", Reason: why})
+			continue
+		}
+		t.add(pod, "new", of)
+		t.work[len(t.work)-1].daemon = daemon
 	}
 	return nil
 }
