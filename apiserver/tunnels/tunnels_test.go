@@ -150,7 +150,7 @@ func (said) Enabled(context.Context, slog.Level) bool { return true }
 func (s said) WithAttrs([]slog.Attr) slog.Handler     { return s }
 func (s said) WithGroup(string) slog.Handler          { return s }
 func (s said) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "a node's tunnel ended" {
+	if r.Message == "tunnel to kubelet closed" {
 		r.Attrs(func(a slog.Attr) bool {
 			if a.Key == "node" {
 				s <- a.Value.String()
