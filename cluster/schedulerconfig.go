@@ -189,7 +189,7 @@ func (l *reloadingScheduler) use(c *schedulerconfig.Configuration) error {
 	return nil
 }
 
-// refreshing reads the file again.
+// look reads the file again.
 func (l *reloadingScheduler) look() {
 	b, c, err := SchedulerOptions{ConfigFile: l.path}.read()
 	if b != nil && bytes.Equal(b, l.last) {

@@ -95,7 +95,7 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	}
 	await(bound, "a")
 	profile("profiles: [{schedulerName: second}]\n")
-	await(said, "read again")
+	await(said, "configuration reloaded")
 	await(bound, "b")
 	profile("profiles: [{schedulerName: third, percentageOfNodesToScore: 101}]\n")
 	await(said, "scheduler.yaml:3: profiles[0].percentageOfNodesToScore")
