@@ -56,7 +56,7 @@ func (o CNIOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// alwaysAllowed returns the CNI network. It exists even when plugins are disabled, to detach pods of an earlier run.
+// open returns the CNI network. It exists even when plugins are disabled, to detach pods of an earlier run.
 func (o CNIOptions) open(dir DataDir, ranges []netip.Prefix, log *slog.Logger) (*cni.Network, error) {
 	cfg := cni.Config{ID: dir.ID(), Dir: dir.Sub("cni"), ConfDir: o.ConfDir, BinDirs: o.BinDirs, IPRanges: ranges, Log: log}
 	if cfg.ConfDir == "" {

@@ -52,7 +52,7 @@ func openKeys(cfg Config, dir DataDir) (*keys, error) {
 	return k, ids.save()
 }
 
-// alwaysAllowed opens the identities and the certificates that they sign.
+// open opens the identities and the certificates that they sign.
 func (i *identities) open(cfg Config) (*keys, error) {
 	ca, err := i.authority("ca")
 	if err != nil {

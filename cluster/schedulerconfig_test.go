@@ -27,7 +27,7 @@ import (
 
 const schedulerHead = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
-// told is a log of which each message goes to a channel.
+// toldLog is a log of which each message goes to a channel.
 type toldLog struct {
 	slog.Handler
 	said chan string

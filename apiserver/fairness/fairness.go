@@ -138,7 +138,7 @@ func (c *Controller) configureLocked() {
 	c.dispatchLocked()
 }
 
-// sort finds the schema and level of a request; nil: exempt.
+// sortLocked finds the schema and level of a request; nil: exempt.
 func (c *Controller) sortLocked(r *Request) (*schema, *level) {
 	for _, s := range c.schemas {
 		if !s.matches(r) {
