@@ -26,7 +26,6 @@ package queue
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -368,7 +367,7 @@ func (q *Queue) Retry(it *Item) {
 	q.setTimerLocked()
 }
 
-// endFlightLocked takes an item out of flight and returns the events since it was popped.
+// endFlightLocked takes an item out of flight and returns the events since it was popped, which are valid as long as the lock is held.
 func (q *Queue) endFlightLocked(it *Item) []framework.Event {
 	flew := it.where == inFlight
 	it.where = nowhere
@@ -381,11 +380,10 @@ func (q *Queue) endFlightLocked(it *Item) []framework.Event {
 	if it.firstEvent < q.base {
 		it.firstEvent, it.forced = q.base, true
 	}
-	missed := slices.Clone(q.events[it.firstEvent-q.base:])
-	if q.inFlight--; q.inFlight == 0 {
+	missed := q.events[it.firstEvent-q.base:]
+	if q.inFlight--; q.inFlight == 0 && len(q.events) > 0 {
 		q.base += int64(len(q.events))
-		clear(q.events)
-		q.events = q.events[:0]
+		q.events = nil // missed still refers to it
 	}
 	return missed
 }
