@@ -205,6 +205,9 @@ func (m *Manager) hear(ctx context.Context, d *driver) {
 }
 
 func (m *Manager) readReports(ctx context.Context, d *driver) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end() // of a stream that is given up, too
+	defer m.unheard(d)
 	s, err := d.health.NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		return err
@@ -235,17 +238,24 @@ func (m *Manager) note(driver string, list []*healthapi.DeviceHealth) (uids []st
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	reports, heard := m.health.of[driver]
+	fresh := map[place]bool{}
+	for _, h := range list { // all of it is checked before any of it counts
+		at := placeOf(h)
+		if _, ok := reports[at]; !ok {
+			fresh[at] = true
+		}
+		if len(reports)+len(fresh) > maxHealths || len(at.pool)+len(at.device) > maxID {
+			return nil, fmt.Errorf("it tells of more than %d devices, or of one whose name is longer than %d bytes", maxHealths, maxID)
+		}
+	}
 	if !heard {
 		reports = map[place]report{}
 		m.health.of[driver] = reports
 	}
 	changed := map[place]bool{}
 	for _, h := range list {
-		at := place{h.GetDevice().GetPoolName(), h.GetDevice().GetDeviceName()}
+		at := placeOf(h)
 		before, ok := reports[at]
-		if !ok && len(reports) >= maxHealths || len(at.pool)+len(at.device) > maxID {
-			return nil, fmt.Errorf("it tells of more than %d devices, or of one whose name is longer than %d bytes", maxHealths, maxID)
-		}
 		next := reportOf(h, now)
 		if !ok || before.health != next.health || before.message != next.message {
 			changed[at] = true
@@ -257,6 +267,10 @@ func (m *Manager) note(driver string, list []*healthapi.DeviceHealth) (uids []st
 		return m.usersLocked(driver, nil), nil
 	}
 	return m.usersLocked(driver, changed), nil
+}
+
+func placeOf(h *healthapi.DeviceHealth) place {
+	return place{h.GetDevice().GetPoolName(), h.GetDevice().GetDeviceName()}
 }
 
 func reportOf(h *healthapi.DeviceHealth, now time.Time) report {
@@ -275,6 +289,23 @@ func reportOf(h *healthapi.DeviceHealth, now time.Time) report {
 		r.message = r.message[:corev1.ResourceHealthMessageMaxLength+1]
 	}
 	return r
+}
+
+// unheard bounds how long reports hold once the stream to the driver that came last has ended: nobody would say that they are no longer true.
+func (m *Manager) unheard(d *driver) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if list := m.drivers[d.name]; len(list) > 0 && list[len(list)-1] != d {
+		return // its successor is heard
+	}
+	end := time.Now().Add(defaultLapse)
+	for at, r := range m.health.of[d.name] {
+		if r.until.After(end) {
+			r.until = end
+			m.health.of[d.name][at] = r
+		}
+	}
+	m.healthNewsLocked()
 }
 
 // silent notes that nobody tells the health of a driver's devices.
