@@ -176,9 +176,12 @@ func (m *Manager) take(e *endpoint) error {
 
 // follow is a plugin's life: it tells its devices until it goes, or another takes its place.
 func (m *Manager) follow(ctx context.Context, e *endpoint) {
-	defer func() { _ = e.conn.Close() }() // calls under way end with an error
 	m.cfg.Log.Info("device plugin is registered", "resource", e.resource)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { m.lapse(ctx, e) }) // it may never list its devices
 	err := m.watch(ctx, e)
+	_ = e.conn.Close() // nothing more is read of it
 	m.mu.Lock()
 	r := m.resources[e.resource]
 	if r == nil || r.last != e {
@@ -195,8 +198,6 @@ func (m *Manager) follow(ctx context.Context, e *endpoint) {
 	}
 	m.cfg.Log.Warn("device plugin has gone", "resource", e.resource, "err", err)
 	m.cfg.Changed()
-	var wg sync.WaitGroup
-	defer wg.Wait()
 	wg.Go(func() { m.lapse(ctx, e) })
 	m.expire(ctx, e.resource, e)
 }
