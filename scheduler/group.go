@@ -116,7 +116,7 @@ func (s *Scheduler) newGroupAttempt(head *queue.Item) *groupAttempt {
 	a.decides = a.decide
 	for _, it := range head.Members() {
 		pod := it.Pod.Pod
-		if node, _ := s.cache.Where(pod.UID); node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil {
+		if node, _ := s.cache.Where(pod.UID); node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil || !s.known(it.Pod) {
 			s.queue.Done(it)
 			continue
 		}
@@ -248,7 +248,7 @@ func (a *groupAttempt) permit(ctx context.Context) {
 		if t.round == nil {
 			continue
 		}
-		if node, _ := a.s.cache.Where(t.it.Pod.Pod.UID); node == "" {
+		if node, _ := a.s.cache.Where(t.it.Pod.Pod.UID); node == "" || !a.s.known(t.it.Pod) {
 			a.s.unreserve(ctx, t.round)
 			t.round = nil
 		}

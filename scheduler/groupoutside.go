@@ -4,8 +4,10 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -82,8 +84,9 @@ func (s *Scheduler) loopGroupsOutside(ctx context.Context) {
 // tryGroupOutside makes one attempt for a pod group of the extender lane. s.deciding is held when it is called, and let go of while
 // extenders answer.
 func (s *Scheduler) tryGroupOutside(ctx context.Context, head *queue.Item) {
-	var asked *groupTrial
+	began := time.Now()
 	for range roundsOutside {
+		var asked *groupTrial
 		a := s.newGroupAttempt(head)
 		if a.settled() {
 			return
@@ -97,10 +100,13 @@ func (s *Scheduler) tryGroupOutside(ctx context.Context, head *queue.Item) {
 			return
 		}
 		err := a.err
+		if errors.Is(err, errMembersGone) {
+			err = nil // the attempt below is without them
+		}
 		if a = s.newGroupAttempt(head); a.settled() { // its pods may have gone meanwhile
 			return
 		}
-		a.by, a.err = a.outside, err
+		a.by, a.err, a.began = a.outside, err, began
 		if asked != nil {
 			a.advice = asked.advice
 		}
@@ -109,7 +115,7 @@ func (s *Scheduler) tryGroupOutside(ctx context.Context, head *queue.Item) {
 		}
 	}
 	if a := s.newGroupAttempt(head); !a.settled() {
-		a.err = errOutpaced
+		a.err, a.began = errOutpaced, began
 		a.refuse(ctx)
 	}
 }
@@ -146,6 +152,13 @@ func (a *groupAttempt) takeBack(ctx context.Context) {
 	}
 }
 
+// errMembersGone says that pods of the group, or the group, were deleted while extenders answered: nobody may be preempted for them.
+var errMembersGone = framework.Refuse("extenders", framework.Failed, "pods of the group were deleted while extenders were asked")
+
+func (a *groupAttempt) membersGone() bool {
+	return a.s.groups.Get(a.key).Object == nil || slices.ContainsFunc(a.members, func(m *member) bool { return !a.s.known(m.it.Pod) })
+}
+
 // decide is that of groupAttempt, in the copy. It lets go of s.deciding while extenders answer.
 func (t *groupTrial) decide(ctx context.Context, pod *state.PodInfo) *framework.Attempt {
 	if !t.a.s.askedAbout(pod.Pod) {
@@ -156,6 +169,9 @@ func (t *groupTrial) decide(ctx context.Context, pod *state.PodInfo) *framework.
 		return at
 	}
 	advice := t.a.s.advise(ctx, at)
+	if at.Failed == nil && t.a.membersGone() {
+		at.Failed = errMembersGone
+	}
 	if at.Failed != nil {
 		return at
 	}

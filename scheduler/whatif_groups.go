@@ -112,6 +112,9 @@ func (q *groupQuestion) begin(ctx context.Context, key state.GroupKey) {
 
 // placeAll gives nodes to the group's pods. If the group cannot be placed none has one afterwards.
 func (q *groupQuestion) placeAll(ctx context.Context) {
+	for _, m := range q.members { // of an earlier try
+		m.would, m.message, m.refused = "", "", nil
+	}
 	q.group = q.s.groups.Get(q.key)
 	q.scheduled, q.remaining, q.verdict = q.group.Scheduled, len(q.members), nil
 	q.place(ctx)
