@@ -8,36 +8,38 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Advice is what HTTP extenders said about the nodes that fitted a pod when they were asked. They answer too slowly for the scheduling loop
-// to wait, so the attempt is made in two halves, Engine.Fit and Engine.DecideWith, and Advice is what comes between.
+// Advice holds the responses of the HTTP extenders about the nodes that Engine.Fit found for a pod. Extenders are too slow for the
+// scheduling loop to wait for them. So an attempt with extenders has two halves: Engine.Fit before the calls, and Engine.DecideWith, which
+// takes the Advice, after them.
 type Advice struct {
-	// Before are the nodes that plugins refused before the extenders were asked, and Looked how many nodes were looked at then.
+	// Before are the nodes that plugins refused in the first half, and Looked is the number of nodes that the first half filtered.
 	Before []Refusal
 	Looked int
-	// Asked are the nodes that the extenders were asked about, by name: no other is chosen. Refused are those of them that they refused.
+	// Asked are the names of the nodes sent to the extenders; only one of these can be chosen. Refused are those that an extender refused.
 	Asked   []string
 	Refused map[string]*Status
-	// Scores are the extenders', by extender.
+	// Scores has one entry for each extender that scores.
 	Scores []AdvisedScores
-	// Ignored are errors that do not count, a sentence each: of an extender with ignorable: true when it filters, of any when it scores.
+	// Ignored describes, in a sentence each, errors that do not fail the attempt: filter errors of extenders with ignorable: true, and all
+	// errors of scoring.
 	Ignored []string
-	// FilterTook and ScoreTook are how long the extenders took.
+	// FilterTook and ScoreTook are the durations of the extenders' calls.
 	FilterTook, ScoreTook time.Duration
-	// Outdated is set by DecideWith when a plugin now refuses a node that the extenders were asked about.
+	// Outdated: DecideWith found that a node in Asked is gone, or that a plugin refuses it now.
 	Outdated bool
 }
 
-// AdvisedScores are the scores of one extender, by node, from 0 to MaxScore; a node without one has 0.
+// AdvisedScores are the scores of one extender, by node name, from 0 to MaxScore; a node without a score has 0.
 type AdvisedScores struct {
 	By     Weighted
-	Raw    map[string]int64 // as given
+	Raw    map[string]int64 // as the extender sent them
 	Scores map[string]int64
 }
 
-// apply asks the filters again about the nodes among candidates that the extenders were asked about, and adds the extenders' refusals.
+// apply filters those candidates again that were sent to the extenders, with the function check, and adds the extenders' refusals.
 func (v *Advice) apply(a *Attempt, candidates []*state.NodeInfo, check func(*state.NodeInfo) *Status) {
 	at := func(name string) *state.NodeInfo { return a.Snapshot.Node(name) }
-	if len(candidates) != len(a.Snapshot.Nodes) { // a plugin knows the only nodes that can pass
+	if len(candidates) != len(a.Snapshot.Nodes) { // a Narrower has excluded nodes
 		few := make(map[string]*state.NodeInfo, len(candidates))
 		for _, n := range candidates {
 			few[n.Name] = n
@@ -64,7 +66,7 @@ func (v *Advice) apply(a *Attempt, candidates []*state.NodeInfo, check func(*sta
 	a.Looked = max(a.Looked, v.Looked)
 }
 
-// score adds the scores to those of the plugins.
+// score adds the extenders' scores to those of the plugins.
 func (v *Advice) score(a *Attempt) {
 	for _, s := range v.Scores {
 		raw, scores := make([]int64, len(a.Feasible)), make([]int64, len(a.Feasible))

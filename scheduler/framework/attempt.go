@@ -13,68 +13,69 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Refusal is one node's.
+// Refusal is a node that does not fit, and the status of the plugin that refused it.
 type Refusal struct {
 	Node   *state.NodeInfo
 	Status *Status
 }
 
-// Attempt is everything one scheduling attempt found out. It is filled by the scheduler and read by preemption and explain.
+// Attempt holds all results of one scheduling attempt. The Engine and the scheduler fill it; preemption and explain read it.
 type Attempt struct {
 	Pod      *state.PodInfo
-	Cycle    *CycleState // what plugins keep of it; it outlives the attempt
+	Cycle    *CycleState // the plugins' data of this attempt; it is also used after the attempt, until the pod is bound
 	Snapshot *state.Snapshot
 	Filters  []NamedFilter
-	// All is set when a plugin refused every node at once; the attempt ends there.
+	// All is set when a PreFilter refused all nodes; the attempt ends there.
 	All *Status
-	// Failed is set when a plugin could not decide: nothing is known about the pod then, and the attempt is to be made again later.
+	// Failed is set when a plugin could not decide. The pod may or may not be schedulable; it is tried again later.
 	Failed *Status
-	// Refused are the nodes that were looked at and do not fit; a node that Narrow left out is refused by NarrowedBy.
+	// Refused are the filtered nodes that do not fit. The nodes that Narrow excluded are not in it: they are counted in Narrowed, and
+	// NarrowedBy is their status.
 	Refused    []Refusal
 	NarrowedBy *Status
 	Narrowed   int
 	Feasible   []*state.NodeInfo
-	Looked     int // nodes looked at
-	// Plugin scores: Raw[p][i] as ScoredBy[p] gave it to Feasible[i], Scores[p][i] normalized; Totals[i] is weighted. Ruled[p] has the rules of
-	// ScoredBy[p], nil: it has none.
+	Looked     int // number of filtered nodes
+	// Scores of the plugins and extenders: Raw[p][i] is the score of Feasible[i] from ScoredBy[p], and Scores[p][i] is the same normalized.
+	// Totals[i] is the weighted sum. Ruled[p] has the rules of ScoredBy[p]; nil: it has none.
 	ScoredBy []Weighted
 	Ruled    []Ruled
 	Raw      [][]int64
 	Scores   [][]int64
 	Totals   []int64
-	// Best are the places in Totals of the largest, in their order.
+	// Best are the indexes of the largest totals, in ascending order.
 	Best     []int32
 	Chosen   *state.NodeInfo
 	ChosenAt int // in Feasible
-	// NominatedBefore is the node where an earlier attempt made room for this pod; "": none.
+	// NominatedBefore is the pod's nominated node from an earlier attempt; "": none.
 	NominatedBefore string
-	but             func(*state.PodInfo) bool // tells which nominated pods do not count; nil: all do
-	// Outside is set for pods about which HTTP extenders are asked. PostFilter calls it to ask them about victims: it runs run while other
-	// pods are scheduled. nil: extenders must not be asked.
+	but             func(*state.PodInfo) bool // selects nominated pods that are not considered; nil: all are considered
+	// Outside is set for pods that HTTP extenders are interested in. PostFilter calls it to send the victims to them. Outside calls run off
+	// the scheduling loop, while other pods are scheduled, and returns when run has returned. nil: PostFilter must not call extenders.
 	Outside func(run func())
-	// PostMessage is what PostFilter had to say, and Nominated the node where it makes room.
+	// PostMessage is PostFilter's message, and Nominated the node where it makes room.
 	PostMessage string
 	Nominated   string
-	// Preemption is what PostFilter decided about victims; nil: there are none.
+	// Preemption is PostFilter's choice of victims; nil: there are none.
 	Preemption *Preemption
 
-	// How long the extension points took. FilterTook includes PreFilterTook, ScoreTook includes PreScoreTook.
+	// Durations of the extension points. FilterTook includes PreFilterTook, ScoreTook includes PreScoreTook.
 	PreFilterTook, FilterTook, PostFilterTook, PreScoreTook, ScoreTook time.Duration
 }
 
-// Preemption is a node where room is made, and how it was chosen.
+// Preemption is the node where victims are evicted, and the reason for its choice.
 type Preemption struct {
 	Node       string
 	Victims    []*state.PodInfo     // the most important first
-	Elsewhere  map[types.UID]string // the nodes of victims that are not on Node: of groups whose pods leave together; nil: all are
+	Elsewhere  map[types.UID]string // the nodes of victims on other nodes: a pod group may be evicted as a whole; nil: all are on Node
 	Violations int                  // victims that a disruption budget protects
-	Spared     int                  // less important pods of the node that may stay
-	Candidates int                  // nodes where room could be made
-	RunnerUp   string               // the next best of them
-	Why        string               // what decided between the two
+	Spared     int                  // pods of lower priority on the node that are not evicted
+	Candidates int                  // nodes where preemption is possible
+	RunnerUp   string               // the second best candidate
+	Why        string               // the criterion that decided between Node and RunnerUp
 }
 
-// NodeOf is a victim's node.
+// NodeOf returns a victim's node.
 func (p *Preemption) NodeOf(victim *state.PodInfo) string {
 	if node, ok := p.Elsewhere[victim.Pod.UID]; ok {
 		return node
@@ -82,13 +83,13 @@ func (p *Preemption) NodeOf(victim *state.PodInfo) string {
 	return p.Node
 }
 
-// NamedFilter is a prepared filter with the plugin that made it.
+// NamedFilter is a NodeFilter with the plugin whose PreFilter returned it.
 type NamedFilter struct {
 	Plugin Plugin
 	NodeFilter
 }
 
-// Check runs all filters on one node.
+// Check runs the filters on one node and returns the first refusal; nil: the node fits.
 func Check(filters []NamedFilter, n *state.NodeInfo) *Status {
 	for i := range filters {
 		if st := filters[i].Filter(n); st != nil {
@@ -98,7 +99,7 @@ func Check(filters []NamedFilter, n *state.NodeInfo) *Status {
 	return nil
 }
 
-// statuses are the different statuses of refused nodes, each with how many share it.
+// statuses counts the refused nodes by status.
 func (a *Attempt) statuses() map[*Status]int {
 	counts := map[*Status]int{}
 	var last *Status
@@ -118,7 +119,7 @@ func (a *Attempt) statuses() map[*Status]int {
 	return counts
 }
 
-// RefusedBy lists the plugins that refused a node, each once.
+// RefusedBy returns the names of the plugins that refused a node, each once.
 func (a *Attempt) RefusedBy() []string {
 	var names []string
 	add := func(st *Status) {
@@ -138,7 +139,7 @@ func (a *Attempt) RefusedBy() []string {
 	return names
 }
 
-// Reasons counts the reasons over all nodes.
+// Reasons counts the refused nodes by reason.
 func (a *Attempt) Reasons() map[string]int {
 	counts := map[string]int{}
 	for st, n := range a.statuses() {
@@ -154,10 +155,10 @@ func (a *Attempt) Reasons() map[string]int {
 	return counts
 }
 
-// NoNodes is what users read when the cluster has no node at all.
+// NoNodes is the message for a cluster without nodes.
 const NoNodes = "no nodes available to schedule pods"
 
-// Message is the sentence of the FailedScheduling event and the PodScheduled condition.
+// Message returns the message of the FailedScheduling event and the PodScheduled condition.
 func (a *Attempt) Message() string {
 	if a.Failed != nil {
 		return a.Failed.Plugin + ": " + a.Failed.Error()
@@ -179,7 +180,7 @@ func (a *Attempt) Message() string {
 	return b.String()
 }
 
-// Histogram writes counted reasons as events do: sorted as text, so that "10 x" comes before "2 y".
+// Histogram formats counted reasons as in kube-scheduler's events: sorted as text, so "10 x" is before "2 y".
 func Histogram(counts map[string]int) string {
 	parts := make([]string, 0, len(counts))
 	for reason, n := range counts {

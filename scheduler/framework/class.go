@@ -4,42 +4,44 @@ package framework
 
 import "slices"
 
-// class is what local filters and scorers say of all nodes to pods that ask for the same (state.PodInfo.AppendClass). Each node is judged
-// when it has changed since the last such pod, so that identical pods share one evaluation. Slices are by place in Snapshot.Nodes.
+// class caches the results of Local filters and scorers for all nodes, for pods with the same requirements (state.PodInfo.AppendClass). A
+// node is evaluated again only if it has changed since the last pod of the class. So identical pods share one evaluation. The slices are
+// indexed like Snapshot.Nodes; such an index is called a place.
 type class struct {
 	used, epoch int64
-	filters     int // how many local filters there are
-	// Versions (state.Snapshot) of the nodes that the filters, and the scorers, have judged.
+	filters     int // number of Local filters
+	// judged are the node versions (state.Snapshot) for which status is valid, and ranked those for which the scores are valid.
 	judged, ranked []int64
 	status         []*Status
-	// All nodes are judged as of the snapshot's version seen, and refused is how many the filters refuse; -1: not all are.
+	// seen is the snapshot version at which all nodes were filtered; -1: not all are. refused is then the number of refused ones.
 	seen    int64
 	refused int
-	// The scorers' raw scores, by scorer, nil where one is not local or has nothing to say; and of each node the weighted sum of those
-	// that need no Normalize.
+	// raw are the raw scores by scorer, nil for a scorer that is not Local or that PreScore skipped. base is each node's weighted sum of
+	// the scores that need no Normalize.
 	raw  [][]int64
 	base []int64
-	// All nodes are ranked as of the snapshot's version rankedAt; -1: not all are. top are then the places of the nodes with the largest base,
-	// in their order; none: that has to be looked for.
+	// rankedAt is the snapshot version at which all nodes were scored; -1: not all are. top are then the places of the nodes with the
+	// largest base, in ascending order; empty: not computed yet.
 	rankedAt int64
 	top      []int32
-	// beside is what the filters say of nodes beside the pods nominated to them, by the pod's priority.
+	// beside caches, by the pod's priority, the results of the filters with the nominated pods added to their nodes.
 	beside map[int32]*beside
 }
 
-// beside is a verdict for each node of a version, where the pod fits but for the pods nominated to it.
+// beside is the cached result for each node on which the pod fits if its nominated pods are ignored: does it also fit beside them?
+// judged are the node versions for which status is valid.
 type beside struct {
 	judged []int64
 	status []*Status
 }
 
-// maxBeside bounds for how many priorities of a class verdicts are kept.
+// maxBeside is the maximum number of priorities in class.beside.
 const maxBeside = 4
 
-// maxClasses bounds how many classes are kept; the one unused for longest goes.
+// maxClasses is the maximum number of cached classes; the least recently used one is removed.
 const maxClasses = 32
 
-// classOf returns the class of the attempt's pod. local is how many of its filters, the first ones, are local.
+// classOf returns the class of the attempt's pod. Its first local filters are Local.
 func (e *Engine) classOf(a *Attempt, local int) *class {
 	e.key = a.Pod.AppendClass(e.key[:0])
 	e.clock++
@@ -63,7 +65,7 @@ func (e *Engine) classOf(a *Attempt, local int) *class {
 	return c
 }
 
-// zeros returns n zeros, in the place of s if they have room there.
+// zeros returns a slice of n zeros. It reuses the memory of s if that is large enough.
 func zeros[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
@@ -73,7 +75,7 @@ func zeros[T any](s []T, n int) []T {
 	return s
 }
 
-// dropClass takes out the class that was unused for longest, for another one to be made of it.
+// dropClass removes the least recently used class and returns it, so that its memory is reused.
 func (e *Engine) dropClass() *class {
 	oldest := ""
 	for key, c := range e.classes {
@@ -86,7 +88,7 @@ func (e *Engine) dropClass() *class {
 	return c
 }
 
-// localFilters counts the filters, from the first one, that are local.
+// localFilters returns the number of Local filters before the first one that is not Local.
 func localFilters(filters []NamedFilter) int {
 	for i := range filters {
 		if _, ok := filters[i].NodeFilter.(Local); !ok {
@@ -96,7 +98,7 @@ func localFilters(filters []NamedFilter) int {
 	return len(filters)
 }
 
-// judge brings the verdict on the node at a place up to date.
+// judge returns the Local filters' status for the node at a place. It runs them only if the node has changed.
 func (c *class) judge(a *Attempt, place int) *Status {
 	if v := a.Snapshot.Versions[place]; c.judged[place] != v {
 		c.judged[place], c.status[place] = v, Check(a.Filters[:c.filters], a.Snapshot.Nodes[place])
@@ -104,7 +106,7 @@ func (c *class) judge(a *Attempt, place int) *Status {
 	return c.status[place]
 }
 
-// judgeAll brings the verdicts on all nodes up to date.
+// judgeAll updates the statuses of all nodes.
 func (c *class) judgeAll(a *Attempt) {
 	changed, known := a.Snapshot.Changed(c.seen)
 	if c.seen < 0 || !known {
@@ -126,14 +128,15 @@ func (c *class) judgeAll(a *Attempt) {
 	c.seen = a.Snapshot.Version()
 }
 
-// judgeComing refuses nodes of out where the pod does not fit beside the pods nominated to them. What local filters say is kept.
+// judgeComing sets the status in out of the nodes on which the pod does not fit together with their nominated pods. The results are cached
+// if all filters are Local.
 func (c *class) judgeComing(a *Attempt, out []*Status) {
 	s := a.Snapshot
 	var b *beside
 	if c.filters == len(a.Filters) && a.but == nil {
 		b = c.besideOf(a.Pod.Priority, len(out))
 	}
-	own := s.NominatedPlace(a.Pod.Pod.UID) // there others count than for the class
+	own := s.NominatedPlace(a.Pod.Pod.UID) // on this node the pod's own nomination is ignored, so the class's result is not valid for it
 	for place, n := range s.Nodes {
 		if out[place] != nil {
 			continue
@@ -164,7 +167,7 @@ func (c *class) besideOf(priority int32, nodes int) *beside {
 	return b
 }
 
-// rank brings the scores of the nodes at places up to date. ranking are the scorers' of this attempt.
+// rank updates the scores of the nodes at places. ranking are the NodeScorers of this attempt, by scorer.
 func (c *class) rank(a *Attempt, scorers []Weighted, ranking []NodeScorer, places []int32) {
 	n := len(a.Snapshot.Nodes)
 	same := len(c.raw) == len(ranking) && len(c.base) == n
@@ -198,7 +201,7 @@ func (c *class) rank(a *Attempt, scorers []Weighted, ranking []NodeScorer, place
 	}
 }
 
-// rankOne brings the scores of the node at a place up to date.
+// rankOne updates the scores of the node at a place.
 func (c *class) rankOne(a *Attempt, scorers []Weighted, ranking []NodeScorer, place int32) {
 	v := a.Snapshot.Versions[place]
 	if c.ranked[place] == v {
@@ -216,7 +219,7 @@ func (c *class) rankOne(a *Attempt, scorers []Weighted, ranking []NodeScorer, pl
 	}
 }
 
-// moved keeps top true where the base of a place was another one.
+// moved updates top after the base of a place has changed; before is the previous base.
 func (c *class) moved(place int32, before int64) {
 	if len(c.top) == 0 {
 		return
@@ -238,7 +241,7 @@ func (c *class) moved(place int32, before int64) {
 	}
 }
 
-// best returns the places of the nodes with the largest base. All are ranked.
+// best returns the places of the nodes with the largest base. All nodes must be scored.
 func (c *class) best() []int32 {
 	if len(c.top) == 0 {
 		c.top = largest(c.top, c.base)
@@ -246,7 +249,7 @@ func (c *class) best() []int32 {
 	return c.top
 }
 
-// largest appends to out, which is empty, where in values the largest are.
+// largest appends to out, which must be empty, the indexes of the largest values.
 func largest(out []int32, values []int64) []int32 {
 	most := slices.Max(values)
 	for i, v := range values {

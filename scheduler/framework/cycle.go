@@ -4,23 +4,24 @@ package framework
 
 import "sync"
 
-// CycleState holds what plugins write down during one scheduling attempt: written at one extension point, read at a later one,
-// until the pod is bound or given back. Safe for several goroutines; what is read is shared with all readers. Keys give its values types.
+// CycleState holds the data of plugins during one scheduling attempt: a plugin writes it at one extension point and reads it at a later
+// one, until the pod is bound or returns to the queue. It is safe for concurrent use. Values are shared: readers must not modify them. A
+// Key determines the type of its value.
 type CycleState struct {
 	mu     sync.RWMutex
 	values map[any]any
 }
 
-// Key is under which a plugin keeps a T. Two keys of the same name are different.
+// Key identifies a value of type T in a CycleState. Two keys with the same name are different.
 type Key[T any] struct{ name string }
 
-// NewKey makes a key, usually for a variable of the plugin's package. The name is for people who debug.
+// NewKey returns a new key, usually for a package variable of the plugin. The name is for debugging only.
 func NewKey[T any](name string) *Key[T] { return &Key[T]{name} }
 
-// String is the key's name.
+// String returns the key's name.
 func (k *Key[T]) String() string { return k.name }
 
-// Write keeps v in c, in place of what was there.
+// Write stores v in c and replaces a previous value.
 func (k *Key[T]) Write(c *CycleState, v T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,7 +31,7 @@ func (k *Key[T]) Write(c *CycleState, v T) {
 	c.values[k] = v
 }
 
-// Read returns what was written last; false: nothing.
+// Read returns the value written last; false: there is none.
 func (k *Key[T]) Read(c *CycleState) (T, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -10,7 +10,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Engine decides where a pod goes: a function from a pod and a snapshot to an Attempt, without I/O. It belongs to one goroutine.
+// Engine chooses a node for a pod: it is a function from a pod and a snapshot to an Attempt, and does no I/O. It is not safe for concurrent
+// use. Most of its fields are buffers that the next attempt reuses.
 type Engine struct {
 	filterers   []Filterer
 	scorers     []Weighted
@@ -18,27 +19,27 @@ type Engine struct {
 	percent     int
 	rand        *rand.Rand
 
-	feasible []*state.NodeInfo // room for those of an attempt
+	feasible []*state.NodeInfo // buffer for Attempt.Feasible
 
-	next    int // where to go on looking, so that every node gets its turn
+	next    int // index of the node where the next attempt starts, so that all nodes are tried equally often
 	attempt Attempt
 	scores  [][]int64
 	raw     [][]int64
-	leaders []int32      // room for Attempt.Best
-	ranking []NodeScorer // of this attempt, by scorer; nil: all nodes are equal to it
+	leaders []int32      // buffer for Attempt.Best
+	ranking []NodeScorer // of this attempt, by scorer; nil: the scorer treats all nodes as equal
 	results []*Status
-	places  []int32 // of the feasible nodes, when all were judged at once
+	places  []int32 // of the feasible nodes in Snapshot.Nodes, if filterAll was used
 	classes map[string]*class
-	class   *class // of the attempt; nil: nodes were looked at one by one
+	class   *class // of the attempt's pod; nil: filterAll was not used
 	clock   int64  // counts attempts
-	key     []byte // of the class, used again
+	key     []byte // buffer for the key of the class
 }
 
-// NewEngine makes an engine for a profile. Parallelism bounds the goroutines used for large clusters. Among nodes with equal
-// scores seed decides.
+// NewEngine returns an engine for a profile. parallelism is the maximum number of goroutines, which are used in large clusters. seed seeds
+// the random choice among nodes with equal scores.
 func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
 	e := &Engine{classes: map[string]*class{}, filterers: Of[Filterer](p, AtFilter), parallelism: max(parallelism, 1), percent: int(p.PercentageOfNodes)}
-	e.rand = rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a tie between nodes is no secret
+	e.rand = rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // the choice among equal nodes is not a secret
 	for _, w := range p.At(AtScore) {
 		if _, ok := w.Plugin.(Scorer); ok && w.Weight > 0 {
 			e.scorers = append(e.scorers, w)
@@ -47,17 +48,19 @@ func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
 	return e
 }
 
-// Limits of looking for nodes, as upstream's: from minFeasible nodes on a part is enough, less the larger the cluster.
+// Limits of the search for feasible nodes, as in kube-scheduler: with minFeasible nodes or more it stops when a percentage of them is
+// feasible. The percentage decreases with the size of the cluster.
 const (
 	minFeasible      = 100
 	basePercent      = 50
 	nodesPerPercent  = 125
 	minPercent       = 5
-	alwaysScored     = 16  // in a cluster of so few nodes even the only one that fits is scored: it costs little, and people ask why
-	parallelFromHere = 512 // nodes to look at that are worth goroutines
+	alwaysScored     = 16  // up to this number of nodes a single feasible node is scored too: it is cheap, and explain shows the scores
+	parallelFromHere = 512 // minimum number of nodes for which goroutines are used
 )
 
-// Enough is how many fitting nodes are looked for among n. percent is what was configured; 0: nothing.
+// Enough returns the number of feasible nodes at which the search among n nodes stops. percent is percentageOfNodesToScore; 0: not
+// configured.
 func Enough(n, percent int) int {
 	if n < minFeasible || percent >= 100 {
 		return n
@@ -68,21 +71,22 @@ func Enough(n, percent int) int {
 	return max(n*percent/100, minFeasible)
 }
 
-// Decide makes one attempt. Of the nominated pods those for which but holds do not count; nil: all do. The result is valid until the next call.
+// Decide makes one attempt. Nominated pods for which but returns true are ignored; nil: none is ignored. The result is valid until the
+// next call.
 func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool) *Attempt {
 	a := e.fit(pod, s, but, nil, false)
 	e.choose(a, nil)
 	return a
 }
 
-// Fit is the first half of Decide for pods about which extenders are asked: it finds nodes that fit, as many as are enough, and chooses none.
-// but is as for Decide. The result is valid until the next call.
+// Fit is the first half of Decide for pods that extenders are interested in: it finds Enough feasible nodes, and chooses none. but is as
+// for Decide. The result is valid until the next call.
 func (e *Engine) Fit(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool) *Attempt {
 	return e.fit(pod, s, but, nil, true)
 }
 
-// DecideWith is the second half: it decides among the nodes that Fit found, with what extenders said about them. s is a new snapshot: a node
-// that fitted before may not fit now.
+// DecideWith is the second half: it chooses among the nodes that Fit found, with the extenders' responses. s is a new snapshot: a node that
+// was feasible in the first half may not be feasible now.
 func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool) *Attempt {
 	a := e.fit(pod, s, but, advice, true)
 	e.choose(a, advice)
@@ -91,8 +95,8 @@ func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapsho
 	return a
 }
 
-// fit finds the nodes that fit, or as many as are enough. With advice it looks only at the nodes that extenders were asked about. part: not
-// all nodes need be judged.
+// fit finds the feasible nodes: all, or Enough of them. With advice it filters only the nodes that were sent to the extenders. part:
+// filterAll must not be used.
 func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool, advice *Advice, part bool) *Attempt {
 	begin := time.Now()
 	e.class = nil
@@ -127,7 +131,7 @@ func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodI
 	return a
 }
 
-// choose takes the best of the nodes that fit.
+// choose scores the feasible nodes and chooses the best one.
 func (e *Engine) choose(a *Attempt, advice *Advice) {
 	switch begin := time.Now(); {
 	case len(a.Feasible) == 1 && len(a.Snapshot.Nodes) > alwaysScored:
@@ -143,7 +147,7 @@ func (e *Engine) choose(a *Attempt, advice *Advice) {
 	}
 }
 
-// prepare asks every filter plugin and returns the nodes worth looking at, in the snapshot's order.
+// prepare runs every PreFilter. It returns the nodes to filter: all nodes of the snapshot, or those that a Narrower names.
 func (e *Engine) prepare(a *Attempt) []*state.NodeInfo {
 	nodes := a.Snapshot.Nodes
 	if a.Pod.Err != nil {
@@ -175,7 +179,7 @@ func (e *Engine) prepare(a *Attempt) []*state.NodeInfo {
 	return nodes
 }
 
-// narrow keeps the named nodes; the others are refused without a look.
+// narrow returns the named nodes; the others are refused without running the filters.
 func (e *Engine) narrow(a *Attempt, p Plugin, names []string) []*state.NodeInfo {
 	nodes := make([]*state.NodeInfo, 0, len(names))
 	for _, name := range names {
@@ -189,7 +193,7 @@ func (e *Engine) narrow(a *Attempt, p Plugin, names []string) []*state.NodeInfo 
 	return nodes
 }
 
-// filter looks at nodes, beginning where the last attempt stopped, until enough fit.
+// filter filters nodes until Enough are feasible. It starts at the node where the last attempt stopped.
 func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, local int) {
 	enough := Enough(len(nodes), e.percent)
 	if len(nodes) == 0 {
@@ -209,7 +213,7 @@ func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, local int) {
 	e.next, e.feasible = start+a.Looked, a.Feasible
 }
 
-// looked notes a filters' verdict.
+// looked records the result of the filters for one node.
 func (a *Attempt) looked(n *state.NodeInfo, st *Status) {
 	a.Looked++
 	switch {
@@ -222,7 +226,7 @@ func (a *Attempt) looked(n *state.NodeInfo, st *Status) {
 	}
 }
 
-// checker returns the function that judges the node at a place of nodes. It is called from several goroutines, once a place.
+// checker returns the function that filters the node at an index of nodes. Several goroutines call it, at most once for each index.
 func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, local int) func(int, *state.NodeInfo) *Status {
 	switch {
 	case a.Snapshot.AnyNominated():
@@ -232,11 +236,11 @@ func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, local int) func(in
 			}
 			return a.checkComing(n, a.Snapshot.NominatedTo(n.Name))
 		}
-	case local == 0 || len(nodes) != len(a.Snapshot.Nodes): // places are those of the snapshot
+	case local == 0 || len(nodes) != len(a.Snapshot.Nodes): // a class is indexed like the snapshot's nodes
 		return func(_ int, n *state.NodeInfo) *Status { return Check(a.Filters, n) }
 	}
 	c := e.classOf(a, local)
-	c.seen = -1 // goroutines that count nothing judge a part of the nodes
+	c.seen = -1 // only a part of the nodes is filtered, without counting the refused ones
 	return func(i int, n *state.NodeInfo) *Status {
 		if st := c.judge(a, i); st != nil {
 			return st
@@ -245,8 +249,8 @@ func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, local int) func(in
 	}
 }
 
-// block judges the next size nodes with several goroutines. The result is the same as one by one: what was judged after
-// enough nodes fit is dropped.
+// block filters the next size nodes with several goroutines. The outcome is the same as one by one: results after the
+// Enough-th feasible node are discarded.
 func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough int, check func(int, *state.NodeInfo) *Status) {
 	if cap(e.results) < size {
 		e.results = make([]*Status, size)
@@ -274,7 +278,7 @@ func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough 
 	}
 }
 
-// checkComing refuses a node where the pod fits now, but not beside the pods nominated to it that count.
+// checkComing filters a feasible node again, with its nominated pods added to it. nil: the pod fits beside them.
 func (a *Attempt) checkComing(n *state.NodeInfo, nominated []*state.PodInfo) *Status {
 	coming := a.Counting(nominated)
 	if len(coming) == 0 {
@@ -283,7 +287,7 @@ func (a *Attempt) checkComing(n *state.NodeInfo, nominated []*state.PodInfo) *St
 	return Check(Adjusted(a.Filters, n, coming, nil), n.With(coming, nil))
 }
 
-// Counting are those of a node's nominated pods that the attempt's pod leaves room for: others of its or a higher priority.
+// Counting returns the nominated pods for which the attempt's pod must leave room: other pods of equal or higher priority.
 func (a *Attempt) Counting(nominated []*state.PodInfo) []*state.PodInfo {
 	var coming []*state.PodInfo
 	for _, p := range nominated {
@@ -294,7 +298,7 @@ func (a *Attempt) Counting(nominated []*state.PodInfo) []*state.PodInfo {
 	return coming
 }
 
-// Adjusted returns the filters as they would be with other pods on n.
+// Adjusted returns the filters for a state in which the added pods are on n and the removed ones are not.
 func Adjusted(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.PodInfo) []NamedFilter {
 	out := make([]NamedFilter, len(filters))
 	for i, f := range filters {
@@ -306,7 +310,7 @@ func Adjusted(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.
 	return out
 }
 
-// score ranks the feasible nodes.
+// score scores the feasible nodes.
 func (e *Engine) score(a *Attempt) {
 	begin := time.Now()
 	for len(e.scores) < len(e.scorers)+1 {
@@ -328,12 +332,12 @@ func (e *Engine) score(a *Attempt) {
 func (e *Engine) preScore(a *Attempt) {
 	e.ranking = e.ranking[:0]
 	for _, w := range e.scorers {
-		p, _ := w.Plugin.(Scorer) // NewEngine took no others
+		p, _ := w.Plugin.(Scorer) // NewEngine keeps only Scorers
 		e.ranking = append(e.ranking, p.PreScore(a.Cycle, a.Pod, a.Snapshot, a.Feasible))
 	}
 }
 
-// scoreEach ranks the feasible nodes one by one.
+// scoreEach scores the feasible nodes one by one.
 func (e *Engine) scoreEach(a *Attempt) {
 	n := len(a.Feasible)
 	a.Totals = buffer(e.scores, len(e.scorers), n)
@@ -356,14 +360,14 @@ func (e *Engine) scoreEach(a *Attempt) {
 	}
 }
 
-// scored notes a plugin's scores. scorer is what gave them; nil: an extender.
+// scored records the scores of a plugin or extender. scorer is nil for an extender.
 func (a *Attempt) scored(by Weighted, scorer NodeScorer, raw, scores []int64) {
 	ruled, _ := scorer.(Ruled)
 	a.ScoredBy, a.Ruled = append(a.ScoredBy, by), append(a.Ruled, ruled)
 	a.Raw, a.Scores = append(a.Raw, raw), append(a.Scores, scores)
 }
 
-// buffer returns n scores at the place i of kept, which are used again by the next attempt.
+// buffer returns kept[i], resized to n scores. The next attempt reuses it.
 func buffer(kept [][]int64, i, n int) []int64 {
 	if cap(kept[i]) < n {
 		kept[i] = make([]int64, n, max(n, 2*cap(kept[i])))
@@ -371,7 +375,7 @@ func buffer(kept [][]int64, i, n int) []int64 {
 	return kept[i][:n]
 }
 
-// best returns the place of the largest total, any of several with the same chance.
+// best returns the index of the largest total. If several are equal, it chooses one of them at random.
 func (e *Engine) best(a *Attempt) int32 {
 	if len(a.Best) == 0 {
 		e.leaders = largest(e.leaders[:0], a.Totals)

@@ -12,7 +12,7 @@ import (
 // Kinds is a set of kinds of cluster events.
 type Kinds uint32
 
-// What can happen. Pod events are about pods on nodes, except Self.
+// The kinds of events. Pod events are about pods that have a node, except Self.
 const (
 	NodeAdd Kinds = 1 << iota
 	NodeAllocatable
@@ -27,12 +27,12 @@ const (
 	// Self is a change of the waiting pod itself that may matter to any plugin.
 	Self
 	NamespaceLabels
-	// Volumes is a change of a PersistentVolume, StorageClass or of what CSI drivers say; Claims of a PersistentVolumeClaim.
+	// Volumes is a change of a PersistentVolume, a StorageClass or an object of a CSI driver; Claims of a PersistentVolumeClaim.
 	Volumes
 	Claims
-	// Objects is a change of an object of a resource that a plugin asked for.
+	// Objects is a change of an object of another resource, which a plugin has registered (ClusterEventWithHint.Resource).
 	Objects
-	// NodeOther is any other change of a node than those above, but for the times of its heartbeats.
+	// NodeOther is any other change of a node, except the timestamps of its heartbeats.
 	NodeOther
 	AnyKind Kinds = 1<<iota - 1
 )
@@ -46,21 +46,21 @@ var kindNames = map[Kinds]string{
 // String names a single kind.
 func (k Kinds) String() string { return kindNames[k] }
 
-// Event is one change in the cluster. Old and New are set as the kind needs: of a deleted pod only Old.
+// Event is one change in the cluster. The kind determines which Old and New fields are set: for a deleted pod only OldPod.
 type Event struct {
-	Kinds            Kinds // of a node update several at once
+	Kinds            Kinds // an update of a node may have several
 	OldNode, NewNode *corev1.Node
 	OldPod, NewPod   *corev1.Pod
 	Claim            *corev1.PersistentVolumeClaim
-	// NodeView is the node after a pod has left it or shrunk, with its nominated pods. nil: not known.
+	// NodeView is the node, with its nominated pods, after a pod on it was deleted or scaled down; nil: unknown.
 	NodeView *state.NodeView
-	// Of Objects: what they are, and their versions; nil before the first and after the last. Of custom resources *unstructured.Unstructured. Of
-	// Volumes: the versions.
+	// Resource is set for Objects. OldObject and NewObject are set for Objects and Volumes: OldObject is nil for a new object, NewObject
+	// for a deleted one. Custom resources are *unstructured.Unstructured.
 	Resource             schema.GroupVersionResource
 	OldObject, NewObject any
 }
 
-// Label names the event's first kind, for people.
+// Label returns the name of the event's first kind, for logs and metrics.
 func (e *Event) Label() string {
 	if e.Kinds == Objects {
 		return e.Resource.Resource + "Change"
@@ -73,15 +73,16 @@ func (e *Event) Label() string {
 	return "Unknown"
 }
 
-// ClusterEventWithHint says that events of some kinds may make a refused pod fit.
+// ClusterEventWithHint registers event kinds that may make a refused pod schedulable. Worth is the QueueingHint.
 type ClusterEventWithHint struct {
 	On Kinds
-	// Resource is what the plugin asks for with Objects; the scheduler watches it.
+	// Resource is the resource of the kind Objects; the scheduler watches it.
 	Resource schema.GroupVersionResource
-	// Worth looks closer; nil means that every such event is worth a try. It must be quick and must not block.
+	// Worth reports whether this event may make the pod schedulable; nil means that every such event may. It must be quick and must not
+	// block.
 	Worth func(pod *state.PodInfo, e *Event) bool
-	// ByClass says that Worth's answer is the same for all pods of a class (state.PodInfo.AppendClass), priority and preemption policy that are
-	// not nominated to the event's node.
+	// ByClass: Worth returns the same for all pods with the same class (state.PodInfo.AppendClass), priority and preemption policy, except
+	// pods that are nominated to the event's node.
 	ByClass bool
 }
 

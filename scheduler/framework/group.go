@@ -11,38 +11,39 @@ import (
 	"keelson/scheduler/state"
 )
 
-// PodGroupPostFilterer tries to make room for a pod group that cannot be placed.
+// PodGroupPostFilterer tries to make room, by preemption, for a pod group that cannot be scheduled.
 type PodGroupPostFilterer interface {
 	Plugin
-	// PodGroupPostFilter returns the nodes where room is being made, by pod, and what users are told. Empty: no room is made.
+	// PodGroupPostFilter returns the nominated nodes by pod, and a message for the user. Empty: no room is made.
 	PodGroupPostFilter(ctx context.Context, a *GroupAttempt) (nominated map[types.UID]string, message string)
 }
 
-// GroupAttempt is a pod group that was not placed.
+// GroupAttempt is the failed attempt to schedule a pod group.
 type GroupAttempt struct {
 	Group state.PodGroup
-	// Pods are those that have no node, in the order in which they were tried.
+	// Pods are the pods of the group without a node, in the order in which they were tried.
 	Pods []*state.PodInfo
-	// NominatedBefore is where room is being made for a pod already; "": nowhere.
+	// NominatedBefore returns a pod's nominated node from an earlier attempt; "": none.
 	NominatedBefore func(types.UID) string
-	// GroupOf is how the group of another pod stands.
+	// GroupOf returns the state of another pod's group.
 	GroupOf func(*corev1.Pod) state.PodGroup
-	// Without tries to place the group in a copy of the cluster without the pods for which gone holds. why: it cannot be placed there.
+	// Without tries to place the group in a copy of the cluster without the pods for which gone returns true. If the group does not fit,
+	// why is the reason.
 	Without func(gone func(*state.PodInfo) bool) (t GroupTrial, why *Status)
-	// Nodes are those of the cluster.
+	// Nodes are all nodes of the cluster.
 	Nodes []*state.NodeInfo
 }
 
-// GroupTrial is a cluster in which the group has been placed. It belongs to one goroutine.
+// GroupTrial is a copy of the cluster in which the group has been placed. It is not safe for concurrent use.
 type GroupTrial interface {
-	// Nodes tells where the pods went.
+	// Nodes returns the nodes of the group's pods, by the pods' UIDs.
 	Nodes() map[types.UID]string
-	// Return puts pods back onto their nodes on, if the group stays placed nevertheless, and tells whether it does. It may say no where
-	// finding out would cost too much.
+	// Return puts the removed pods p back onto their nodes: p[i] onto on[i]. It returns false, and puts none back, if the group then no
+	// longer fits, or if that is too expensive to determine.
 	Return(p []*state.PodInfo, on []string) bool
 }
 
-// Judge asks the filters about one node for a pod; nil: it fits.
+// Judge runs the filters for a pod on one node; nil: the pod fits.
 func (e *Engine) Judge(pod *state.PodInfo, s *state.Snapshot, node string) *Status {
 	a := &Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s}
 	e.prepare(a)

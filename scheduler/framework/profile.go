@@ -29,46 +29,49 @@ const (
 	AtPostBind   Point = "postBind"
 )
 
-// Handle is what the scheduler offers the plugins that it makes.
+// Handle gives plugins access to the scheduler's clients and data.
 type Handle struct {
 	// Profile is the scheduler name that the plugin is made for.
 	Profile string
-	// Client may be used off the scheduling loop: in PreBind, Bind, PostBind, or on a goroutine of the plugin's.
+	// Client may be used only off the scheduling loop: in PreBind, Bind, PostBind, or on the plugin's own goroutines.
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface // nil in some tests
-	// Informers that a plugin takes from here are started by the scheduler, which waits until they are filled before it schedules.
+	// Informers is the shared factory. The scheduler starts the informers that a plugin requests, and schedules nothing before they have
+	// synced.
 	Informers informers.SharedInformerFactory
-	// Waiting are the pods that Permit holds back, of all profiles.
+	// Waiting holds the pods of all profiles that wait because of Permit.
 	Waiting *WaitingPods
-	// DeviceClass names the class by whose devices an extended resource is served where the node does not offer it itself; "": none. nil is fine.
+	// DeviceClass returns the DeviceClass that serves an extended resource on nodes that do not have the resource themselves; "": none. It
+	// may be nil.
 	DeviceClass func(corev1.ResourceName) string
 	Log         *slog.Logger
 }
 
-// Factory makes a plugin. args are its arguments, of the type that the plugin documents; nil: none were given. It starts nothing.
+// Factory makes a plugin. args are its arguments, of the type that the plugin documents; nil: none are configured. A Factory starts
+// nothing.
 type Factory func(args any, h *Handle) (Plugin, error)
 
-// Registry are the plugins that profiles can name.
+// Registry maps the names of plugins, which profiles use, to their factories.
 type Registry map[string]Factory
 
-// Profile is a set of plugins, run for the pods that name it.
+// Profile is the set of plugins for the pods whose spec.schedulerName is SchedulerName.
 type Profile struct {
 	SchedulerName string
-	// Plugins are all of the profile's, each once, in the order they run, with their weights in scores.
+	// Plugins are all plugins of the profile, each once, in the order in which they run, with their score weights.
 	Plugins []Weighted
-	// Points lists the plugins of extension points where it is not all that have something to do there, or not in this order.
+	// Points has the plugins of an extension point that uses only some of the Plugins, or uses them in another order.
 	Points map[Point][]Weighted
-	// PercentageOfNodes is how many nodes that fit are enough, in a large cluster, of 100; 0: it depends on how large it is.
+	// PercentageOfNodes is percentageOfNodesToScore: see Enough; 0: it depends on the size of the cluster.
 	PercentageOfNodes int32
 }
 
-// Weighted is a plugin with its weight; the weight matters for Scorers only, and those without one do not run.
+// Weighted is a plugin with its score weight. It matters for Scorers only; a Scorer with weight 0 does not run.
 type Weighted struct {
 	Plugin Plugin
 	Weight int64
 }
 
-// At lists what runs at an extension point, and perhaps plugins that have nothing to do there.
+// At returns the plugins of an extension point. Some of them may not implement it.
 func (p *Profile) At(point Point) []Weighted {
 	if at, ok := p.Points[point]; ok {
 		return at
@@ -76,7 +79,7 @@ func (p *Profile) At(point Point) []Weighted {
 	return p.Plugins
 }
 
-// Of returns the plugins that run at a point, which is T's, in order.
+// Of returns the plugins that run at an extension point, in order. T must be the interface of that point.
 func Of[T Plugin](p *Profile, at Point) []T {
 	var out []T
 	for _, w := range p.At(at) {
@@ -87,7 +90,7 @@ func Of[T Plugin](p *Profile, at Point) []T {
 	return out
 }
 
-// All returns the profile's plugins that are a T, in order.
+// All returns the profile's plugins that implement T, in order.
 func All[T Plugin](p *Profile) []T {
 	var out []T
 	for _, w := range p.Plugins {
@@ -98,7 +101,7 @@ func All[T Plugin](p *Profile) []T {
 	return out
 }
 
-// Validate checks what every profile must have.
+// Validate checks that the profile has one queueSort plugin and at least one bind plugin.
 func (p *Profile) Validate() error {
 	if n := len(Of[QueueSorter](p, AtQueueSort)); n != 1 {
 		return fmt.Errorf("profile %q: one queueSort plugin is wanted, not %d", p.SchedulerName, n)

@@ -14,26 +14,26 @@ import (
 	"keelson/scheduler/state"
 )
 
-// MaxWait is for how long a pod can wait for plugins that hold it back in Permit.
+// MaxWait is the maximum time that a pod waits for a Permit plugin.
 const MaxWait = 15 * time.Minute
 
-// WaitingPods are the pods that have a node and wait until plugins permit their binding. The zero value has none.
+// WaitingPods holds the pods that have a node and wait until their Permit plugins allow the binding. The zero value is empty.
 type WaitingPods struct {
 	mu   sync.Mutex
 	pods map[types.UID]*WaitingPod
 }
 
-// WaitingPod is one of them.
+// WaitingPod is a pod in WaitingPods.
 type WaitingPod struct {
 	Pod  *state.PodInfo
 	Node string
 
 	mu      sync.Mutex
-	timers  map[string]*time.Timer // by the plugin that holds the pod back
-	verdict chan *Status           // one
+	timers  map[string]*time.Timer // by the plugin that the pod waits for
+	verdict chan *Status           // capacity 1: only the first result is used
 }
 
-// Hold has a pod wait for plugins, for each as long as it says. Await must follow.
+// Hold adds a pod that waits for the plugins, for each at most the given time. The caller must then call Await.
 func (w *WaitingPods) Hold(pod *state.PodInfo, node string, plugins map[string]time.Duration) *WaitingPod {
 	p := &WaitingPod{Pod: pod, Node: node, timers: map[string]*time.Timer{}, verdict: make(chan *Status, 1)}
 	p.mu.Lock()
@@ -53,7 +53,7 @@ func (w *WaitingPods) Hold(pod *state.PodInfo, node string, plugins map[string]t
 	return p
 }
 
-// Await blocks until the pod is allowed (nil) or refused, or ctx is done, and lets go of it.
+// Await blocks until the pod is allowed (nil) or refused, or ctx is done. Then it removes the pod from w.
 func (w *WaitingPods) Await(ctx context.Context, p *WaitingPod) (*Status, error) {
 	defer func() {
 		p.end(nil)
@@ -78,7 +78,7 @@ func (w *WaitingPods) Get(uid types.UID) *WaitingPod {
 	return w.pods[uid]
 }
 
-// All lists the pods that wait, in no order.
+// All returns the waiting pods, in no particular order.
 func (w *WaitingPods) All() []*WaitingPod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +89,7 @@ func (w *WaitingPods) All() []*WaitingPod {
 	return out
 }
 
-// Plugins lists who holds the pod back still.
+// Plugins returns the names of the plugins that the pod still waits for.
 func (p *WaitingPod) Plugins() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *WaitingPod) Plugins() []string {
 	return names
 }
 
-// Allow says that the plugin holds the pod back no more. Once none does the pod goes on.
+// Allow ends the wait for one plugin. When the pod waits for no plugin any more, it is allowed.
 func (p *WaitingPod) Allow(plugin string) {
 	p.mu.Lock()
 	t, ok := p.timers[plugin]
@@ -116,7 +116,7 @@ func (p *WaitingPod) Allow(plugin string) {
 	}
 }
 
-// Reject refuses the pod; what was said first counts.
+// Reject refuses the pod. It has no effect if the pod is already allowed or refused.
 func (p *WaitingPod) Reject(plugin, reason string) { p.end(Refuse(plugin, Unschedulable, reason)) }
 
 func (p *WaitingPod) end(st *Status) {

@@ -4,8 +4,8 @@ package framework
 
 import "keelson/scheduler/state"
 
-// wholesale tells whether filters can judge all nodes at once (filterAll): each is Local or an AllFilter, no Narrower left nodes out, and the
-// profile does not say that a part of the nodes is enough (percentageOfNodesToScore).
+// wholesale reports whether filterAll can be used: each filter is Local or an AllFilter, no Narrower excluded nodes, and the profile has no
+// percentageOfNodesToScore below 100.
 func (e *Engine) wholesale(a *Attempt, nodes []*state.NodeInfo, local int) bool {
 	if len(nodes) != len(a.Snapshot.Nodes) || e.percent > 0 && e.percent < 100 {
 		return false
@@ -18,7 +18,7 @@ func (e *Engine) wholesale(a *Attempt, nodes []*state.NodeInfo, local int) bool 
 	return true
 }
 
-// filterAll judges all nodes of the snapshot.
+// filterAll filters all nodes of the snapshot. It uses the cached results of the pod's class.
 func (e *Engine) filterAll(a *Attempt, c *class) {
 	nodes := a.Snapshot.Nodes
 	c.judgeAll(a)
@@ -30,7 +30,7 @@ func (e *Engine) filterAll(a *Attempt, c *class) {
 	e.results = append(e.results[:0], c.status...)
 	out := e.results
 	for i := c.filters; i < len(a.Filters); i++ {
-		if f, ok := a.Filters[i].NodeFilter.(AllFilter); ok { // wholesale has seen to it
+		if f, ok := a.Filters[i].NodeFilter.(AllFilter); ok { // always: wholesale has checked that
 			f.FilterAll(out)
 		}
 	}
@@ -47,9 +47,9 @@ func (e *Engine) filterAll(a *Attempt, c *class) {
 	e.feasible = a.Feasible
 }
 
-// everyPlace is 0 to n-1, in the place of s.
+// everyPlace returns the numbers from 0 to n-1. It reuses the memory of s.
 func everyPlace(s []int32, n int) []int32 {
-	if len(s) == n && s[0] == 0 && int(s[n-1]) == n-1 { // all are different, and in their order but for one turn
+	if len(s) == n && s[0] == 0 && int(s[n-1]) == n-1 { // s is always ascending, possibly rotated
 		return s
 	}
 	s = s[:0]
@@ -59,8 +59,8 @@ func everyPlace(s []int32, n int) []int32 {
 	return s
 }
 
-// sample keeps only as many of the nodes that fit as are enough, beginning where the last sample ended. It does so where a scorer has to be
-// asked node by node.
+// sample reduces the feasible nodes to Enough of them, starting where the last sample ended, if a scorer must be called for each node. It
+// reports whether it did.
 func (e *Engine) sample(a *Attempt) bool {
 	enough := Enough(len(a.Snapshot.Nodes), 0)
 	if len(a.Feasible) <= enough {
@@ -84,12 +84,12 @@ func (e *Engine) sample(a *Attempt) bool {
 	return false
 }
 
-// scoreAll ranks the feasible nodes, whose places are e.places. It does what score does, from what is known of the pod's class.
+// scoreAll scores the feasible nodes, whose places are e.places. The result is that of scoreEach, but it uses the class's cached scores.
 func (e *Engine) scoreAll(a *Attempt, c *class) {
 	n := len(e.places)
 	c.rank(a, e.scorers, e.ranking, e.places)
 	everywhere := n == len(a.Snapshot.Nodes)
-	// of returns known scores in the order of Feasible.
+	// of returns the cached scores known in the order of Feasible.
 	of := func(known []int64, kept [][]int64, i int) []int64 {
 		if everywhere {
 			return known
@@ -141,7 +141,7 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 	}
 }
 
-// allKnown tells whether a node's total is the base that is known of it, whichever other nodes fit.
+// allKnown reports whether the total of every node is its cached base: no score depends on which other nodes are feasible.
 func (e *Engine) allKnown(c *class) bool {
 	for i, scorer := range e.ranking {
 		if _, absolute := scorer.(Absolute); scorer != nil && (!absolute || c.raw[i] == nil) {
