@@ -2,10 +2,10 @@
 
 package queue
 
-// Place is where a pod waits, as Kubernetes' metrics call it.
+// Place is a part of the queue, named as in kube-scheduler's metrics.
 type Place string
 
-// The places. Pods whose backoff follows an error wait in backoff too.
+// The places. A pod whose attempt ended in an error counts as Backoff, too.
 const (
 	Active        Place = "active"
 	Backoff       Place = "backoff"
@@ -13,10 +13,11 @@ const (
 	Gated         Place = "gated"
 )
 
-// places maps the heaps to their names in metrics.
+// places maps the heaps to the places that metrics report.
 var places = map[where]Place{inActive: Active, inBackoff: Backoff, inErrors: Backoff, inUnschedulable: Unschedulable}
 
-// Counts returns the number of waiting pods by place, and the number of pods that a plugin refused or gates, by plugin and scheduler name.
+// Counts returns the number of waiting pods by place, and the number of pods that a plugin has refused or gated, by plugin name and
+// scheduler name.
 func (q *Queue) Counts() (waiting map[Place]int, refusedBy map[[2]string]int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -14,21 +14,21 @@ import (
 	"keelson/scheduler/state"
 )
 
-// The pods of a pod group wait together. A member that is not gated is inGroup and in no heap. One item, the group's head, stands for all
-// of them in the heaps. It is popped with them and given back by FinishGroup:
+// The pods of a pod group wait together. A member that is not gated has the state inGroup and is in no heap. One item without a pod of its
+// own, the group's head, represents all members in the heaps. Pop returns it with its members, and FinishGroup returns it to the queue:
 //
 //	gated --gate opened--> inGroup --Pop of the head--> in flight --Assumed--> in binding
 //	                          ^                              |                      |
 //	                          +--------- FinishGroup --------+------ Retry ---------+
 //
-// An event moves the head if it may help any member.
+// An event that may help any member moves the head.
 
 // podGroup holds the queued pods of one pod group.
 type podGroup struct {
 	head  *Item
 	pods  map[types.UID]*Item
 	ready int // members that are inGroup
-	// again: the group changed while its head was in flight, so that another attempt follows at once.
+	// again: the group changed while its head was in flight, so another attempt follows, after the backoff.
 	again bool
 }
 
@@ -104,7 +104,7 @@ func (q *Queue) requeueGroupLocked(m *podGroup, why string) {
 	}
 }
 
-// updateMemberLocked stores a new version of a pod that waits with its group.
+// updateMemberLocked stores a new version of a pod that waits with its group, and moves the group if the change may help it.
 func (q *Queue) updateMemberLocked(it *Item, old, pod *corev1.Pod, info *state.PodInfo) {
 	it.Pod = info
 	head := it.group.head
@@ -136,14 +136,14 @@ func (q *Queue) dequeueIfEmptyLocked(m *podGroup) {
 	}
 }
 
-// dropIfEmptyLocked forgets a group without pods.
+// dropIfEmptyLocked deletes a group without pods.
 func (q *Queue) dropIfEmptyLocked(m *podGroup) {
 	if len(m.pods) == 0 && m.head.where != inFlight && q.groups[m.head.key] == m {
 		delete(q.groups, m.head.key)
 	}
 }
 
-// popMembersLocked takes the ready members in flight together with the head.
+// popMembersLocked moves the ready members to inFlight, together with the head.
 func (q *Queue) popMembersLocked(head *Item) {
 	m := head.headOf
 	m.again, head.popped = false, head.popped[:0]
@@ -167,8 +167,9 @@ func (q *Queue) popMembersLocked(head *Item) {
 	})
 }
 
-// FinishGroup gives back a popped group and its members without a node (back). Assumed or Done was called for the other members. After an
-// error (failed) the group is tried again when its backoff is over, else when an event may help a pod that refusedBy refused.
+// FinishGroup returns a popped group, and its members without a node (back), to the queue. The caller has called Assumed or Done for the
+// other members. failed: the attempt ended in an error, so the group is tried again after its backoff. Otherwise it is tried again after an
+// event that the plugins in refusedBy wait for.
 func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed bool) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -204,7 +205,7 @@ func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed
 	}
 }
 
-// requeueMemberLocked takes back a member whose binding cycle failed. Its group is tried again after the backoff.
+// requeueMemberLocked returns a member whose binding cycle failed to its group. The group is tried again after the backoff.
 func (q *Queue) requeueMemberLocked(it *Item) {
 	m := it.group
 	if q.gatedLocked(it) {

@@ -17,14 +17,14 @@ func (h *heap) Swap(i, j int) {
 	h.items[i].pos, h.items[j].pos = i, j
 }
 
-// Push and Pop are for container/heap.
+// Push implements heap.Interface of container/heap: it appends the item.
 func (h *heap) Push(x any) {
 	it := x.(*Item)
 	it.pos = len(h.items)
 	h.items = append(h.items, it)
 }
 
-// Pop removes the last item.
+// Pop implements heap.Interface: it removes the last item. The queue uses push and pop instead.
 func (h *heap) Pop() any {
 	last := len(h.items) - 1
 	it := h.items[last]

@@ -11,16 +11,16 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// hintClass holds unschedulable pods for which all QueueingHints answer the same: they were refused by the same plugins and are of one
-// class (PodInfo.AppendClass). The hints are called for one of them, so the cost of an event depends on the number of classes and not of
-// pods.
+// hintClass holds unschedulable pods for which every QueueingHint returns the same result: the same plugins refused them, and they have the
+// same class (PodInfo.AppendClass), priority and preemption policy. The hints are called for one of them, so the cost of an event depends
+// on the number of classes, not on the number of pods.
 type hintClass struct {
 	key    string
 	items  []*Item
 	single bool // a hint depends on more than the pod's class, so the item has a hint class of its own
 }
 
-// joinClassLocked adds an item that becomes unschedulable to its hint class.
+// joinClassLocked adds an item that becomes unschedulable to its hint class, which it creates if needed.
 func (q *Queue) joinClassLocked(it *Item) {
 	single := it.headOf != nil || !it.rules.hintsByClass(it.refusedBy)
 	b := q.key[:0]
@@ -66,7 +66,7 @@ func (q *Queue) leaveClassLocked(it *Item) {
 	}
 }
 
-// hintsByClass reports whether all hints of the plugins answer the same for all pods of a class.
+// hintsByClass reports whether every hint of the plugins returns the same result for all pods of a class.
 func (r *Rules) hintsByClass(plugins []string) bool {
 	for _, name := range plugins {
 		for _, h := range r.Hints[name] {
@@ -78,7 +78,7 @@ func (r *Rules) hintsByClass(plugins []string) bool {
 	return true
 }
 
-// helpedByLocked returns the unschedulable items that an event may help, the longest waiting first.
+// helpedByLocked returns the unschedulable items that an event may help, longest waiting first.
 func (q *Queue) helpedByLocked(e *framework.Event) []*Item {
 	if q.waitedKinds&e.Kinds == 0 {
 		return nil
@@ -114,7 +114,7 @@ func (q *Queue) helpedByLocked(e *framework.Event) []*Item {
 	return helped
 }
 
-// ownDeletionLocked reports whether an event is about resources that the pod itself held. They do not help it.
+// ownDeletionLocked reports whether an event is the deletion of the item's own pod. The resources that this frees do not help the pod.
 func (q *Queue) ownDeletionLocked(it *Item, e *framework.Event) bool {
 	return e.Kinds == framework.PodDelete && e.OldPod != nil && it.headOf == nil && e.OldPod.UID == it.Pod.Pod.UID
 }
@@ -122,7 +122,7 @@ func (q *Queue) ownDeletionLocked(it *Item, e *framework.Event) bool {
 // forceActivate is the event label of pods that Activate moves.
 const forceActivate = "ForceActivate"
 
-// Activate makes the queue try a pod again if it is unschedulable or in flight. It is for causes of which there is no event.
+// Activate makes the queue try a pod again if it is unschedulable or in flight. It is for changes that no event reports.
 func (q *Queue) Activate(uid types.UID) {
 	q.mu.Lock()
 	defer q.unlock()

@@ -49,8 +49,8 @@ func (q *Queue) gatedLocked(it *Item) bool {
 	return false
 }
 
-// recheckGatesLocked runs PreEnqueue again for the gated pods that the event may help. Updates of the pod itself go through Set; the other
-// events that can open a gate are those about objects.
+// recheckGatesLocked runs PreEnqueue again for the gated pods that the event may help. Only events of the kind Objects can do so: Set
+// handles updates of the pod itself.
 func (q *Queue) recheckGatesLocked(e *framework.Event) {
 	if e.Kinds&framework.Objects == 0 {
 		return
@@ -91,7 +91,7 @@ func (q *Queue) requeueLocked(it *Item, why string) {
 	q.signalLocked()
 }
 
-// attemptFailed is the event label of pods that come back after a failed attempt.
+// attemptFailed is the event label of pods that return to the queue after a failed attempt.
 const attemptFailed = "ScheduleAttemptFailure"
 
 // pushLocked adds an item to one of the heaps.
@@ -156,7 +156,7 @@ func (q *Queue) signalLocked() {
 	q.wake = make(chan struct{})
 }
 
-// flushLocked moves the items whose backoff is over, and those that have been unschedulable for Config.Flush.
+// flushLocked moves the items whose backoff is over to active, and requeues those that have been unschedulable for Config.Flush.
 func (q *Queue) flushLocked() {
 	now := time.Now()
 	for _, h := range []*heap{&q.backoff, &q.errorBackoff} {
@@ -172,7 +172,7 @@ func (q *Queue) flushLocked() {
 	}
 }
 
-// setTimerLocked sets the timer to the next time flushLocked has an item to move. It sets none if no item waits for a time.
+// setTimerLocked sets the timer to the next time at which flushLocked has an item to move. It sets none if there is no such time.
 func (q *Queue) setTimerLocked() {
 	var next time.Time
 	sooner := func(t time.Time) {

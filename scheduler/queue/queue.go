@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package queue is the scheduling queue: it holds the pods that wait for a node. The
-// scheduling loop pops the pod that Less puts first. Event handlers add pods and report
-// cluster events. An event moves an unschedulable pod back only if a QueueingHint of a
-// plugin that refused the pod says that it may help.
+// Package queue is the scheduling queue: it holds the pods that wait for a node. The scheduler's loop pops the pod that Less orders first,
+// and returns it with the result of the attempt. The scheduler's event handlers add pods and report cluster events. An event makes an
+// unschedulable pod ready again only if a QueueingHint of a plugin that refused the pod reports that the event may help.
 //
 // The names in kube-scheduler: active is activeQ, backoff is backoffQ, unschedulable and
 // gated are unschedulablePods.
@@ -17,11 +16,11 @@
 //	                  |          | event     v
 //	                  +----------+---- unschedulable (5 minutes at most)
 //
-// A pod in flight is in its scheduling cycle. Events that arrive meanwhile are kept for it, since one of them may make it fit. Between
-// Assumed and Done it is in its binding cycle. The pods of a pod group wait and are popped together (group.go). The scheduler has a second
-// queue for pods about which HTTP extenders are asked.
+// A pod in flight is in its scheduling cycle. Events during this cycle are kept, because one of them may make the pod schedulable. Between
+// Assumed and Done the pod is in its binding cycle. The pods of a pod group wait together and are popped together (group.go). The scheduler
+// has a second Queue for pods that HTTP extenders are interested in.
 //
-// The queue never looks at nodes and never calls the API server. When no pod waits for a time it sets no timer.
+// The queue never reads nodes and never calls the API server. It sets a timer only while a pod waits for a point in time.
 package queue
 
 import (
@@ -40,14 +39,14 @@ import (
 type Config struct {
 	InitialBackoff time.Duration // [1 s] after the first failure, doubling
 	MaxBackoff     time.Duration // [10 s]
-	Flush          time.Duration // [5 min] an unschedulable pod is tried again after this even without an event
+	Flush          time.Duration // [5 min] an unschedulable pod is tried again after this time even without an event
 	// Less orders the pods that are ready; it must be set.
 	Less func(a, b *framework.QueuedPod) bool
-	// Profiles are the rules by spec.schedulerName. Rules are for pods of any other scheduler name.
+	// Profiles are the rules by spec.schedulerName. Rules apply to pods with any other scheduler name.
 	Rules    Rules
 	Profiles map[string]Rules
 	// Entered is called when a pod enters one of the queue's places, with the reason ("PodAdd", an event's label, ...). May be nil.
-	// It must be quick.
+	// The lock is not held during the call. It must be quick.
 	Entered func(pod *state.PodInfo, why string, to Place, at time.Time)
 	// Groups: the pods of a pod group wait together and are popped together.
 	Groups bool
@@ -55,8 +54,8 @@ type Config struct {
 
 // Rules are the parts of a profile that the queue uses.
 type Rules struct {
-	// Gates are the PreEnqueue plugins. Hints are the QueueingHints by plugin: the events that may make a pod fit that the plugin refused.
-	// For a plugin that is not in Hints any event may.
+	// Gates are the PreEnqueue plugins. Hints are the registered events with their QueueingHints, by plugin: they may make a pod
+	// schedulable that the plugin refused. For a plugin that is not in Hints every event may.
 	Gates []framework.PreEnqueuer
 	Hints map[string][]framework.ClusterEventWithHint
 }
@@ -79,10 +78,10 @@ type Item struct {
 	firstEvent int64
 	update     *state.PodInfo
 	deleted    bool
-	forced     bool  // Activate was called meanwhile
-	assumedSeq int64 // the value of Queue.seq when it got its node
-	// Pod groups: group is the group of a member. The group's head (see group.go) has headOf and key instead. While it is in flight, popped
-	// are the members that were popped with it.
+	forced     bool  // Activate was called while the pod was in flight, or it missed events: try it again in any case
+	assumedSeq int64 // Queue.seq at the call of Assumed
+	// Pod groups: group is the group of a member. The group's head (see group.go) has headOf and key instead. While the head is in flight,
+	// popped holds the members that were popped with it.
 	group, headOf *podGroup
 	key           state.GroupKey
 	popped        []*Item
@@ -104,7 +103,7 @@ const (
 	inGroup
 )
 
-// Queue is safe for use from several goroutines.
+// Queue is the scheduling queue. It is safe for concurrent use.
 type Queue struct {
 	cfg Config
 
@@ -115,10 +114,11 @@ type Queue struct {
 	backoff       heap // ordered by the end of the backoff
 	errorBackoff  heap // as backoff, for pods whose attempt ended in an error
 	unschedulable heap // the pods that wait for an event; the longest waiting first
-	// waitedKinds includes the interests of all items in unschedulable, and perhaps of some that have left. An event of another kind helps
-	// none of them.
+	// waitedKinds includes the interests of all items in unschedulable, and perhaps of items that were there before. So an event of another
+	// kind helps none of them.
 	waitedKinds framework.Kinds
-	// hintClasses partition the items in unschedulable: those of one class are helped by the same events.
+	// hintClasses partition the items in unschedulable: the same events help the items of one class. key is a buffer for the key of a
+	// class.
 	hintClasses map[string]*hintClass
 	key         []byte
 	inFlight    int
@@ -127,7 +127,7 @@ type Queue struct {
 	// events holds the events since the oldest pod in flight was popped. The first has number base.
 	events []framework.Event
 	base   int64
-	// seq counts all events. lastOfKind is the number of the last event of each kind.
+	// seq is the number of all events so far. lastOfKind is the value of seq at the last event of each kind.
 	seq        int64
 	lastOfKind [kindsKnown]int64
 	wake       chan struct{} // closed and replaced when something became ready
@@ -224,7 +224,7 @@ func (q *Queue) Set(pod *corev1.Pod) {
 	}
 }
 
-// Delete removes a pod: it was deleted or has a node.
+// Delete removes a pod that was deleted or has a node.
 func (q *Queue) Delete(uid types.UID) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -244,9 +244,9 @@ func (q *Queue) Delete(uid types.UID) {
 	q.leaveLocked(it)
 }
 
-// Pop waits for a pod and returns the first in Less order. The caller must give it back by Done, Unschedulable or Retry.
-// When active is empty, Pop takes a pod from backoff before its time, but not a pod whose attempt ended in an error. It returns nil once
-// ctx is done.
+// Pop waits for a pod and returns the first in Less order. The caller must end its attempt with Done, Unschedulable or Retry, or for the
+// head of a group with FinishGroup. If active is empty, Pop takes a pod from backoff before its backoff is over, but not a pod whose
+// attempt ended in an error. It returns nil when ctx is done.
 func (q *Queue) Pop(ctx context.Context) *Item {
 	for {
 		q.mu.Lock()
@@ -290,8 +290,8 @@ func (q *Queue) popBackoffLocked() *Item {
 	return it
 }
 
-// Assumed ends the scheduling cycle of a pod that got a node. The binding cycle follows: Done ends it, Retry or Unschedulable takes the pod
-// back if it failed.
+// Assumed ends the scheduling cycle of a pod that got a node. The binding cycle follows: Done ends it if it succeeded, Retry or
+// Unschedulable if it failed.
 func (q *Queue) Assumed(it *Item) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -312,8 +312,9 @@ func (q *Queue) Done(it *Item) {
 	}
 }
 
-// Unschedulable gives back a pod that plugins refused. The pod goes to backoff if an event that may help arrived meanwhile, else to
-// unschedulable.
+// Unschedulable returns a popped pod, which the plugins refusedBy refused, to the queue: to backoff if an event may help that came during
+// the attempt, else
+// to unschedulable.
 func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -329,7 +330,7 @@ func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 	it.refusedBy, it.interests = refusedBy, it.rules.interests(refusedBy)
 	it.due = time.Now().Add(q.backoffOf(it))
 	if was == inBinding {
-		// Events are not kept during the binding cycle, which may take minutes. So the kind of an event is enough here.
+		// Events are not kept during the binding cycle, which may take minutes. So only their kinds are compared, without the hints.
 		if k := q.kindsSinceLocked(it.assumedSeq) & it.interests; k != 0 || podUpdated(had, it.Pod.Pod) {
 			q.requeueLocked(it, attemptFailed)
 			return
@@ -350,7 +351,7 @@ func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 	q.setTimerLocked()
 }
 
-// Retry gives back a pod whose attempt ended in an error. It is tried again after its backoff.
+// Retry returns a popped pod, whose attempt ended in an error, to the queue. The pod is tried again after its backoff.
 func (q *Queue) Retry(it *Item) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -409,8 +410,8 @@ func (q *Queue) OnEvent(e framework.Event) {
 	q.recheckGatesLocked(&e)
 }
 
-// maxEvents bounds the events that are kept for pods in flight: one may fly for long, when extenders are asked. Who has missed more is
-// tried again.
+// maxEvents is the maximum number of events that are kept for pods in flight: with extenders an attempt may take long. A pod that has
+// missed more events than that is tried again.
 const maxEvents = 50_000
 
 func (q *Queue) recordEventLocked(e framework.Event) {
@@ -425,7 +426,7 @@ func (q *Queue) recordEventLocked(e framework.Event) {
 	q.events = append(q.events, e)
 }
 
-// helpsLocked reports whether a QueueingHint of the plugins that refused an item says that the event may help.
+// helpsLocked reports whether the event may make an item schedulable, according to the QueueingHints of the plugins that refused it.
 func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
 	if it.headOf != nil {
 		return q.helpsGroupLocked(it, e)
@@ -433,7 +434,7 @@ func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
 	return q.helpsPodLocked(it, it, e)
 }
 
-// helpsPodLocked is helpsLocked for one pod. The refusing plugins are those of by: the pod itself, or the head of its group.
+// helpsPodLocked is helpsLocked for one pod. It uses the refusing plugins of by, which is the pod itself or the head of its group.
 func (q *Queue) helpsPodLocked(it, by *Item, e *framework.Event) bool {
 	if e.Kinds&framework.Self != 0 && (e.NewPod == nil || e.NewPod.UID != it.Pod.Pod.UID) {
 		return false
@@ -472,7 +473,7 @@ func (q *Queue) rulesOf(pod *corev1.Pod) *Rules {
 	return &q.cfg.Rules
 }
 
-// interests returns the event kinds that may help pods which these plugins refused.
+// interests returns the event kinds that may help a pod which these plugins refused.
 func (r *Rules) interests(plugins []string) framework.Kinds {
 	if len(plugins) == 0 {
 		return framework.AnyKind
