@@ -18,7 +18,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// holder starts a namespace holder and returns what starts a container beside it that has all of caps.
+// holder starts a namespace holder. It returns a function that runs a command in a container with the capabilities caps in the holder's PID
+// namespace.
 func holder(n *node, caps ...string) (shim.State, func(id, command string) (int, string)) {
 	n.t.Helper()
 	st, err := n.c.Hold(n.t.Context(), "holder", shim.Hold{Name: "/pause"})
@@ -36,7 +37,8 @@ func holder(n *node, caps ...string) (shim.State, func(id, command string) (int,
 	}
 }
 
-// TestHolderGivesNothingAway to a container that shares its PID namespace and may trace processes.
+// TestHolderGivesNothingAway: a container that shares the holder's PID namespace and may trace processes gets no access to the host
+// through the holder.
 func TestHolderGivesNothingAway(t *testing.T) {
 	n := newNode(t)
 	victim := filepath.Join(t.TempDir(), "of-the-host")
@@ -51,7 +53,7 @@ func TestHolderGivesNothingAway(t *testing.T) {
 		"by-name":    "ls /proc/1/root" + victim + " /proc/1/cwd" + victim + " /proc/1/root/../.." + victim + " 2>/dev/null",
 		"write":      "touch /proc/1/root/new 2>/dev/null && echo written",
 		"files":      "ls -A /proc/1/fd/",
-		// The mount namespace may be entered: nothing is in it to run a program from, nor to look at.
+		// The mount namespace may be entered, but it contains no program to run and no file to read.
 		"mounts": "nsenter -t 1 -m /bin/true 2>/dev/null && echo entered; grep -v '^[0-9]* [0-9]* [0-9:]* / / ro,nosuid,nodev,noexec' /proc/1/mountinfo",
 		"kill":   "kill -9 1; kill -11 1; kill -19 1; kill -15 1; grep -q T /proc/1/stat && echo stopped",
 	} {
@@ -59,7 +61,7 @@ func TestHolderGivesNothingAway(t *testing.T) {
 			t.Errorf("%s: %q found %q, want nothing", name, command, got)
 		}
 	}
-	// With the control: the same commands see something in a process that is not confined.
+	// Control experiment: for a process that is not confined, the same commands find something.
 	if _, got := guest("control", "ls -A /proc/self/root/ && ls -A /proc/self/fd/ && cat /proc/self/mountinfo"); len(got) < 100 {
 		t.Errorf("the same of an ordinary process: got %q, want more", got)
 	}
@@ -93,7 +95,7 @@ func processStatus(t *testing.T, pid int) map[string]string {
 	return out
 }
 
-// TestHolderIsInThePodsNamespaces and in none of the host's.
+// TestHolderIsInThePodsNamespaces: the holder is in the pod's namespaces and in none of the host's.
 func TestHolderIsInThePodsNamespaces(t *testing.T) {
 	n := newNode(t)
 	pod := n.run("pod", "sleep 1000", nil)
@@ -129,7 +131,7 @@ func TestHolderIsInThePodsNamespaces(t *testing.T) {
 	}
 }
 
-// TestHolderJoinsNothingInherited: a descriptor that whoever started the supervisor left open is no namespace.
+// TestHolderJoinsNothingInherited: the holder does not treat a descriptor that the supervisor inherited as one of its namespaces.
 func TestHolderJoinsNothingInherited(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -145,14 +147,14 @@ func TestHolderJoinsNothingInherited(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := n.run("pod", "sleep 1000", nil)
-	const first = 4 // of the namespaces' descriptors: the last one comes right before the inherited one
+	const first = 4 // number of the first namespace descriptor; the last one is directly before the inherited descriptor
 	paths := slices.Repeat([]string{fmt.Sprintf("/proc/%d/ns/net", pod.PID)}, inherited-first)
 	if _, err := n.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause", Namespaces: paths}); err != nil {
 		t.Error(err)
 	}
 }
 
-// childrenOf are the children of all of a process's threads, zombies too.
+// childrenOf returns the children of all threads of a process, including zombies.
 func childrenOf(t testing.TB, pid int) []string {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -179,7 +181,7 @@ func supervisorPID(n *node) int {
 	return h.PID
 }
 
-// TestHolderUnderATracer: code that a tracer runs in the holder can call nothing.
+// TestHolderUnderATracer: a tracer cannot make the holder execute useful system calls.
 func TestHolderUnderATracer(t *testing.T) {
 	n := newNode(t)
 	st, err := n.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause"})
@@ -205,7 +207,7 @@ func TestHolderUnderATracer(t *testing.T) {
 		t.Fatal(err)
 	}
 	const eperm, echild = 1, 10
-	// wait4 is the control: it gets through, so the calls were made.
+	// wait4 is the control: it is not blocked, which shows that the calls were really made.
 	for call, want := range map[string]int{"wait4": echild, "openat": eperm, "socket": eperm, "execve": eperm, "setns": eperm, "mount": eperm, "ptrace": eperm, "clone": eperm} {
 		if e, ok := got[call]; !ok || e != want {
 			t.Errorf("%s in the holder: got errno %d (%v), want %d", call, e, ok, want)

@@ -16,7 +16,7 @@ import (
 	"keelson/runtime/shim"
 )
 
-// execCode runs a command in the container and returns its output and exit code. Its standard input, and its error output, are nobody's.
+// execCode runs a command in the container and returns its output and exit code. The exec has neither standard input nor standard error.
 func execCode(n *node, id, command string) (string, int) {
 	n.t.Helper()
 	r, w, err := os.Pipe()
@@ -44,15 +44,16 @@ func execCode(n *node, id, command string) (string, int) {
 	return string(out), code
 }
 
-// owner is what root needs to change files.
+// owner are the capabilities that root needs to change any file.
 var owner = []string{"CAP_FOWNER", "CAP_CHOWN", "CAP_DAC_OVERRIDE"}
 
-// attackNull changes the mode and owner of whatever the shell's standard descriptors are, if it is a device.
+// attackNull is a shell script that changes the mode and owner of the files behind its standard input and standard error, if they are
+// devices.
 const attackNull = `for fd in 0 2; do f=/proc/self/fd/$fd
   if [ -c $f ]; then chmod 0601 $f; chown 7:8 $f; fi
 done 2>/dev/null; ls -lL /dev/null /proc/self/fd/0 | cut -c1-10`
 
-// TestNullIsTheContainersOwn in every process that has no input or output of its own: the host's stays as it is.
+// TestNullIsTheContainersOwn: a process without standard input or output gets the container's own /dev/null. It cannot change the host's.
 func TestNullIsTheContainersOwn(t *testing.T) {
 	n := newNode(t)
 	var before, after unix.Stat_t
@@ -60,7 +61,7 @@ func TestNullIsTheContainersOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// A failed test must not spoil the machine.
+		// A failed test must not leave the host's /dev/null changed.
 		_ = os.Chmod(os.DevNull, os.FileMode(before.Mode&0o777))
 		_ = os.Chown(os.DevNull, int(before.Uid), int(before.Gid))
 	})
@@ -87,7 +88,7 @@ func TestNullIsTheContainersOwn(t *testing.T) {
 		t.Errorf("exec: got %q, want the container's own /dev/null to have changed", got)
 	}
 	same("exec")
-	// The container's tree is its own to arrange: nothing in it makes the supervisor open a file of the host.
+	// The container controls its own file system: nothing in it may make the supervisor open a file of the host.
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -117,7 +118,7 @@ func TestNullIsTheContainersOwn(t *testing.T) {
 	same("tricks")
 }
 
-// pipeTo is the writable end of a pipe that nobody reads but that the test holds open.
+// pipeTo returns the write end of a pipe. The test keeps the read end open, but does not read.
 func pipeTo(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -128,7 +129,8 @@ func pipeTo(t *testing.T) *os.File {
 	return w
 }
 
-// TestNullWithADevOfAnotherKind: where the pod brings /dev along nobody exchanges the descriptor, so the host's is not given at all.
+// TestNullWithADevOfAnotherKind: if the pod mounts its own /dev, the container's /dev/null cannot be used. Standard input is then an empty
+// pipe, not the host's /dev/null.
 func TestNullWithADevOfAnotherKind(t *testing.T) {
 	n := newNode(t)
 	n.run("dev", "ls -l /proc/self/fd/0 | grep -c pipe; cat; echo end", func(r *shim.Run) {

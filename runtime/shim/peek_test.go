@@ -22,7 +22,8 @@ import (
 // peekEnv makes the test binary look for a file of the host instead of testing.
 const peekEnv = "KEELSON_TEST_PEEK"
 
-// peek looks behind every process of its PID namespace, as fast as it can, for a file that only the host has, and says so once.
+// peek searches, in a busy loop, the root and working directories of all processes in its PID namespace for a file that only the host has.
+// It prints at most three finds.
 func peek(path string) {
 	fmt.Println("looking")
 	for seen := 0; ; {
@@ -46,8 +47,8 @@ func peek(path string) {
 	}
 }
 
-// TestStartingContainerGivesNothingAway: a container that starts in a PID namespace with others is of the host until it is a container; one
-// that may trace processes must not get hold of it then.
+// TestStartingContainerGivesNothingAway: until its start is complete, the first process of a container still has access to the host.
+// Another container in the same PID namespace that may trace processes must not gain that access.
 func TestStartingContainerGivesNothingAway(t *testing.T) {
 	n := newNode(t)
 	victim := filepath.Join(t.TempDir(), "of-the-host")
@@ -82,7 +83,7 @@ func TestStartingContainerGivesNothingAway(t *testing.T) {
 		}
 	}
 	time.Sleep(50 * time.Millisecond)
-	// It is not held any longer than that.
+	// The container with the tracer is frozen during the start only.
 	if _, code := execCode(n, "peek", "true"); code != 0 {
 		t.Errorf("exec in the container that may trace: code %d", code)
 	}
@@ -91,8 +92,8 @@ func TestStartingContainerGivesNothingAway(t *testing.T) {
 	}
 }
 
-// TestStartingTracerFindsNobodyOnTheWay: a container that is on its way into a PID namespace while one that may trace starts there gives
-// nothing away either.
+// TestStartingTracerFindsNobodyOnTheWay: the same if the container that may trace processes starts while the start of the other one is in
+// progress.
 func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
 	n := newNode(t)
 	victim := filepath.Join(t.TempDir(), "of-the-host")
@@ -131,7 +132,7 @@ func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
 		})
 	}
 	caps := []string{"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"}
-	// A shell looks sooner after its start than a Go program does.
+	// A shell begins to search sooner after its start than a Go program.
 	look := "for i in 1 2 3 4 5 6 7 8; do for p in /proc/[0-9]*; do [ -e $p/root" + victim + " ] && echo found by $p; done; done; echo looked; sleep 1000"
 	for i := range 40 {
 		id := fmt.Sprintf("peek%d", i)
@@ -149,7 +150,7 @@ func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
 	}
 }
 
-// TestNextSupervisorThaws: one that was killed while it held containers frozen does not leave them so.
+// TestNextSupervisorThaws: the next supervisor thaws the containers that a killed supervisor left frozen.
 func TestNextSupervisorThaws(t *testing.T) {
 	n := newNode(t)
 	caps := []string{"CAP_SYS_PTRACE"}

@@ -21,7 +21,7 @@ import (
 	"keelson/runtime/shim"
 )
 
-// raceRounds is how often TestExecAgainstTheEnd plays; KEELSON_TEST_EXEC_ROUNDS says otherwise.
+// raceRounds returns the number of rounds of TestExecAgainstTheEnd; KEELSON_TEST_EXEC_ROUNDS overrides it.
 func raceRounds(t *testing.T) int {
 	if v := os.Getenv("KEELSON_TEST_EXEC_ROUNDS"); v != "" {
 		n, err := strconv.Atoi(v)
@@ -33,11 +33,11 @@ func raceRounds(t *testing.T) int {
 	return 40
 }
 
-// endLimit is how long a killed container may take to be gone on a machine with much else to do.
+// endLimit is the maximum time until a killed container is gone, on a busy machine.
 const endLimit = 20 * time.Second
 
-// TestExecAgainstTheEnd: however a container ends while programs start in it, it ends, and leaves no process behind, not even one that
-// waits to be reaped: in its PID namespace that would keep the container's first process from ending.
+// TestExecAgainstTheEnd: a container that ends while execs start in it leaves no process behind, not even a zombie: a zombie in its PID
+// namespace would prevent the end of the container's first process.
 func TestExecAgainstTheEnd(t *testing.T) {
 	n := newNode(t)
 	supervisor := supervisorPID(n)
@@ -67,7 +67,7 @@ func TestExecAgainstTheEnd(t *testing.T) {
 			}
 		})
 		execAlong(n, id, func() {
-			time.Sleep(time.Duration(i%17) * 2 * time.Millisecond) // so that the end meets execs at every stage
+			time.Sleep(time.Duration(i%17) * 2 * time.Millisecond) // so that the end coincides with every stage of an exec
 			if err := way.end(id); err != nil {
 				t.Errorf("%s: %v", id, err)
 			}
@@ -91,7 +91,7 @@ func TestExecAgainstTheEnd(t *testing.T) {
 // restlessEnv makes the test binary a program that executes itself over and over, from a thread that is not its first.
 const restlessEnv = "KEELSON_TEST_RESTLESS"
 
-// restless has threads that take their time to end: for so long the process is between two programs.
+// restless has many threads, so that each execve takes long: the kernel ends the other threads first.
 func restless() {
 	goruntime.LockOSThread() // the first thread, which TestMain runs on
 	for range 30 {
@@ -108,7 +108,7 @@ func restless() {
 	select {}
 }
 
-// TestExecDuringExecve: a first process that executes one program after the other, from any of its threads, can be entered at any time.
+// TestExecDuringExecve: an exec into a container succeeds at any time, even while its first process executes execve again and again.
 func TestExecDuringExecve(t *testing.T) {
 	n := newNode(t)
 	self, err := os.ReadFile("/proc/self/exe")
@@ -136,13 +136,13 @@ func TestExecDuringExecve(t *testing.T) {
 	}
 }
 
-// execAlong runs programs in the container all the time while f does something, and until they are refused.
+// execAlong runs execs in the container continuously while f runs, and afterwards until they are refused.
 func execAlong(n *node, id string, f func()) {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	p := n.spec("").Process
 	p.Args = []string{"/bin/true"}
-	for range 16 { // the more there are, the more ended children hide each other from the supervisor
+	for range 16 { // many children that end at once are harder for the supervisor to tell apart
 		wg.Go(func() {
 			for {
 				select {
@@ -172,7 +172,7 @@ func execAlong(n *node, id string, f func()) {
 	f()
 }
 
-// deleteWithin waits for the container's own end first where that is what is tried, and deletes it.
+// deleteWithin deletes the container within endLimit. With wait it first waits for the container to end by itself.
 func deleteWithin(n *node, id string, wait bool) error {
 	// The signal may have come before the trap was set.
 	for end := time.Now().Add(3 * time.Second); wait && time.Now().Before(end); {
@@ -191,7 +191,7 @@ func deleteWithin(n *node, id string, wait bool) error {
 	}
 }
 
-// describe is what ps would show.
+// describe returns the processes as ps shows them.
 func describe(pids []string) []string {
 	var out []string
 	for _, p := range pids {

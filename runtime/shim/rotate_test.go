@@ -19,7 +19,7 @@ import (
 // what was configured outlives a supervisor that was killed.
 func TestLogRotation(t *testing.T) {
 	n := newNode(t)
-	n.run("counts", waitingCounter(1), nil) // until its log is bounded
+	n.run("counts", waitingCounter(1), nil) // until the log policy is configured
 	pollUntil(t, func() bool { return n.log("counts") != "" })
 	policy := logrotate.Policy{MaxSize: 500, MaxFiles: 100}
 	if err := n.c.Configure(t.Context(), shim.Settings{Logs: policy}); err != nil {

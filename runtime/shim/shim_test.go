@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// node is a supervisor in a directory of its own with a root file system made of the machine's own programs, read-only.
+// node is a supervisor with its own directory and a read-only root file system made of the machine's own programs.
 type node struct {
 	t      testing.TB
 	dir    string
@@ -240,7 +240,7 @@ func manyLines(n int) string {
 	return b.String()
 }
 
-// sorted makes the order of the two streams not matter where they are short.
+// sorted sorts short output, because the order of lines of the two streams is not defined.
 func sorted(s string) string {
 	if after, ok := strings.CutPrefix(s, "stderr:oops\n"); ok {
 		return after + "stderr:oops\n"

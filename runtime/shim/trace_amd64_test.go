@@ -14,7 +14,7 @@ import (
 // traceEnv makes the test binary trace process 1 instead of testing.
 const traceEnv = "KEELSON_TEST_TRACE"
 
-// traceOne makes process 1 do system calls as a debugger does, and prints the error number of each as JSON.
+// traceOne makes process 1 execute system calls through ptrace, and prints the error number of each as JSON.
 func traceOne() error {
 	runtime.LockOSThread()
 	if err := unix.PtraceAttach(1); err != nil {
@@ -33,7 +33,7 @@ func traceOne() error {
 		"mount": unix.SYS_MOUNT, "ptrace": unix.SYS_PTRACE, "clone": unix.SYS_CLONE,
 	} {
 		regs := was
-		// It was stopped within a call: two bytes back is the instruction that made it.
+		// The process was stopped in a system call: the syscall instruction is the two bytes before rip.
 		regs.Rip -= 2
 		regs.Rax, regs.Orig_rax = number, ^uint64(0)
 		regs.Rdi, regs.Rsi, regs.Rdx, regs.R10 = ^uint64(0), 0, 0, 0

@@ -23,7 +23,8 @@ import (
 
 const counter = "i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); sleep 0.005; done; printf unfinished; exit 42"
 
-// waitingCounter waits for the signal USR1 before it prints a number other than 0; once it has printed one it can be sent.
+// waitingCounter returns a command like counter that, before it prints the number before, waits for the signal USR1. The test must send the
+// signal only after the first number is in the log: then the trap is set.
 func waitingCounter(before int) string {
 	return "trap go=1 USR1; " + strings.Replace(counter, "do ", fmt.Sprintf(`do while [ $i = %d ] && [ -z "$go" ]; do sleep 0.01; done; `, before), 1)
 }
@@ -85,7 +86,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestUpgradeLosesNoCall: whoever calls while the program is replaced is answered, and what was asked for once is done once.
+// TestUpgradeLosesNoCall: every call during an upgrade gets a reply, and is executed exactly once.
 func TestUpgradeLosesNoCall(t *testing.T) {
 	n := newNode(t)
 	n.run("lives", "sleep 1000", nil)
@@ -136,13 +137,13 @@ func TestUpgradeLosesNoCall(t *testing.T) {
 		if _, err := shim.Ensure(t.Context(), n.dir, next, nil); err != nil {
 			t.Fatalf("upgrade %d: %v", i, err)
 		}
-		pollUntil(t, func() bool { // every caller has got on, so that each upgrade has met each of them
+		pollUntil(t, func() bool { // every caller has made a call since, so that each upgrade happens during calls of all kinds
 			return t.Failed() || calls[0].Load() > at[0] && calls[1].Load() > at[1] && calls[2].Load() > at[2]
 		})
 	}
 }
 
-// TestQuitRefusesWhileContainersRun, whoever starts them meanwhile.
+// TestQuitRefusesWhileContainersRun: also if a container is started at the same time.
 func TestQuitRefusesWhileContainersRun(t *testing.T) {
 	n := newNode(t)
 	n.run("lives", "sleep 1000", nil)
@@ -154,7 +155,7 @@ func TestQuitRefusesWhileContainersRun(t *testing.T) {
 	}
 }
 
-// wantCountedOnce allows one gap: what a killed supervisor had read and not yet written.
+// wantCountedOnce is wantCounted but allows one gap: output that the killed supervisor had read but not yet written.
 func wantCountedOnce(t *testing.T, n *node, id string) {
 	t.Helper()
 	gaps, last := 0, -1
@@ -174,11 +175,11 @@ func wantCountedOnce(t *testing.T, n *node, id string) {
 	}
 }
 
-// TestKilledSupervisor: whoever kills the supervisor loses no container, no line but what it had in hand, and on a recent kernel no
-// exit code.
+// TestKilledSupervisor: killing the supervisor loses no container, no output except what the supervisor had read but not yet written, and
+// on a recent kernel no exit code.
 func TestKilledSupervisor(t *testing.T) {
 	n := newNode(t)
-	n.run("counts", waitingCounter(150), nil) // the second half comes to the next supervisor
+	n.run("counts", waitingCounter(150), nil) // the next supervisor reads the second half
 	h, err := n.c.Hello(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +242,7 @@ func TestReopen(t *testing.T) {
 	wantCounted(t, n, "rotate")
 }
 
-// BenchmarkRun is one container's start and end, as the runtime sees it.
+// BenchmarkRun measures the start and end of a container through the Client.
 func BenchmarkRun(b *testing.B) {
 	n := newNode(b)
 	i := 0

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzReceive: what comes over the connection is a message or an error, and its end is always seen.
+// FuzzReceive: Receive returns a message or an error for any input, and io.EOF at the end of the connection.
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x07{\"a\":1}\x00\x00\x00\x02{}"))
 	f.Add([]byte("\x00\x00\x00\x09{}"))
