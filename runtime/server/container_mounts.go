@@ -209,7 +209,7 @@ func hostDevices(dir string, out []oci.Device, depth int) ([]oci.Device, error) 
 		}
 		fi, err := e.Info()
 		if err != nil {
-			continue // devices come and go
+			continue // a device may disappear meanwhile
 		}
 		if dev, ok := device(at, fi); ok {
 			dev.Access = "rwm"

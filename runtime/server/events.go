@@ -55,7 +55,7 @@ func (s *Server) sendEvent(sb *sandbox, id string, t runtimeapi.ContainerEventTy
 	})
 }
 
-// GetContainerEvents streams events until the caller goes away.
+// GetContainerEvents streams events until the client disconnects.
 func (s *Server) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	ch := make(chan *runtimeapi.ContainerEventResponse, eventQueue)
 	s.events.mu.Lock()

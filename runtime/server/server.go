@@ -9,7 +9,7 @@
 // Invariants:
 //  1. The record of a sandbox or container is written before anything is made in the kernel, and deleted after all of that is removed.
 //     So the next start finds whatever a crash left incomplete, and removes it.
-//  2. The supervisor knows which containers run; the records say what they are. load brings the two together at a start.
+//  2. The supervisor knows which containers run; the records say what they are. load compares the two at the start.
 //  3. Stop and Remove are idempotent; an unknown id is not an error.
 package server
 
