@@ -18,7 +18,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TestHintsAreCalledOncePerClass: a hint by class is asked once for pods that are alike, and once more for those nominated to the event's node.
+// TestHintsAreCalledOncePerClass: a hint with ByClass is called once for all pods of a class, and separately for pods that are nominated to
+// the event's node.
 func TestHintsAreCalledOncePerClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
@@ -43,7 +44,7 @@ func TestHintsAreCalledOncePerClass(t *testing.T) {
 		wait("Fit", schedtest.Pod("a1"), schedtest.Pod("a2"), kept, schedtest.Pod("a3"), schedtest.Pod("b1", schedtest.Priority(1)),
 			schedtest.Pod("b2", schedtest.Priority(1)), schedtest.Pod("c1", schedtest.Asks("1", "")))
 		wait("Own", schedtest.Pod("o1"), schedtest.Pod("o2"))
-		time.Sleep(time.Minute) // no backoff is left
+		time.Sleep(time.Minute) // the backoff is over
 		room := &state.NodeView{Node: state.NewNodeInfo(schedtest.Node("x")), Nominated: []*state.PodInfo{state.NewPodInfo(kept)}}
 		q.OnEvent(framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("a"), NodeView: room})
 		slices.Sort(asked)
@@ -59,7 +60,7 @@ func TestHintsAreCalledOncePerClass(t *testing.T) {
 		if got := strings.Join(back, " "); got != "a1 a2 a3" {
 			t.Errorf("tried again: %q, want a1 a2 a3", got)
 		}
-		// Who asks for something else than before is of another kind.
+		// A pod whose requirements change moves to another class.
 		time.Sleep(time.Minute)
 		changed := schedtest.Pod("b1", schedtest.Priority(1), schedtest.With(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"a": "b"} }))
 		q.Set(changed)
@@ -75,15 +76,15 @@ func TestHintsAreCalledOncePerClass(t *testing.T) {
 	})
 }
 
-// TestWake: a pod that is woken by name is tried again, wherever it is.
+// TestWake: Activate makes the queue try a pod again, whatever its place.
 func TestWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(nil)
 		defer q.Close()
 		pod := schedtest.Pod("a")
-		q.Activate(pod.UID) // nobody knows it
+		q.Activate(pod.UID) // not in the queue yet
 		q.Set(pod)
-		q.Activate(pod.UID) // it is ready anyway
+		q.Activate(pod.UID) // already in active
 		it := pop(t, q)
 		q.Activate(pod.UID)
 		q.Unschedulable(it, []string{"Fit"})

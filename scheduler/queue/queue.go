@@ -312,9 +312,8 @@ func (q *Queue) Done(it *Item) {
 	}
 }
 
-// Unschedulable returns a popped pod, which the plugins refusedBy refused, to the queue: to backoff if an event may help that came during
-// the attempt, else
-// to unschedulable.
+// Unschedulable returns a popped pod to the queue; refusedBy are the plugins that refused it. The pod goes to backoff if an event during
+// the attempt may help it, else to unschedulable.
 func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 	q.mu.Lock()
 	defer q.unlock()

@@ -21,7 +21,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// told collects what became ready, and why.
+// told records the pods that entered active, and the reasons.
 type told []string
 
 func newQueue(log *told) *queue.Queue {
@@ -43,7 +43,7 @@ func newQueue(log *told) *queue.Queue {
 	})
 }
 
-// pop takes what is ready now; empty when nothing is.
+// pop returns the next pod without waiting; nil: none is ready.
 func pop(t *testing.T, q *queue.Queue) *queue.Item {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
@@ -110,7 +110,7 @@ func TestRefusedPodWaitsForTheRightEvent(t *testing.T) {
 	}
 }
 
-// TestEventDuringAttempt: what happens between Pop and Unschedulable must not be lost.
+// TestEventDuringAttempt: an event between Pop and Unschedulable must not be lost.
 func TestEventDuringAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(nil)
@@ -136,7 +136,7 @@ func TestErrorsBackOff(t *testing.T) {
 			begin := time.Now()
 			it := q.Pop(t.Context())
 			waits = append(waits, time.Since(begin).String())
-			it.Attempts-- // this Pop only measured
+			it.Attempts-- // this Pop does not count as an attempt
 			q.Assumed(it)
 			q.Retry(it)
 			time.Sleep(time.Minute)
@@ -159,7 +159,7 @@ func TestUnschedulableIsFlushedAfterFiveMinutes(t *testing.T) {
 		if got := time.Since(begin); got != 5*time.Minute {
 			t.Errorf("waited %v, want 5m", got)
 		}
-		synctest.Wait() // the timer tells after it has let go of the queue
+		synctest.Wait() // the timer calls Entered after it has released the lock
 		if want := (told{"a PodAdd", "a UnschedulableTimeout"}); !slices.Equal(log, want) {
 			t.Errorf("told %q, want %q", log, want)
 		}
@@ -191,7 +191,7 @@ func TestUpdates(t *testing.T) {
 		defer q.Close()
 		q.Set(schedtest.Pod("a"))
 		it := pop(t, q)
-		q.Set(schedtest.Pod("a", schedtest.Asks("1m", "1Mi"))) // asks for less while it is tried
+		q.Set(schedtest.Pod("a", schedtest.Asks("1m", "1Mi"))) // its requests decrease during the attempt
 		q.Unschedulable(it, []string{"Fit"})
 		it = pop(t, q)
 		if it == nil || it.Pod.Request.MilliCPU != 1 {
@@ -227,7 +227,8 @@ func TestDeletedWhileInFlight(t *testing.T) {
 	})
 }
 
-// TestNothingIsLost: whatever happens, a pod is in the queue until it is done or deleted, and handed out to one loop at a time.
+// TestNothingIsLost: after any sequence of calls, a pod stays in the queue until Done or Delete, and Pop returns it to one caller at a
+// time.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ops := rapid.SliceOfN(rapid.IntRange(0, 7), 1, 60).Draw(rt, "ops")
@@ -291,7 +292,8 @@ func TestNothingIsLost(t *testing.T) {
 	})
 }
 
-// TestWaitsForKinds: an event of a kind that no waiting pod waits for moves none; pods that begin to wait later, for other kinds, are heard of.
+// TestWaitsForKinds: an event of a kind that no pod waits for moves no pod. Pods that begin to wait for other kinds later are moved by
+// those.
 func TestWaitsForKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(nil)
@@ -325,7 +327,7 @@ func TestWaitsForKinds(t *testing.T) {
 	})
 }
 
-// BenchmarkHappened is what an event costs that helps none of 20,000 waiting pods.
+// BenchmarkHappened measures the cost of an event that helps none of 20,000 unschedulable pods.
 func BenchmarkHappened(b *testing.B) {
 	q := newQueue(nil)
 	defer q.Close()
@@ -338,7 +340,7 @@ func BenchmarkHappened(b *testing.B) {
 	}
 }
 
-// TestLongFlight: the events that are kept for pods in flight are bounded. A pod that has missed more is tried again.
+// TestLongFlight: the number of events that are kept for pods in flight is limited. A pod that has missed more is tried again.
 func TestLongFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for events, want := range map[int]string{10: "", 100_000: "p"} {
