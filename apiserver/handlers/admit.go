@@ -104,7 +104,7 @@ func (h *Handler) check(ctx context.Context, rq *pipeline.Request, ar *admission
 // afterMutation is the end of the warning about owner references after mutating admission or a patch.
 const afterMutation = " after mutating admission happens"
 
-// dedupOwners removes duplicate owner references, with a warning that says when.
+// dedupOwners removes duplicate owner references and warns the client. when is the end of the warning's text.
 func dedupOwners(obj metav1.Object, when string, warn func(string)) {
 	refs := obj.GetOwnerReferences()
 	if len(refs) < 2 {

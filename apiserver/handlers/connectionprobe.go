@@ -28,8 +28,8 @@ const (
 // simulatedBy is the annotation of fake nodes.
 const simulatedBy = "keelson.dev/simulated-by"
 
-// probe asks a pod's node to make one connection from inside the pod, for `keelson trace`. It is unrelated to container probes. For
-// authorization and admission it is a command in the pod: the caller needs the right to create pods/exec, and admission sees the command
+// probe serves `keelson trace`: it makes the pod's node open one connection from inside the pod. It is unrelated to container probes.
+// Authorization and admission treat it like an exec: the caller needs the right to create pods/exec, and admission gets the command
 // keelson-probe.
 func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if r.Method != http.MethodPost {

@@ -178,8 +178,8 @@ func forget(res *registry.Resource, obj kind.Object) {
 	}
 }
 
-// begin lets the resource allocate cluster IPs, node ports and so on for obj. When ar is settled, the resource learns whether obj was
-// stored, and releases the allocation if it was not.
+// begin calls the resource's Begin, which allocates cluster IPs, node ports and so on for obj. When ar is settled, Begin's callback is
+// called with the result of the write, and releases the allocation if obj was not stored.
 func begin(ctx context.Context, res *registry.Resource, ar *admission.Request, obj, old kind.Object, dry bool) error {
 	if res.Begin == nil {
 		return nil

@@ -188,7 +188,7 @@ func (h *Handler) removeChecked(
 	}
 }
 
-// ended tells the resource that an object is deleted.
+// ended calls the resource's hook for deleted objects.
 func ended(ctx context.Context, res *registry.Resource, obj kind.Object) {
 	if res.Ended != nil {
 		res.Ended(ctx, obj)

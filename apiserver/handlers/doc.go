@@ -14,9 +14,9 @@
 //
 //	verbs            get list watch create update patch delete deletecollection
 //	subresources     binding eviction scale token log; in connect exec, attach and portforward, in proxy proxy
-//	reviews          review, review_check: kinds that are asked and answered, never stored
-//	what verbs share route (is there such a route?), options (the query), body (decode), shape and writelist (content negotiation and
-//	                 the answer), admit, preconditions, metadata, largewrites (large bodies take turns), audit, notechange (what
-//	                 the timeline tells of a status write)
+//	reviews          review, review_check: the response has the result in its status, and nothing is stored
+//	shared by verbs  route (rejects requests without a route), options (the query), body (decode), shape and writelist (content
+//	                 negotiation and the response), admit, preconditions, metadata, largewrites (limits concurrent large writes),
+//	                 audit, notechange and endpoints (records of a write for the timeline), local (writes of the server itself)
 //	connections      connect, proxy, kubelet, relink (links in pages that are proxied), connectionprobe (`keelson trace`)
 package handlers

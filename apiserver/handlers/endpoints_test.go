@@ -16,7 +16,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// TestNoteEndpoints: a pod's story tells when a slice lists it as ready, once, and no slice tells of pods of other namespaces.
+// TestNoteEndpoints: a pod gets one mark when a slice first lists it as ready. Pods in other namespaces than the slice's get none.
 func TestNoteEndpoints(t *testing.T) {
 	slice := func(endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{

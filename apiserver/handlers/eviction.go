@@ -133,7 +133,7 @@ func evictionOptions(ev *policyv1.Eviction, opts *metav1.CreateOptions) (*metav1
 }
 
 // evictPod deletes the pod unless its budget forbids it. A pod that is finished, being deleted or pending does not count against the
-// budget; the delete has the precondition that this is still so. failure is a response that no error can express.
+// budget; the delete has the precondition that this is still so. failure is an error response that is not an apierrors error.
 func (h *Handler) evictPod(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
 ) (failure *metav1.Status, err error) {

@@ -37,10 +37,10 @@ type Config struct {
 	Authorizer auth.Authorizer
 	Rules      Rules
 	// Kubelet holds the client certificate for kubelets and the CA of their certificates. Outbound connects to kubelets, pods and services;
-	// nil: a door that knows no address of this server.
+	// nil: a Door that does not know the server's own addresses.
 	Kubelet  *tls.Config
 	Outbound *outbound.Door
-	// Through connects to kubelets by tunnels that nodes have opened; nil: there are none.
+	// Through connects to kubelets through tunnels that nodes have opened; nil: there are none.
 	Through outbound.Through
 	// Metrics counts watch events; may be nil.
 	Metrics *pipeline.Metrics

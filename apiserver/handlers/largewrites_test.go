@@ -15,8 +15,8 @@ import (
 	"keelson/apiserver/pipeline"
 )
 
-// TestLargeWritesTakeTurns: no more large writes compute at once than there are processors, small ones do not wait, and who waits keeps
-// its deadline.
+// TestLargeWritesTakeTurns: at most one large write per CPU computes at a time, small writes do not wait, and the wait of a large write
+// ends with its deadline.
 func TestLargeWritesTakeTurns(t *testing.T) {
 	request := func(length int64) *pipeline.Request { return &pipeline.Request{Info: pipeline.Info{Length: length}} }
 	synctest.Test(t, func(t *testing.T) {

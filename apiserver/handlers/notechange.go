@@ -40,7 +40,7 @@ func noteChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
 	rq.Mark.Change = strings.Join(append(said, waits(&pod.Status, &before.Status)...), "; ")
 }
 
-// because is the reason of a pod's phase from its status, shortened because clients write it.
+// because returns the reason and message in a pod's status. They are shortened, because clients may write any length.
 func because(s *corev1.PodStatus) string {
 	const most = 256
 	why := s.Reason
@@ -53,7 +53,7 @@ func because(s *corev1.PodStatus) string {
 	return why
 }
 
-// waits describes what a pod waits for now and did not before: the scheduler, or a container's waiting reason. It names only a few.
+// waits returns new reasons why a pod waits: the scheduler's message, or the waiting reasons of a few containers.
 func waits(now, before *corev1.PodStatus) []string {
 	var said []string
 	if c := unscheduled(now); c != "" && c != unscheduled(before) {
@@ -87,7 +87,7 @@ func readiness(now, before *corev1.Pod) string {
 	return "is not Ready any more: " + is.Reason
 }
 
-// longestReason limits the reason from a status in a story, because clients write it.
+// longestReason is the maximum length of a reason from a status in the timeline, because clients may write any length.
 const longestReason = 64
 
 // disrupted is the reason of a pod's disruption; empty: none.

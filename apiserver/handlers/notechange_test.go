@@ -11,7 +11,7 @@ import (
 	"keelson/apiserver/pipeline"
 )
 
-// TestNoteChange: a story says what a write of a pod's status told, not that there was one.
+// TestNoteChange: the mark of a write of pods/status describes the change, and is empty if nothing relevant changed.
 func TestNoteChange(t *testing.T) {
 	waits := func(reason string) corev1.PodStatus {
 		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{

@@ -129,7 +129,7 @@ func listOptions(r *http.Request) (*metav1.ListOptions, error) {
 	return opts, invalidOptions("ListOptions", listvalidation.ValidateListOptions(&check, watchList))
 }
 
-// query converts list options to a storage query.
+// query converts list options to a query of storage.
 func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOptions) (objects.ListQuery, error) {
 	q := objects.ListQuery{
 		Namespace: namespace(rq, res), Labels: labels.Everything(), Fields: fields.Everything(),

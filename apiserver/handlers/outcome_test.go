@@ -15,7 +15,7 @@ import (
 	"keelson/store"
 )
 
-// TestOutcome: a write that may yet be stored is not one that was refused.
+// TestOutcome: an error after which the write may still have been stored gives Unknown, not NotStored.
 func TestOutcome(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for _, tt := range []struct {

@@ -43,7 +43,7 @@ func TestPage(t *testing.T) {
 		`<script>"<a href='/x'>"</script>`:               `<script>"<a href='/x'>"</script>`,
 		`<a href="/x`:                                    `<a href="/x`,
 		"":                                               "",
-		long:                                             long, // a tag that is too long: from there on nothing changes
+		long:                                             long, // a tag that is too long: the rest of the page is not changed
 	} {
 		got, err := io.ReadAll(newPage(iotest.HalfReader(strings.NewReader(in)), io.NopCloser(nil), testLinks.link))
 		if err != nil || string(got) != want {
@@ -52,7 +52,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// FuzzPage: a page without links to change passes as it is.
+// FuzzPage: a page without links to rewrite is not changed.
 func FuzzPage(f *testing.F) {
 	for _, s := range []string{`<a href="/x">`, "<!doctype html><textarea><script><!--<script>", "<a href='", "\x00<\x00a href=\r\n/>"} {
 		f.Add(s)

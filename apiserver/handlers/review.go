@@ -29,7 +29,7 @@ type Rules interface {
 	RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule
 }
 
-// review returns the handler of a review kind: answer fills in the status.
+// review returns the handler of a review kind: the function answer sets the status.
 func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) error) Special {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 		opts, err := createOptions(r)
@@ -140,7 +140,7 @@ func extraOf(u *auth.User) map[string]authorizationv1.ExtraValue {
 	return out
 }
 
-// asked is the authorizer for SubjectAccessReviews: a kubelet learns that the API server may call it.
+// asked is the authorizer for SubjectAccessReviews. In reviews from kubelets it allows the API server's own requests to that kubelet.
 type asked struct {
 	asker *auth.User
 	auth.Authorizer
@@ -206,7 +206,8 @@ func unparsed(ra *authorizationv1.ResourceAttributes) (wrong []string) {
 	return wrong
 }
 
-// fieldRequirements are the requirements that authorizers understand. Leaving others out only asks for more rights, not fewer.
+// fieldRequirements are the requirements that authorizers understand. Without the others the review is about a larger set of objects, so it
+// never allows too much.
 func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) fields.Requirements {
 	if s == nil {
 		return nil

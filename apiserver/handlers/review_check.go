@@ -49,7 +49,7 @@ func validateLocal(q *authorizationv1.LocalSubjectAccessReview) field.ErrorList 
 // pathAttributes are the attributes of a path, printed as in Kubernetes.
 type pathAttributes struct{ Path, Verb string }
 
-// validateAccess validates an access review; somebody means that it must name a user.
+// validateAccess validates an access review; somebody: it must contain a user or groups.
 func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec, somebody bool) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec")

@@ -16,8 +16,8 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// routed rejects a request that Kubernetes has no route for, before the body is read. Routes depend on method, Content-Type and Accept,
-// unless the registry row says: on the path only.
+// routed rejects a request for which Kubernetes has no route, before the body is read. Routes depend on method, Content-Type and Accept. If
+// the registry row has RoutedByPath, they depend on the path only.
 func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if rq.Name != "" && rq.Subresource == "" {
 		if wrong := path.IsValidPathSegmentName(rq.Name); len(wrong) > 0 { //nolint:staticcheck // clients know its messages

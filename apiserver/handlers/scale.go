@@ -213,13 +213,13 @@ func scalePaths(res *registry.Resource) managedfields.ResourcePathMappings {
 	return out
 }
 
-// showScale shows admission the change as a Scale, as the client wrote it.
+// showScale sets the objects of the admission request to Scales, as the client wrote them.
 func showScale(ar *admission.Request, res *registry.Resource, obj, current kind.Object) {
 	ar.Kind, ar.Spec = scaleGVK, scaleKind
 	ar.Object, ar.OldObject = scaleOf(res, obj), scaleOf(res, current)
 }
 
-// takeScale sets in obj the replica count after the mutating plugins.
+// takeScale copies the replica count from the admission request to obj, after the mutating plugins.
 func takeScale(ar *admission.Request, res *registry.Resource, obj kind.Object) {
 	s, ok := ar.Object.(*autoscalingv1.Scale)
 	if count, _, _ := res.Scale.Get(obj); ok && count != s.Spec.Replicas {

@@ -160,7 +160,7 @@ func partial(obj runtime.Object, gvk schema.GroupVersionKind) (*metav1.PartialOb
 	return p, nil
 }
 
-// encode returns e as a response or a watch event. header says whether a Table has column definitions.
+// encode returns e as a response or a watch event. header: a Table contains its column definitions.
 func (s *shape) encode(e *objects.Entry, header bool) ([]byte, error) {
 	if s.want.As != asTable {
 		return e.Encoded(s.encoder)
@@ -216,7 +216,8 @@ func writeStatus(w http.ResponseWriter, r *http.Request, code int, s *metav1.Sta
 	return nil
 }
 
-// handOver passes the object itself to an in-process client that requested it, if the response has nothing else.
+// handOver passes the object itself, not encoded, to an in-process client that requested it, if the response is not converted and has no
+// warnings. It reports whether it did.
 func handOver(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, want wire.Want) bool {
 	a := handover.Wanted(r.Context())
 	if a == nil || want.Media != wire.Proto || want.As != "" {

@@ -323,7 +323,7 @@ func prepareAndValidate(ctx context.Context, res *registry.Resource, sub string,
 	if g := old.GetDeletionGracePeriodSeconds(); g != nil && obj.GetDeletionGracePeriodSeconds() == nil {
 		obj.SetDeletionGracePeriodSeconds(g)
 	}
-	same.Share(obj, old) // nobody modifies obj after this
+	same.Share(obj, old) // obj is not modified after this
 	errs := append(checkMetadata(res, sub, obj, old), res.CheckUpdate(ctx, sub, obj, old)...)
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("validate %s: %w", res.Resource, err) // the CEL rules may not have been evaluated completely

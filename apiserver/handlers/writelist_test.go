@@ -35,7 +35,7 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// listed is a page of n config maps of about size bytes, some of them of odd content.
+// listed returns a page of n ConfigMaps of about size bytes; 0: with content that is difficult to encode.
 func listed(n, size int, memo *objects.Memo) *objects.List {
 	odd := []map[string]string{
 		{"long": strings.Repeat("a long line of words that YAML breaks ", 10)},
@@ -56,7 +56,7 @@ func listed(n, size int, memo *objects.Memo) *objects.List {
 	return p
 }
 
-// whole is the answer made in one piece, by Kubernetes' own types.
+// whole returns the response encoded in one piece, with Kubernetes' list types.
 func whole(t *testing.T, s *shape, page *objects.List) []byte {
 	t.Helper()
 	var obj apiruntime.Object
@@ -149,7 +149,8 @@ func formed(t testing.TB, res *registry.Resource, accept, query string) (*shape,
 	return s, r
 }
 
-// TestListsItemByItem: a list that is written item by item is what it is in one piece, in every form, long or short, compressed or not.
+// TestListsItemByItem: a list written item by item equals the same list encoded in one piece, in every form, long or short, compressed or
+// not.
 func TestListsItemByItem(t *testing.T) {
 	res := configMaps()
 	for _, f := range forms {
@@ -186,7 +187,7 @@ func TestListsItemByItem(t *testing.T) {
 	}
 }
 
-// takes is a client that is given an answer and leaves after so many bytes; 0: never.
+// takes is a client that disconnects after leaves bytes of the response; 0: never.
 type takes struct {
 	header http.Header
 	leaves int64
@@ -204,7 +205,8 @@ func (w *takes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestListEndsWithItsClient: who has left, or whose time is up, is written for no longer, and no answer is taken for whole that is not.
+// TestListEndsWithItsClient: writing stops when the client disconnects or the deadline passes, and an incomplete response is aborted, so
+// that no client takes it for complete.
 func TestListEndsWithItsClient(t *testing.T) {
 	res := configMaps()
 	page := listed(500, 4<<10, nil)
@@ -234,15 +236,15 @@ func TestListEndsWithItsClient(t *testing.T) {
 	}
 }
 
-// live is what the last collection found in use: how much garbage waits for the next one depends on the machine.
+// live returns the live heap after the last garbage collection. The size of the whole heap would depend on the machine.
 func live() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64()
 }
 
-// TestListMemory: many large lists at once, of every form, take little more memory than the objects. Made in one piece they took many times
-// their size (YAML: 40).
+// TestListMemory: many concurrent large lists, of every form, need little more memory than the objects. Encoded in one piece they would
+// need many times their size (YAML: 40 times).
 func TestListMemory(t *testing.T) {
 	const items, size, clients = 1500, 4 << 10, 33 // 6 MB a list
 	const most = 64 << 20
