@@ -2,7 +2,7 @@
 
 // Package fairness implements API priority and fairness (Kubernetes documentation, "API Priority and Fairness"): it decides which request
 // is served next when there are too many. A FlowSchema assigns a request to a priority level. A level has seats, and queues for requests
-// that find no free seat. Inside a level the flows take turns, so that one client's flood waits behind its own requests.
+// that find no free seat. Inside a level, fair queuing keeps one client's many requests from delaying those of other clients.
 //
 // The API server's pipeline calls Enter for every request that is not long-running. The server passes FlowSchemas and
 // PriorityLevelConfigurations to Set and Remove. The package never parses HTTP, never calls the API, and does not compute a request's
@@ -11,7 +11,7 @@
 // Invariants:
 //  1. A level always gets its guaranteed seats; it may use more while others leave theirs idle.
 //  2. An exempt level never waits. Without any configuration everything is exempt.
-//  3. Every seat that Enter gives is given back by its release, once.
+//  3. The release function that Enter returns frees the request's seats, exactly once.
 package fairness
 
 import (
@@ -71,7 +71,7 @@ type Controller struct {
 	flows   map[flowKey]*Flow
 }
 
-// New returns a controller with this number of seats; longest limits the wait of a request.
+// New returns a controller with this total number of seats. longest is the maximum time that a request waits.
 func New(seats int, longest time.Duration) *Controller {
 	return &Controller{total: seats, longest: longest, seed: maphash.MakeSeed(), levels: map[string]*level{}, objects: map[string]runtime.Object{}, flows: map[flowKey]*Flow{}}
 }
@@ -79,7 +79,7 @@ func New(seats int, longest time.Duration) *Controller {
 // Set adds or updates a FlowSchema or PriorityLevelConfiguration; other kinds are ignored.
 func (c *Controller) Set(obj runtime.Object) { c.change(obj, true) }
 
-// Remove removes a deleted one.
+// Remove removes a deleted FlowSchema or PriorityLevelConfiguration.
 func (c *Controller) Remove(obj runtime.Object) { c.change(obj, false) }
 
 func (c *Controller) change(obj runtime.Object, there bool) {
@@ -138,7 +138,7 @@ func (c *Controller) configureLocked() {
 	c.dispatchLocked()
 }
 
-// sortLocked finds the schema and level of a request; nil: exempt.
+// sortLocked returns the first schema that matches a request, and its level; nil: there is none, and the request is exempt.
 func (c *Controller) sortLocked(r *Request) (*schema, *level) {
 	for _, s := range c.schemas {
 		if !s.matches(r) {
@@ -151,7 +151,7 @@ func (c *Controller) sortLocked(r *Request) (*schema, *level) {
 	return nil, nil
 }
 
-// Enter waits for a seat. The caller must call release when the request is done; release is nil with an error.
+// Enter waits for the request's seats. The caller must call release when the request is done; release is nil with an error.
 func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), at Place, err error) {
 	c.mu.Lock()
 	s, l := c.sortLocked(r)
@@ -202,7 +202,7 @@ func (c *Controller) wait(ctx context.Context, l *level, w *waiter, at Place) (f
 	return nil, at, err
 }
 
-// fitsLocked reports whether l may use cost more seats: of its own, or of the idle seats that other levels may lend.
+// fitsLocked reports whether l may use cost more seats: its own, or idle seats that it borrows from other levels.
 func (c *Controller) fitsLocked(l *level, cost int) bool {
 	if l.executing+cost <= l.nominal {
 		return true
@@ -281,7 +281,7 @@ func sharesOf(p *flowcontrolv1.PriorityLevelConfiguration) int {
 
 const defaultShares = 30
 
-// part is n percent of whole; otherwise if n is nil.
+// part returns n percent of whole, or otherwise if n is nil.
 func part(n *int32, whole, otherwise int) int {
 	if n == nil {
 		return otherwise

@@ -47,7 +47,7 @@ func ask(user, group string) *Request {
 	return &Request{User: user, Groups: []string{group}, Verb: "get", IsResource: true, Resource: "pods", Namespace: "default", Cost: 1}
 }
 
-// TestBootstrap sorts requests of a fresh cluster.
+// TestBootstrap: the requests of a new cluster get the schemas and levels of Kubernetes' default configuration.
 func TestBootstrap(t *testing.T) {
 	c := New(600, time.Second)
 	for _, obj := range flowcontrol.Bootstrap() {
@@ -108,7 +108,7 @@ func TestSeats(t *testing.T) {
 	if err := enter("lows"); !errors.Is(err, ErrNoSeats) {
 		t.Errorf("a ninth seat: %v", err)
 	}
-	// high gets its own nevertheless.
+	// high nevertheless gets its own seats.
 	for i := range 5 {
 		if err := enter("highs"); err != nil {
 			t.Fatalf("seat %d of high: %v", i, err)
@@ -126,14 +126,14 @@ func TestSeats(t *testing.T) {
 	}
 	for _, release := range releases {
 		release()
-		release() // twice is once
+		release() // a second call has no effect
 	}
 	if err := enter("lows"); err != nil {
 		t.Errorf("after all: %v", err)
 	}
 }
 
-// TestFairness: a flood waits behind itself.
+// TestFairness: many requests of one flow do not delay those of another flow.
 func TestFairness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(2, time.Minute)
@@ -188,7 +188,7 @@ func TestRefusals(t *testing.T) {
 		results := make(chan error, 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		for _, ctx := range []context.Context{ctx, t.Context()} {
-			go func() { // ends with its answer, which is waited for below
+			go func() { // ends when Enter returns; the test waits for that below
 				r, _, err := c.Enter(ctx, ask("a", "g"))
 				if err == nil {
 					r()

@@ -13,20 +13,21 @@ type level struct {
 	name, uid string
 	exempt    bool
 	queues    bool // else requests without a free seat are rejected
-	// nominal are its own seats, of which it does not lend kept; most is the maximum it may use.
+	// nominal is the number of its own seats, and kept the number of those that it does not lend. most is the maximum that it may use.
 	nominal, kept, most int
 	executing           int
 	waiting             int
 
 	list     []queue
 	handSize int
-	longest  int // of a queue
-	last     int // the queue served last
+	longest  int // maximum length of a queue
+	last     int // index of the queue served last
 	// served is the level's virtual time: the service of the queue served last.
 	served float64
 }
 
-// queue is FIFO. had is the service that its requests have received, in virtual time; the queue with the least is next.
+// queue is a FIFO of requests. had is the number of seats that its requests have received so far (virtual time); the queue with the least
+// is served next.
 type queue struct {
 	waiters []*waiter
 	had     float64
@@ -103,7 +104,7 @@ func (l *level) enqueue(flow uint64, cost int) (*waiter, error) {
 		return nil, ErrQueueFull
 	}
 	if len(q.waiters) == 0 {
-		q.had = max(q.had, l.served) // an idle queue gets no credit
+		q.had = max(q.had, l.served) // time without requests gives a queue no advantage
 	}
 	w := &waiter{cost: cost, queue: at, seat: make(chan struct{})}
 	q.waiters = append(q.waiters, w)
@@ -111,7 +112,8 @@ func (l *level) enqueue(flow uint64, cost int) (*waiter, error) {
 	return w, nil
 }
 
-// deal computes a flow's hand (shuffle sharding: two flows rarely have the same) and returns its shortest queue.
+// deal computes a flow's hand, which is a set of handSize queues, and returns the shortest one. With shuffle sharding two flows rarely have
+// the same hand.
 func (l *level) deal(flow uint64) int {
 	n := len(l.list)
 	best, drawn := -1, make([]int, 0, l.handSize)
@@ -137,7 +139,7 @@ func (l *level) deal(flow uint64) int {
 	return best
 }
 
-// next is the next request: the first of the queue with the least service; among equals, of the queue after the one served last.
+// next returns the next request, which is the first in the queue with the least service; nil: none waits. Equal queues are served in turn.
 func (l *level) next() *waiter {
 	if l.waiting == 0 {
 		return nil
@@ -155,7 +157,7 @@ func (l *level) next() *waiter {
 	return l.list[best].waiters[0]
 }
 
-// take removes w, the result of next, to be served.
+// take removes w, the result of next, from its queue, and counts its service.
 func (l *level) take(w *waiter) {
 	q := &l.list[w.queue]
 	q.waiters = q.waiters[1:]
@@ -165,7 +167,7 @@ func (l *level) take(w *waiter) {
 	l.waiting--
 }
 
-// leave removes w, which waited too long.
+// leave removes w, whose wait has timed out, from its queue.
 func (l *level) leave(w *waiter) {
 	q := &l.list[w.queue]
 	for i, o := range q.waiters {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Stat holds one level's seats. Least and Most limit how many it may use now: what it does not lend, and with what it may borrow.
+// Stat holds the seats of a level. Least is the number that it does not lend, and Most the number including those that it may borrow.
 type Stat struct {
 	Level                string
 	Nominal, Least, Most int
@@ -51,7 +51,7 @@ func (c *Controller) flowLocked(at Place) *Flow {
 	return f
 }
 
-// Flows lists them by level and schema.
+// Flows returns the counters, ordered by level and schema.
 func (c *Controller) Flows() []Flow {
 	c.mu.Lock()
 	defer c.mu.Unlock()
