@@ -25,7 +25,7 @@ import (
 
 func number(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
-// tally adds to used the usage of objs for q's limits that their meter measures.
+// tally adds the usage of objs to used, for those of q's limits that the meter of gr measures.
 func tally[T object](l *ledger, used corev1.ResourceList, q *corev1.ResourceQuota, gr schema.GroupResource, objs []T) error {
 	m := quota.MeterFor(gr)
 	tracked := m.Tracked(q.Spec.Hard)
@@ -82,7 +82,7 @@ var errUnknown = errors.New("no such resource")
 // firstList limits the wait for the first list of a resource, so that one that cannot be listed does not delay other quotas.
 const firstList = time.Second
 
-// count is the number of objects of gr in the namespace. It waits at most firstList for the first list.
+// count returns the number of objects of gr in the namespace. It waits at most firstList for the first list.
 func (c *counters) count(ctx context.Context, gr schema.GroupResource, namespace string) (int, error) {
 	n, err := c.counter(ctx, gr)
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *counters) drop(gr schema.GroupResource, n *counter) {
 		delete(c.all, gr)
 	}
 	c.mu.Unlock()
-	_ = n.Replace(nil, "") // it returns no error
+	_ = n.Replace(nil, "") // Replace always returns nil
 }
 
 func (c *counters) find(ctx context.Context, gr schema.GroupResource) (schema.GroupVersionResource, error) {

@@ -22,7 +22,7 @@ import (
 type ledger struct {
 	mu      sync.Mutex
 	credits map[framework.Key]corev1.ResourceList
-	// raised is when each quota's usage last increased, as observed.
+	// raised is the time at which the controller last observed an increase of each quota's usage.
 	raised map[framework.Key]time.Time
 	// ending are terminating pods that will stop being charged while they still exist; expired are those that have stopped.
 	ending  map[types.NamespacedName]*corev1.Pod
@@ -36,7 +36,8 @@ func newLedger() *ledger {
 	}
 }
 
-// at is the time for measuring an object: a pod's grace period counts as over only after that was credited.
+// at returns the time as of which an object is measured. It is the zero time, at which no grace period is over, until expire has credited
+// the end of the pod's grace period.
 func (l *ledger) at(o metav1.Object) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +77,7 @@ func (l *ledger) lessLocked(quotas []*corev1.ResourceQuota, of func(*corev1.Reso
 	return some
 }
 
-// usageIn is the usage of obj for q at a time.
+// usageIn returns the usage of obj for q, measured as of the time at.
 func usageIn(q *corev1.ResourceQuota, m *quota.Meter, obj runtime.Object, at time.Time) corev1.ResourceList {
 	if in, err := m.In(quota.Scopes(q), obj); err != nil || !in {
 		return corev1.ResourceList{}
@@ -101,7 +102,7 @@ func (l *ledger) putBack(key framework.Key, c corev1.ResourceList) {
 	}
 }
 
-// quotaIs records a quota's state; old is nil for a new one.
+// quotaIs records a new or changed quota; old is nil for a new one.
 func (l *ledger) quotaIs(old, q *corev1.ResourceQuota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,14 +126,15 @@ func (l *ledger) quotaGone(key framework.Key) {
 	delete(l.raised, key)
 }
 
-// quiet is the time since a quota's usage last increased.
+// quiet returns the time since a quota's usage last increased.
 func (l *ledger) quiet(key framework.Key) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Since(l.raised[key])
 }
 
-// podIs records when a terminating pod stops being charged. If it was found after that time, an earlier controller has credited it.
+// podIs records when a terminating pod stops being charged. in is the time until then; ends is false if there is nothing to wait for.
+// found: the pod comes from the initial list. If its time is over by then, an earlier run of the controller has credited it.
 func (l *ledger) podIs(p *corev1.Pod, found bool) (in time.Duration, ends bool) {
 	end := quota.Expires(p)
 	if end.IsZero() {
@@ -158,7 +160,8 @@ func (l *ledger) podGone(p *corev1.Pod) {
 	delete(l.expired, p.UID)
 }
 
-// expire credits the namespace's quotas with the usage of pods whose grace period is over. next is the time until the next one, 0: none.
+// expire credits the namespace's quotas with the usage of pods whose grace period is over. some: at least one quota was
+// credited. next is the time until the next pod's grace period ends; 0: none.
 func (l *ledger) expire(namespace string, quotas []*corev1.ResourceQuota, m *quota.Meter) (some bool, next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -36,13 +36,14 @@ import (
 )
 
 const (
-	// inFlight is the maximum time between a charge and the storage of its object: the server's request time-out is a minute. Usage without
-	// an object that did not increase for this long is invalid.
+	// inFlight is the maximum time between the charge for an object and the write of the object: the server's request time-out is a minute.
+	// If usage has not increased for this long, the part of it without objects is wrong.
 	inFlight = 75 * time.Second
-	// gather is how long changes that free usage are collected; additions, already charged by admission, are only verified.
+	// gather is the time during which changes that free usage are collected for one recalculation. gatherAdded is the same for new objects:
+	// admission has charged them already, so they are only verified.
 	gather      = 20 * time.Millisecond
 	gatherAdded = time.Second
-	// lookAgain is how often an unserved resource is looked for while a quota counts it.
+	// lookAgain is the interval at which the controller retries a resource that a quota counts but the server does not serve.
 	lookAgain = 30 * time.Second
 )
 
@@ -97,7 +98,7 @@ type object interface {
 	runtime.Object
 }
 
-// measured are the handlers for objects whose usage may change.
+// measured returns the handlers for objects whose usage may change.
 func measured[T object](c *Controller, gr schema.GroupResource) framework.Handlers[T] {
 	m := quota.MeterFor(gr)
 	return framework.Handlers[T]{
@@ -130,7 +131,7 @@ func (c *Controller) quotaChanged(old, q *corev1.ResourceQuota) {
 
 func (c *Controller) quotaGone(q *corev1.ResourceQuota) { c.ledger.quotaGone(framework.KeyOf(q)) }
 
-// quotasOf are a namespace's quotas.
+// quotasOf returns a namespace's quotas.
 func (c *Controller) quotasOf(namespace string) []*corev1.ResourceQuota {
 	all, err := c.quotas.ResourceQuotas(namespace).List(labels.Everything())
 	if err != nil {

@@ -103,7 +103,8 @@ func TestUsageFollowsObjects(t *testing.T) {
 	})
 }
 
-// TestChargedButNotThereYet: admission charges before the object is stored, so a recount must not lower a usage that has just changed.
+// TestChargedButNotThereYet: admission charges before the object is stored, so a recalculation must not lower usage that has just
+// increased.
 func TestChargedButNotThereYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(pod("a", ""), newQuota("q", amounts("pods", "5")))
@@ -120,7 +121,7 @@ func TestChargedButNotThereYet(t *testing.T) {
 					return err
 				}
 				n := q.Status.Used[corev1.ResourcePods]
-				if n.Value() < int64(i) { // the pods made so far
+				if n.Value() < int64(i) { // the pods created so far
 					t.Fatalf("pod %d: used was lowered to %s", i, n.String())
 				}
 				q.Status.Used = amounts("pods", fmt.Sprint(n.Value()+1))
@@ -141,8 +142,8 @@ func TestChargedButNotThereYet(t *testing.T) {
 	})
 }
 
-// TestChargesOnTheirWay: however long an object takes from its charge to the cache, a recount leaves it charged. A charge whose object
-// never comes is taken back in the end.
+// TestChargesOnTheirWay: a recalculation keeps the charge of an object until the object is in the cache, even if that takes long. A charge
+// without an object is subtracted after inFlight.
 func TestChargesOnTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(pod("a", ""), newQuota("q", amounts("pods", "50")))
@@ -159,7 +160,7 @@ func TestChargesOnTheirWay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		charge("6") // five pods come
+		charge("6") // five pods will be created
 		time.Sleep(20 * time.Second)
 		wantUsed(t, c, "q", amounts("pods", "6"))
 		if err := c.CoreV1().Pods("dev").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
@@ -179,7 +180,7 @@ func TestChargesOnTheirWay(t *testing.T) {
 	})
 }
 
-// TestShortLives: pods that come and go faster than the loop looks leave no charge.
+// TestShortLives: pods that are created and deleted between two recalculations leave no charge.
 func TestShortLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(newQuota("q", amounts("pods", "50")))
@@ -206,7 +207,7 @@ func TestShortLives(t *testing.T) {
 	})
 }
 
-// TestGraceEnds: a pod whose grace period has ended is not charged, and is taken back once.
+// TestGraceEnds: a pod whose grace period has ended is not charged, and its usage is subtracted exactly once.
 func TestGraceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ending := pod("ending", "")
@@ -226,7 +227,8 @@ func TestGraceEnds(t *testing.T) {
 	})
 }
 
-// TestUncountable: what the server cannot list keeps the usage it had and holds up no other quota; deleted definitions are let go.
+// TestUncountable: a resource that cannot be listed keeps its previous usage and does not delay other quotas. After its definition was
+// deleted, it is not listed any more.
 func TestUncountable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := clienttest.NewMetadata()
