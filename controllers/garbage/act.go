@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// attemptDelete decides about a node and executes the action.
+// attemptDelete decides about one object in the graph and executes the action.
 func (c *Controller) attemptDelete(ctx context.Context, uid types.UID) error {
 	v := c.graph.look(uid)
 	if v == nil {

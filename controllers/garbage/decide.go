@@ -24,19 +24,19 @@ type action struct {
 type actionKind int
 
 const (
-	leave  actionKind = iota // nothing to do
+	leave  actionKind = iota // do nothing
 	wait                     // its dependents must be deleted first
-	finish                   // they are deleted: remove the finalizer foregroundDeletion
+	finish                   // its dependents are deleted: remove its finalizer foregroundDeletion
 	strip                    // remove the references to owners that are deleted or being deleted
 	remove                   // no owner is left: delete it
 )
 
-// decide decides about a node. absent are those of v.unknown that do not exist; the others count as existing.
+// decide chooses the action for a node. absent are those of v.unknown that do not exist; the others count as existing.
 //
-//	owners            action
-//	some solid        strip the absent and the waiting ones, if any
-//	none, some wait   delete; in the foreground if it has dependents, so that the owner waits for them, too
-//	all absent        delete, as its own finalizers say
+//	owners                     action
+//	some exist and stay        remove the references to the absent and the waiting ones, if any
+//	none stays, some wait      delete; in the foreground if the node has dependents, so that the owner waits for these, too
+//	all absent                 delete, with the propagation policy of the node's own finalizers
 func decide(v *view, absent []metav1.OwnerReference) action {
 	if v.waits() {
 		if len(v.blocking) == 0 {

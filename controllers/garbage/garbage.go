@@ -30,13 +30,13 @@ import (
 )
 
 const (
-	// patience is how long to wait for events of owners before asking the server.
+	// patience is the time to wait for watch events of unknown owners before reading them from the server.
 	patience = 500 * time.Millisecond
 	// startPatience is the time-out of invariant 3.
 	startPatience = 30 * time.Second
-	// gather is how long changes of the API are collected before a new discovery.
+	// gather is the time during which changes of the API are collected before a new discovery.
 	gather = time.Second
-	// mostAbsent limits the cache of absent owners.
+	// mostAbsent is the maximum size of Controller.absent; a full cache is cleared.
 	mostAbsent = 10000
 )
 
@@ -55,7 +55,7 @@ type Controller struct {
 	absent   map[absentKey]struct{}
 }
 
-// absentKey is an owner reference from a namespace that refers to no object.
+// absentKey is an owner reference, with the namespace of its object, whose owner the server has confirmed as absent (invariant 1).
 type absentKey struct {
 	namespace, apiVersion, kind, name string
 	uid                               types.UID

@@ -29,7 +29,7 @@ import (
 
 var verbs = metav1.Verbs{"create", "delete", "get", "list", "patch", "watch"}
 
-// world is a metadata server with two namespaced kinds and a cluster-scoped one, that honours finalizers and policies.
+// world is a fake metadata API with two namespaced kinds and a cluster-scoped one. It implements finalizers and propagation policies.
 type world struct {
 	t      *testing.T
 	meta   *metafake.FakeMetadataClient
@@ -107,7 +107,7 @@ func (w *world) get(gvr schema.GroupVersionResource, ns, name string) *metav1.Pa
 	return o.(*metav1.PartialObjectMetadata).DeepCopy()
 }
 
-// put stores o, or ends it when it is being deleted and nothing holds it.
+// put stores o, or removes it if it is being deleted and has no finalizers.
 func (w *world) put(gvr schema.GroupVersionResource, o *metav1.PartialObjectMetadata) error {
 	if o.DeletionTimestamp != nil && len(o.Finalizers) == 0 {
 		return w.meta.Tracker().Delete(gvr, o.Namespace, o.Name)
@@ -163,7 +163,7 @@ func (w *world) start() {
 	w.settle()
 }
 
-// settle lets the bubble's clock run.
+// settle advances the fake clock until the controller is idle.
 func (w *world) settle() { time.Sleep(10 * time.Second) }
 
 func (w *world) delete(resource, ns, name string, p metav1.DeletionPropagation) {
@@ -174,7 +174,7 @@ func (w *world) delete(resource, ns, name string, p metav1.DeletionPropagation) 
 	}
 }
 
-// left are the UIDs of what is still there.
+// left returns the UIDs of the remaining objects.
 func (w *world) left() []string {
 	var all []string
 	for _, r := range slices.Sorted(maps.Keys(kinds)) {
@@ -198,7 +198,7 @@ func (w *world) want(want ...string) {
 	}
 }
 
-// tree is a deployment with a set with two pods, the second held by a finalizer if held.
+// tree adds a Deployment with a ReplicaSet with two pods. With held, the second pod has a finalizer.
 func (w *world) tree(held bool) {
 	w.add("deployments", "ns", "d")
 	w.add("replicasets", "ns", "rs", ownedBy("deployments", "d", true))
@@ -295,10 +295,10 @@ func TestAbsentOwners(t *testing.T) {
 		w.add("replicasets", "ns", "rs")
 		w.add("nodes", "", "n")
 		renew := func(o *metav1.PartialObjectMetadata) { o.OwnerReferences[0].UID = "an-earlier-one" }
-		w.add("pods", "ns", "successor", ownedBy("replicasets", "rs", true), renew) // the owner's name lives on, its UID does not
+		w.add("pods", "ns", "successor", ownedBy("replicasets", "rs", true), renew) // the owner's name exists with another UID
 		w.add("pods", "ns", "of-node", ownedBy("nodes", "n", false))
 		w.add("pods", "elsewhere", "crossing", ownedBy("replicasets", "rs", true))
-		w.add("nodes", "", "of-set", ownedBy("replicasets", "rs", true)) // cannot be followed: holds
+		w.add("nodes", "", "of-set", ownedBy("replicasets", "rs", true)) // cluster-scoped with a namespaced owner: counts as existing
 		w.add("pods", "ns", "unheard", ownedBy("replicasets", "rs", true), func(o *metav1.PartialObjectMetadata) {
 			o.OwnerReferences[0].Kind = "Unheard"
 		})

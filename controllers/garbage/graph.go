@@ -34,10 +34,10 @@ func newNode(res *catalog.Resource, o metav1.Object) *node {
 	}
 }
 
-// waits: the node is deleted when its dependents are.
+// waits reports whether the object is in foreground deletion: it is deleted when its dependents are.
 func (n *node) waits() bool { return n.deleting && n.foreground }
 
-// graph has all objects by UID with their dependents, whether the owner is known or not.
+// graph has all objects by UID. children are the dependents by the owner's UID, also of owners that are not in nodes.
 type graph struct {
 	mu       sync.Mutex
 	nodes    map[types.UID]*node
@@ -48,7 +48,7 @@ func newGraph() *graph {
 	return &graph{nodes: map[types.UID]*node{}, children: map[types.UID]map[types.UID]struct{}{}}
 }
 
-// wake are the nodes to process after a change: now, or later, when the objects that they refer to may have been observed.
+// wake holds the nodes to process after a change: now, or later (after patience), because their owners may be observed by then.
 type wake struct {
 	now, later []types.UID
 	orphan     bool // the changed node must orphan its dependents
@@ -160,7 +160,7 @@ type ownerState int
 const (
 	ownersSolid   ownerState = iota // all exist and stay
 	ownersWait                      // at least one waits for its dependents
-	ownersUnknown                   // at least one is not in the graph with these attributes
+	ownersUnknown                   // at least one is not in the graph, or differs from the reference
 )
 
 func (g *graph) ownersLocked(n *node) ownerState {
@@ -176,7 +176,7 @@ func (g *graph) ownersLocked(n *node) ownerState {
 	return state
 }
 
-// resolveLocked is the node of r, a reference of n; nil if no node matches all its fields.
+// resolveLocked returns the node that r, an owner reference of n, refers to; nil if no node matches all its fields.
 func (g *graph) resolveLocked(n *node, r metav1.OwnerReference) *node {
 	o := g.nodes[r.UID]
 	if o == nil || o.name != r.Name || o.namespace != "" && o.namespace != n.namespace {

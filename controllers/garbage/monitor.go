@@ -35,7 +35,7 @@ func (c *Controller) running() []*monitor {
 	return slices.Collect(maps.Values(c.monitors))
 }
 
-// look discovers the resources, starts monitors for new ones and stops those of removed ones.
+// look runs discovery, starts monitors for new resources and stops those of removed ones.
 func (c *Controller) look(ctx context.Context, wg *sync.WaitGroup) error {
 	all, err := catalog.Load(ctx, c.env.Client.Discovery())
 	var partial *catalog.Partial
