@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Delta is the difference between two tables. The zero value is none.
+// Delta is the difference between two tables. The zero value means no difference.
 type Delta struct {
 	// Chains are new, or have new rules; their hooks never change.
 	Chains map[string]Chain

@@ -21,7 +21,7 @@ const (
 	IPv6
 	L4Proto // TCP, UDP, SCTP: the protocol's number
 	Port
-	Num // a number of 32 bits, such as Random gives
+	Num // a number of 32 bits, such as the value of Random
 	Interface
 )
 

@@ -16,7 +16,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// What packets added is there after another writer has replaced the table, for the time that it had left.
+// TestRememberedElementsOutliveTheTable: elements that packets have added are kept, with their remaining time, when another Writer replaces
+// the table.
 func TestRememberedElementsOutliveTheTable(t *testing.T) {
 	ns := space(t)
 	w := open(t, ns)
@@ -40,7 +41,7 @@ func TestRememberedElementsOutliveTheTable(t *testing.T) {
 	again := open(t, ns) // as after a restart
 	want := sample()
 	delete(want.Sets, "affinity6")
-	want.AddSet(Set{Name: "affinity6", Key: []Type{IPv6}, Timeout: time.Minute}) // shorter than before
+	want.AddSet(Set{Name: "affinity6", Key: []Type{IPv6}, Timeout: time.Minute}) // a shorter time-out than before
 	for _, write := range []func() error{func() error { return again.Write(want) }, again.Repair} {
 		if err := write(); err != nil {
 			t.Fatal(err)
@@ -52,7 +53,7 @@ func TestRememberedElementsOutliveTheTable(t *testing.T) {
 			}
 		}
 	}
-	// Packets go on with it as before: a set of the old table that is not wanted any more is no trouble.
+	// A new table without the dynamic sets is written without an error.
 	less := sample()
 	for name := range in {
 		delete(less.Sets, name)
@@ -66,7 +67,7 @@ func TestRememberedElementsOutliveTheTable(t *testing.T) {
 	}
 }
 
-// big is one of two tables that differ in every element.
+// big returns one of two large tables that differ in every element.
 func big(which int) *Table {
 	t := NewTable("test")
 	t.AddSet(Set{Name: "endpoints", Key: []Type{IPv4, Port}, Data: []Type{IPv4, Port}})
@@ -80,7 +81,8 @@ func big(which int) *Table {
 	return t
 }
 
-// TestKilledWriter kills a process that replaces one table by another all the time: whenever it dies, the kernel has all of one of them.
+// TestKilledWriter kills a process that replaces one table by the other again and again. At any time the kernel must have exactly one of
+// them, completely.
 func TestKilledWriter(t *testing.T) {
 	if os.Getenv("NFT_WRITES_UNTIL_KILLED") != "" {
 		writeUntilKilled(t)
@@ -123,7 +125,7 @@ func TestKilledWriter(t *testing.T) {
 	}
 }
 
-// kernelHas counts elements, and says of which table they are: several names are a mixture.
+// kernelHas counts the elements in the kernel, and returns the names of the tables that they belong to; several names are an error.
 func kernelHas(t *testing.T, ns int) (whose string, n int) {
 	conn, err := nftables.New(nftables.WithNetNSFd(ns))
 	if err != nil {
@@ -149,11 +151,11 @@ func kernelHas(t *testing.T, ns int) (whose string, n int) {
 func writeUntilKilled(t *testing.T) {
 	const fd = 3 // the first of ExtraFiles
 	for i := 0; ; i++ {
-		w := open(t, fd) // a new one knows nothing: the whole table
+		w := open(t, fd) // a new Writer: the first Write is the whole table
 		if err := w.Write(big(1 + i%2)); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Write(big(1 + (i+1)%2)); err != nil { // the difference: every element
+		if err := w.Write(big(1 + (i+1)%2)); err != nil { // the difference, which has every element
 			t.Fatal(err)
 		}
 		if i == 0 {

@@ -101,7 +101,7 @@ func (w *Writer) stageGone(d *Delta, t *nftables.Table, set string, keys iter.Se
 	return c.flush()
 }
 
-// spec returns the set of that name, also one that will be deleted.
+// spec returns the definition of a set, which d may add or delete.
 func (w *Writer) spec(d *Delta, set string) Set {
 	if s, ok := d.Sets[set]; ok {
 		return s
@@ -176,7 +176,7 @@ func (s Set) elements(key, value string) []nftables.SetElement {
 	return []nftables.SetElement{el, {Key: after, IntervalEnd: true}}
 }
 
-// next returns the number after b; false: there is none.
+// next returns b + 1 as a big-endian number of the same length; false: overflow.
 func next(b []byte) ([]byte, bool) {
 	for i := len(b) - 1; i >= 0; i-- {
 		if b[i]++; b[i] != 0 {

@@ -157,8 +157,8 @@ func bits(load expr.Any, mask uint32) []expr.Any {
 	}
 }
 
-// OfOtherGroup matches packets that came in by a link of another group than the given one, among groups above 0xffff, which pod networks use (see
-// network.GroupOf). Administrators use small numbers, and links without a group are in group 0.
+// OfOtherGroup matches packets that came in by a link of another group than the given one, among groups above 0xffff, which pod networks
+// use (see network.GroupOf). Administrators use small numbers, and links without a group are in group 0.
 func OfOtherGroup(group uint32) Statement {
 	return Statement{
 		text: fmt.Sprintf("iifgroup & 0xffff0000 != 0 iifgroup != %#x", group),
@@ -217,10 +217,10 @@ func Accept() Statement { return verdict("accept", expr.VerdictAccept, "") }
 // Drop drops the packet.
 func Drop() Statement { return verdict("drop", expr.VerdictDrop, "") }
 
-// Return continues after the jump.
+// Return ends the chain: the packet continues after the rule that jumped here.
 func Return() Statement { return verdict("return", expr.VerdictReturn, "") }
 
-// Jump continues in another chain, which returns.
+// Jump continues in another chain. At its end the packet returns to the rule after this one.
 func Jump(chain string) Statement { return verdict("jump "+chain, expr.VerdictJump, chain) }
 
 // Goto continues in another chain, which does not return here.

@@ -106,7 +106,8 @@ func (w *Writer) hangUpLocked() error {
 	return err
 }
 
-// Write writes t: the difference to the last table, or the whole table if the state of the kernel is unknown. The Writer owns t from now on.
+// Write writes t: the difference to the last table, or the whole table if the state of the kernel is unknown. The Writer owns t from now
+// on.
 func (w *Writer) Write(t *Table) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,8 +121,8 @@ func (w *Writer) Write(t *Table) error {
 	return w.wholeLocked()
 }
 
-// Change applies d to the last table and writes it, or the whole table if the state of the kernel is unknown. After an error the desired table
-// is changed nevertheless: Repair, or the next Write or Change, writes it.
+// Change applies d to the last table and writes it, or the whole table if the state of the kernel is unknown. After an error the desired
+// table is changed nevertheless: Repair, or the next Write or Change, writes it.
 func (w *Writer) Change(d *Delta) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,7 +147,7 @@ func (w *Writer) Repair() error {
 	return w.wholeLocked()
 }
 
-// Look calls f with the last table. f must not change it, nor keep it.
+// Look calls f with the last table. f must neither change nor keep it.
 func (w *Writer) Look(f func(*Table)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,8 +214,8 @@ func (w *Writer) changeLocked(d *Delta) error {
 	return err
 }
 
-// sendLocked writes d and the dynamic elements in one transaction, together with messages that are staged already. Elements beyond the bound
-// follow in further transactions.
+// sendLocked writes d and the dynamic elements in one transaction, together with messages that are staged already. Elements beyond the
+// bound follow in further transactions.
 func (w *Writer) sendLocked(d *Delta, kept map[string][]nftables.SetElement) error {
 	w.sure = false
 	err := w.stageLocked(d, kept)

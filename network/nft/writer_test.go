@@ -20,7 +20,7 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// space is a network namespace of the test's own.
+// space returns the descriptor of a new network namespace.
 func space(t testing.TB) int {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -54,7 +54,7 @@ func open(t testing.TB, ns int) *Writer {
 	return w
 }
 
-// sample has one of everything.
+// sample returns a table with every kind of set, chain and statement.
 func sample() *Table {
 	t := NewTable("test")
 	a := netip.MustParseAddr
@@ -161,7 +161,7 @@ func TestKernelTakesEverything(t *testing.T) {
 	}
 }
 
-// list is what nft says, where there is one.
+// list returns the output of nft list ruleset. Without the program nft it skips the test.
 func list(t testing.TB, ns int) (string, error) {
 	t.Helper()
 	if _, err := exec.LookPath("nft"); err != nil {
@@ -210,7 +210,7 @@ func TestDifferencesEqualTheWhole(t *testing.T) {
 	}
 	for i := range 60 {
 		want := build()
-		if i%3 == 2 { // what its caller knows
+		if i%3 == 2 { // use Change with a known difference
 			d, _ := Diff(w.want, want)
 			d.replaced = nil
 			if err := w.Change(&d); err != nil {
@@ -276,7 +276,7 @@ func TestWatchHearsOfOthersOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.mu.Lock()
-	if err := w.hangUpLocked(); err != nil { // a new socket is ours too
+	if err := w.hangUpLocked(); err != nil { // changes through a new socket are the Writer's own, too
 		t.Error(err)
 	}
 	w.mu.Unlock()
@@ -309,7 +309,8 @@ func TestWatchHearsOfOthersOnly(t *testing.T) {
 	}
 }
 
-// A difference that the kernel refuses, since somebody took an element away, makes the next transaction a whole one.
+// TestDamageIsMended: when the kernel refuses a difference, because another program has changed the table, the next transaction writes the
+// whole table.
 func TestDamageIsMended(t *testing.T) {
 	ns := space(t)
 	w := open(t, ns)
