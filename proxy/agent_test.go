@@ -23,10 +23,10 @@ import (
 	"keelson/network/nft"
 )
 
-// What others do to the table is undone; what others have in the kernel stays as it is.
+// TestRepairs: changes of the table by other programs are undone. Tables of other programs are not changed.
 func TestRepairs(t *testing.T) {
 	w := newWorld(t)
-	// As Docker and a firewall have it.
+	// Tables like those of Docker and a firewall.
 	w.nft(`table ip nat { chain DOCKER { iifname "docker0" return; }; chain PREROUTING { type nat hook prerouting priority dstnat; fib daddr type local jump DOCKER; }; }`)
 	w.nft(`table ip filter { chain FORWARD { type filter hook forward priority filter; policy drop; iifname "docker0" accept; ip daddr { 10.96.0.0/16, 10.244.0.0/16, 192.0.2.0/24 } accept; }; }`)
 	foreign := func() string { return w.nft("list", "table", "ip", "nat") + w.nft("list", "table", "ip", "filter") }
@@ -47,7 +47,7 @@ func TestRepairs(t *testing.T) {
 			t.Errorf("%v: the foreign rule is still there", damage)
 		}
 	}
-	// Changes go on meanwhile.
+	// Changes of Services are still applied.
 	w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podB)
 	w.until("after a change", "b", works)
 	if got := foreign(); got != before {
@@ -66,14 +66,15 @@ func TestRepairs(t *testing.T) {
 	if got := foreign(); got != before || strings.Contains(w.nft("list", "tables"), w.cfg.Table) {
 		t.Errorf("after purge: %s\nforeign tables:\n%s", w.nft("list", "tables"), got)
 	}
-	// Who flushes everything.
+	// Another program flushes the ruleset.
 	w.start()
 	w.until("started again", "b", works)
 	w.nft("flush", "ruleset")
 	w.until("flush ruleset", "b", works)
 }
 
-// A restart takes over what is there: connections go on, new ones are served meanwhile, clients keep their endpoints.
+// TestRestart: a restarted proxy takes over the table. Meanwhile connections continue, new ones are served, and clients keep their
+// endpoints (session affinity).
 func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	sticky := func(s *corev1.Service) {
@@ -91,12 +92,12 @@ func TestRestart(t *testing.T) {
 	its := w.ask("tcp", "10.96.0.2:80")
 	for i := range 6 {
 		w.stop()
-		if i == 3 { // while nobody looks
+		if i == 3 { // while the proxy does not run
 			w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podB)
 		}
 		asked := make(chan string, 1)
 		leave := make(chan struct{})
-		go func() { // ends when the agent is ready
+		go func() { // ends when the proxy is ready
 			for {
 				select {
 				case <-leave:
@@ -129,7 +130,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// A flow of UDP never ends while packets come: it is led away from endpoints that went, and from nowhere to the first one.
+// TestStaleFlows: a UDP flow does not expire while it sees packets. So the proxy must delete its conntrack entry when its endpoint is
+// removed, and when a Service without endpoints gets its first one.
 func TestStaleFlows(t *testing.T) {
 	w := newWorld(t)
 	nodePort := func(s *corev1.Service) { s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30053 }
@@ -154,14 +156,14 @@ func TestStaleFlows(t *testing.T) {
 	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA)
 	both("a")
 	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA, podB)
-	both("a") // another one is no reason to go
+	both("a") // a second endpoint does not move existing flows
 	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podB)
 	both("b")
 	w.stop()
-	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA) // while nobody looks
+	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA) // while the proxy does not run
 	w.start()
 	both("a")
-	// The node's traffic to others' ports of that number is none of ours.
+	// Traffic of the node to the same port of another machine must not match.
 	s := staleNow(w)
 	f := &netlink.ConntrackFlow{}
 	f.Forward.Protocol, f.Forward.DstPort, f.Reverse.SrcPort = 17, 30053, 30053
@@ -191,7 +193,7 @@ func staleNow(w *world) *stale {
 	return s
 }
 
-// Health check node ports and /healthz answer as kube-proxy's.
+// TestHealthAnswers: health check node ports and /healthz respond like kube-proxy's.
 func TestHealthAnswers(t *testing.T) {
 	w := newWorld(t)
 	port, healthz := freePort(t), freePort(t)
@@ -229,13 +231,13 @@ func TestHealthAnswers(t *testing.T) {
 	if err := json.Unmarshal([]byte(strings.TrimPrefix(got, "200 ")), &keys); err != nil || keys["healthy"] != true || keys["nodeEligible"] != true || keys["status"] == nil {
 		t.Errorf("/healthz: %s", got)
 	}
-	// The autoscaler is about to remove the node: load balancers are to leave it, though it works.
+	// The autoscaler is about to remove the node: /healthz fails, so that load balancers stop using it, although the proxy works.
 	w.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: toBeDeleted}}}})
 	w.until("/healthz of a node that goes", "503", func() string { got, _ := get(healthz, "/healthz"); return got[:3] })
 	if got, _ := get(healthz, "/livez"); !strings.HasPrefix(got, "200 ") || strings.Contains(got, "nodeEligible") {
 		t.Errorf("/livez: %s", got)
 	}
-	// A port that is taken is tried again when something changes.
+	// Listening on a port that was in use is retried at the next change.
 	other, err := net.Listen("tcp", ":0")
 	if err != nil {
 		t.Fatal(err)
@@ -255,8 +257,7 @@ func TestHealthAnswers(t *testing.T) {
 	}
 }
 
-// Writes that fail for a while do not matter; for longer, load balancers are told.
-// TestHealthCheckAddresses: health check node ports are where node ports are.
+// TestHealthCheckAddresses: health check node ports listen on the addresses that serve node ports.
 func TestHealthCheckAddresses(t *testing.T) {
 	h := &healthChecks{log: slog.New(slog.DiscardHandler), own: func() ([]net.Addr, error) {
 		var out []net.Addr
@@ -280,6 +281,7 @@ func TestHealthCheckAddresses(t *testing.T) {
 	}
 }
 
+// TestUnhealthy: writes may fail for a short time. If they fail for longer than unhealthyAfter, /healthz fails.
 func TestUnhealthy(t *testing.T) {
 	ask := func(l *liveness) string {
 		r := httptest.NewRecorder()
@@ -298,7 +300,7 @@ func TestUnhealthy(t *testing.T) {
 	l.failed()
 	got = append(got, ask(l))
 	l.failing = l.failing.Add(-2 * unhealthyAfter)
-	l.failed() // again: since the first time
+	l.failed() // again: the time of the first failure counts
 	got = append(got, ask(l))
 	l.wrote()
 	got = append(got, ask(l))
@@ -307,7 +309,7 @@ func TestUnhealthy(t *testing.T) {
 	}
 }
 
-// freePort is one that the machine gives no other program meanwhile: those that it gives begin at 32768.
+// freePort returns a free port below 32768. The kernel does not assign these to other programs by itself.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {

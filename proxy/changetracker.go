@@ -34,7 +34,7 @@ type changeTracker struct {
 	node    bool
 }
 
-// seen describes the recorded changes of one Service, for metrics and marks.
+// seen describes the changes of one Service since the last batch, for metrics and marks.
 type seen struct {
 	at time.Time // when the informer delivered the first of its changes
 	// trigger is the time of the pod or Service change that caused the first of them; zero: unknown.

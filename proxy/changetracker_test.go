@@ -15,8 +15,8 @@ import (
 	"keelson/client/clienttest"
 )
 
-// TestFirstBatchIsWhole: the first batch has noted all that was listed, so that none of it is looked at again after the whole table was
-// written.
+// TestFirstBatchIsWhole: the first batch has all objects of the initial lists, so that none of them is handled a second time after the
+// whole table was written.
 func TestFirstBatchIsWhole(t *testing.T) {
 	const n = 2000
 	objects := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}}

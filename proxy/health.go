@@ -121,7 +121,7 @@ func (h *healthChecks) listenLocked(port uint16, c *healthCheck) {
 			for _, open := range listeners {
 				_ = open.Close()
 			}
-			return // all or none, as kube-proxy's
+			return // on all addresses or on none, as in kube-proxy
 		}
 		listeners = append(listeners, l)
 	}
@@ -144,8 +144,8 @@ func (h *healthChecks) listenLocked(port uint16, c *healthCheck) {
 	}
 }
 
-// addressesLocked returns the addresses to listen on; "" means all. As in kube-proxy, it is also "" if the machine has no address that serves
-// node ports.
+// addressesLocked returns the addresses to listen on; "" means all. As in kube-proxy, it is also "" if the machine has no address that
+// serves node ports.
 func (h *healthChecks) addressesLocked() []string {
 	if len(h.cidrs) == 0 || slices.ContainsFunc(h.cidrs, func(c netip.Prefix) bool { return c.Bits() == 0 }) {
 		return []string{""}

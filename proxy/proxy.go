@@ -13,7 +13,8 @@
 // Invariants:
 //  1. One goroutine owns the state and writes the table. Informers only record what changed; all changes recorded during
 //     a transaction form the next one, which starts at once.
-//  2. The first transaction, and the one after any failure or damage, is the whole table.
+//  2. The first transaction, and the one after any failure or damage, is the whole table. After a change of the node's zone or address
+//     ranges the table is computed anew, and the difference is written.
 //  3. The table stays when the process ends, so Services work while it restarts. Purge deletes it.
 package proxy
 
@@ -128,7 +129,7 @@ func Purge(table string) error {
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it is signalled already
+	default: // a signal is pending already
 	}
 }
 
@@ -249,13 +250,13 @@ func (p *Proxy) update(names map[types.NamespacedName]seen) services.Change {
 		c.Join(more)
 		c.Freed = more.Freed
 		if len(more.Freed) >= len(again) {
-			break // they wait for each other's frontends
+			break // Services that compete for the same frontends: stop
 		}
 	}
 	return c
 }
 
-// pace is the back-off of repairs: another program may change the table each time.
+// pace is the back-off of repairs, for the case that another program changes the table after each repair.
 type pace struct {
 	last time.Time
 	gap  time.Duration

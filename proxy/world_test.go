@@ -27,7 +27,7 @@ import (
 	"keelson/network/nettest"
 )
 
-// world is a node with two pods and a client outside, each a machine:
+// world is a node with two pods and an external client, each in its own network namespace:
 //
 //	a 10.244.1.2 --+-- 10.244.1.1 node 192.0.2.1 --- client 192.0.2.9
 //	b 10.244.1.3 --+
@@ -76,7 +76,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// start runs the agent until the test ends or w.stop is called.
+// start runs the proxy until the test ends or w.stop is called.
 func (w *world) start() {
 	w.t.Helper()
 	p, err := New(w.cfg)
@@ -105,7 +105,7 @@ func (w *world) start() {
 	w.t.Cleanup(w.stop)
 }
 
-// echo answers each line with the pod's name and the line, on port 8080.
+// echo runs a server on port 8080 that responds to each line with the pod's name and the line.
 func (w *world) echo(m *nettest.Machine, name string) {
 	l := m.Listen("tcp", ":8080")
 	go func() { // ends when the listener is closed
@@ -156,7 +156,7 @@ func (w *world) dial(network, addr string) (c net.Conn, err error) {
 	return c, err
 }
 
-// say sends a line and returns the answer, or "" when there is none: soon by UDP, which may lose either.
+// say sends a line and returns the response; "": there is none. Over UDP, which may lose packets, it waits only a short time.
 func say(c net.Conn, line string) string {
 	wait := 20 * time.Second
 	if _, ok := c.(*net.UDPConn); ok {
@@ -174,7 +174,7 @@ func say(c net.Conn, line string) string {
 	return string(buf[:n])
 }
 
-// ask connects, says something and returns who answered.
+// ask connects, sends a line and returns the name of the pod that responded, or the error.
 func (w *world) ask(network, addr string) string {
 	c, err := w.dial(network, addr)
 	if err != nil {
@@ -185,7 +185,7 @@ func (w *world) ask(network, addr string) string {
 	return who
 }
 
-// until asks again and again.
+// until calls got until it returns want.
 func (w *world) until(what, want string, got func() string) {
 	w.t.Helper()
 	waittest.Right(w.t, what, func() string {

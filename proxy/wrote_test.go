@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestNothingWrittenIsNotTold: the log of an idle cluster stays as it is.
+// TestNothingWrittenIsNotTold: a batch that writes nothing is not logged, so the log of an idle cluster does not grow.
 func TestNothingWrittenIsNotTold(t *testing.T) {
 	again := &changeBatch{node: &corev1.Node{}}
 	changed := &changeBatch{services: map[types.NamespacedName]seen{{Namespace: "a", Name: "b"}: {}}}
