@@ -129,7 +129,7 @@ func (c *class) judgeAll(a *Attempt) {
 }
 
 // judgeComing sets the status in out of the nodes on which the pod does not fit together with their nominated pods. The results are cached
-// if all filters are Local.
+// if all filters are Local and no nominated pods are ignored.
 func (c *class) judgeComing(a *Attempt, out []*Status) {
 	s := a.Snapshot
 	var b *beside
