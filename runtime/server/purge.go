@@ -21,7 +21,7 @@ import (
 
 // Limits of Purge. Each applies to one step without progress, not to the whole purge: a thousand containers may take long.
 const (
-	purgeReportAfter = 3 * time.Second  // after which the caller is told what is waited for
+	purgeReportAfter = 3 * time.Second  // after this time Purge reports what it waits for
 	answerLimit      = 10 * time.Second // for an answer of the supervisor
 	endLimit         = 15 * time.Second // for the end of the next killed container
 	killCgroupLimit  = 5 * time.Second  // for the end of the processes of a killed cgroup

@@ -142,7 +142,7 @@ func execAlong(n *node, id string, f func()) {
 	stop := make(chan struct{})
 	p := n.spec("").Process
 	p.Args = []string{"/bin/true"}
-	for range 16 { // many children that end at once are harder for the supervisor to tell apart
+	for range 16 { // waitid reports one ended child only: many of them hide each other (see package reaper)
 		wg.Go(func() {
 			for {
 				select {

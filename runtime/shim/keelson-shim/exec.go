@@ -23,7 +23,7 @@ type session struct {
 	pid   int
 	pidfd int
 	conn  *shim.Conn
-	ended chan struct{} // clientClosed when the process may be reaped
+	ended chan struct{} // closed when the process may be reaped
 }
 
 // exec serves one exec from its request to its exit. It does not hold upgradeLock while the process runs: an upgrade hands the session over.

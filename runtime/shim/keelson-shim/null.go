@@ -56,7 +56,7 @@ func (c *container) nullDevice() (*os.File, error) {
 		}
 		// The container has not been reaped, so pid was not reused when the device was opened.
 		if err := c.signal(0); err != nil {
-			_ = r.f.Close() // emptyInput was written
+			_ = r.f.Close() // nothing was written
 			return nil, err
 		}
 		return r.f, nil
@@ -97,7 +97,7 @@ func emptyInput() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = w.Close() // emptyInput was written
+	_ = w.Close() // nothing was written
 	return r, nil
 }
 

@@ -49,7 +49,7 @@ func (s *supervisor) eachState(each func(*container) error) error {
 			s.log.Printf("container %s: damaged state restored from its copy, kept as %s: %v", e.Name(), kept, errors.Join(damage, aerr, c.save()))
 		}
 		if err != nil {
-			// Its start was interrupted, so no client knows it.
+			// Its start was interrupted, and no client got a reply.
 			s.log.Printf("container %s: incomplete, removed: %v", e.Name(), err)
 			if err := os.RemoveAll(dir); err != nil {
 				return fmt.Errorf("remove incomplete container: %w", err)
@@ -149,7 +149,7 @@ func (s *supervisor) adopt(c *container) error {
 	return s.resumeOutput(c, [2][]byte{})
 }
 
-// sweep removes containers that only libcontainer knows: their start was interrupted.
+// sweep removes containers that have libcontainer state but no state file: their start was interrupted.
 func (s *supervisor) sweep() error {
 	entries, err := os.ReadDir(s.lcDir())
 	if err != nil {

@@ -105,7 +105,7 @@ func (c *container) pidNamespace() (*os.File, error) {
 		return nil, err
 	}
 	if err := c.signal(0); err != nil {
-		_ = f.Close() // emptyInput was written
+		_ = f.Close() // nothing was written
 		return nil, err
 	}
 	return f, nil
@@ -134,7 +134,7 @@ func (s *supervisor) startInit(c *container, spec *specs.Spec) error {
 		ends, err = c.connectFIFOs(p, ownDev(spec))
 	}
 	if err != nil {
-		_ = log.Close(time.Now()) // emptyInput was written
+		_ = log.Close(time.Now()) // nothing was written
 		return err
 	}
 	c.io.log = log

@@ -57,7 +57,7 @@ type supervisor struct {
 	containers  map[string]*container
 	pidnsLocks  map[uint64]*pidnsLock // by PID namespace
 	sessions    map[*session]struct{}
-	subscribers map[chan shim.State]struct{} // subscribers
+	subscribers map[chan shim.State]struct{} // one channel per Subscribe call
 }
 
 // supervise runs the supervisor. args is empty, or names the descriptor of the handoff of an upgrade.
@@ -173,7 +173,7 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close() // emptyInput was written
+		_ = f.Close() // nothing was written
 		return nil, fmt.Errorf("another supervisor uses %s", dir)
 	}
 	return f, nil
@@ -281,7 +281,7 @@ func unixConn(fd int) (*net.UnixConn, error) {
 	}
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
-		_ = c.Close() // emptyInput was sent
+		_ = c.Close() // nothing was sent
 		return nil, fmt.Errorf("it is a %T", c)
 	}
 	return uc, nil

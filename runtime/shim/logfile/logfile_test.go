@@ -85,7 +85,7 @@ func TestReopenAndRestore(t *testing.T) {
 	if err := w.Reopen(); err != nil {
 		t.Fatal(err)
 	}
-	next, err := Open(path, logrotate.Policy{}) // another process goes on
+	next, err := Open(path, logrotate.Policy{}) // another process continues
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestNoPath(t *testing.T) {
 	}
 }
 
-// FuzzWrite: whatever the output and however it is cut, the log's texts put together are the output.
+// FuzzWrite: for any output, split into any writes, the concatenated texts of the log equal the output.
 func FuzzWrite(f *testing.F) {
 	f.Add([]byte("a\nb"), 1)
 	f.Add([]byte("\n\r\n\x00\n"), 2)
@@ -166,7 +166,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// TestLinkInTheLogsPlace: lines of a container never go to a file of the host that a link names.
+// TestLinkInTheLogsPlace: output is never written through a symbolic link at the log's path.
 func TestLinkInTheLogsPlace(t *testing.T) {
 	dir := t.TempDir()
 	victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "0.log")

@@ -184,7 +184,7 @@ func (r *Reaper) Run() error {
 	return nil
 }
 
-// KillUnowned kills the children that were started since then and that nobody has called Own for: those of starts in progress.
+// KillUnowned kills the children that were started since then and for which Own was not called: those of starts in progress.
 func (r *Reaper) KillUnowned(since uint64) {
 	for pid := range children() {
 		began, err := StartTime(pid)

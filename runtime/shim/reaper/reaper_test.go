@@ -60,8 +60,8 @@ func isChild(pid int) bool {
 	return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil
 }
 
-// TestStraysBehindOthers: a child that has an owner, or that a start under way may wait for, hides no stray behind it, whichever the kernel
-// names first.
+// TestStraysBehindOthers: a zombie with an owner does not prevent the reaping of zombies without one, in whatever order the kernel reports
+// them.
 func TestStraysBehindOthers(t *testing.T) {
 	a, b := newThread(t), newThread(t)
 	r := New()
@@ -93,7 +93,7 @@ func TestStraysBehindOthers(t *testing.T) {
 	}
 }
 
-// TestKillUnowned ends the children since a time that nobody owns.
+// TestKillUnowned: KillUnowned kills the children that were started since a time and have no owner.
 func TestKillUnowned(t *testing.T) {
 	r := New()
 	start := func() *os.Process {

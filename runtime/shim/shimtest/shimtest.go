@@ -28,7 +28,7 @@ var hello = sync.OnceValues(func() (string, error) {
 })
 
 func build(name, pkg, env string, flags ...string) (string, error) {
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output() //nolint:noctx // built once for all tests, of which none may end it
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output() //nolint:noctx // built once for all tests: the end of one test must not cancel it
 	if err != nil {
 		return "", fmt.Errorf("find module: %w", err)
 	}
@@ -92,7 +92,7 @@ func NoLeaks(t testing.TB, mark string) {
 			if err == nil && d.IsDir() && strings.Contains(d.Name(), mark) {
 				t.Errorf("left cgroup: %s", path)
 			}
-			return nil // cgroups of others come and go
+			return nil // a cgroup of another program may be removed meanwhile
 		})
 		cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 		if err != nil {
