@@ -39,7 +39,7 @@ func dnsRules() []rbacv1.PolicyRule {
 
 var dnsSteps = []mark.Step{mark.StepResolvable}
 
-// dns returns the part that runs this node's DNS server.
+// dns returns the function that runs this node's DNS server.
 func (s *site) dns() (run.Func, error) {
 	listen, err := s.cfg.DNS.Address()
 	if err != nil {

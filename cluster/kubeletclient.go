@@ -113,8 +113,9 @@ const (
 	askAgainKnown   = 10 * time.Minute
 )
 
-// learn reads the CA of the API server's client certificate from the API server, and stores it in file for the next start. A server that
-// has no such ConfigMap is not Keelson or is older: until it has one, the CA otherwise applies, as in clusters of kubeadm.
+// learn returns a function that reads the CA of the API server's client certificate from the API server, and stores it in file for the next
+// start. A server that has no such ConfigMap is not Keelson or is older: until it has one, the CA otherwise applies, as in clusters of
+// kubeadm.
 func (a *kubeletClientCAs) learn(to *rest.Config, file string, otherwise []byte, log *slog.Logger) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		known, err := a.read(file)

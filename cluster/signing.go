@@ -123,7 +123,7 @@ func (r RoleConfig) signers(to *rest.Config) (s signers, err error) {
 	return s, nil
 }
 
-// own takes the keys of the data directory.
+// own reads the keys from the data directory.
 func (s *signers) own(dir DataDir) error {
 	ids, err := openIdentities(dir)
 	if err != nil {

@@ -52,7 +52,7 @@ func needRoot(t testing.TB) {
 	}
 }
 
-// bring sets lo of the tests' namespace up.
+// bringUp sets lo of the tests' namespace up.
 func bringUp(t testing.TB) {
 	t.Helper()
 	lo, err := netlink.LinkByName("lo")

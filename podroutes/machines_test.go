@@ -245,7 +245,7 @@ func wantRoutes(t testing.TB, n *node, want ...string) {
 	t.Errorf("%s has the routes %q, want %q", n.Name, got, want)
 }
 
-// site is three machines: a and b on one switch, c behind a router.
+// threeMachines returns three machines: a and b on one switch, c behind a router.
 func threeMachines(t testing.TB, mode mesh.Mode) (cl *fake.Clientset, a, b, c *node, far *nettest.Cable) {
 	t.Helper()
 	near, beyond := nettest.NewSwitch(t, "near"), nettest.NewSwitch(t, "beyond")

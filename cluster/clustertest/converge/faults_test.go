@@ -119,7 +119,7 @@ func (f *faults) roll(n int) int {
 	return f.rng.IntN(n)
 }
 
-// what happens to a request.
+// fate is what the fault injection does with a request.
 type fate int
 
 const (
