@@ -28,7 +28,7 @@ var hello = sync.OnceValues(func() (string, error) {
 })
 
 func build(name, pkg, env string, flags ...string) (string, error) {
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output() //nolint:noctx // built once for all tests: the end of one test must not cancel it
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output() //nolint:noctx // for all tests, so it must outlive each
 	if err != nil {
 		return "", fmt.Errorf("find module: %w", err)
 	}
