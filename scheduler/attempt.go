@@ -290,7 +290,7 @@ func (s *Scheduler) failed(ctx context.Context, it *queue.Item, pod *state.PodIn
 	return s.report(pod.Pod, reasonError, err.Error(), "")
 }
 
-// gaveUp gives back a pod about which a plugin could not decide.
+// gaveUp returns a pod to the queue after an attempt in which a plugin could not decide (framework.Failed).
 func (s *Scheduler) gaveUp(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
 	if err := s.markDecision(it, a, begin); err != nil {
 		return // only in tests
@@ -298,7 +298,7 @@ func (s *Scheduler) gaveUp(ctx context.Context, it *queue.Item, a *framework.Att
 	s.later(ctx, s.failed(ctx, it, a.Pod, errors.New(a.Message()), begin))
 }
 
-// refused gives back a pod that fits nowhere, after seeing whether room can be made.
+// refused handles a pod that fits on no node: it runs PostFilter, and returns the pod to the queue as unschedulable.
 func (s *Scheduler) refused(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
 	pod, p := a.Pod, s.profile(a.Pod.Pod)
 	if len(a.Snapshot.Nodes) > 0 {
@@ -317,7 +317,7 @@ func (s *Scheduler) refused(ctx context.Context, it *queue.Item, a *framework.At
 	}
 }
 
-// errNoRoom says that no PostFilter plugin could make room.
+// errNoRoom means that no PostFilter plugin could make room.
 var errNoRoom = errors.New("no room can be made")
 
 func (s *Scheduler) makeRoom(ctx context.Context, by *profile, a *framework.Attempt) error {

@@ -12,8 +12,8 @@ import (
 	"keelson/scheduler/queue"
 )
 
-// The extender lane. An extender may take seconds to answer, so this loop runs beside the scheduling loop. s.deciding is the turn to decide:
-// each loop holds it for an attempt, and this one lets go of it (meanwhile) while it waits for extenders.
+// The extender lane is a second scheduling loop, for pods that HTTP extenders are interested in, because an extender may take seconds to
+// respond. The mutex s.deciding serializes the attempts of both loops. This loop releases it (meanwhile) while it waits for extenders.
 
 // loopOutside makes one attempt after another for pods of the extender lane.
 func (s *Scheduler) loopOutside(ctx context.Context) {
@@ -26,7 +26,7 @@ func (s *Scheduler) loopOutside(ctx context.Context) {
 	}
 }
 
-// inTurn runs an attempt of the extender lane: extenders are asked about one pod, or group, after another.
+// inTurn runs an attempt of the extender lane. Extenders are called for one pod or group at a time.
 func (s *Scheduler) inTurn(try func()) {
 	s.asking.Lock()
 	defer s.asking.Unlock()
@@ -35,12 +35,12 @@ func (s *Scheduler) inTurn(try func()) {
 	try()
 }
 
-// roundsOutside bounds how often extenders are asked in one attempt. They are asked again when nodes have filled up meanwhile and
-// none is left that they allow.
+// roundsOutside is the maximum number of rounds of extender calls in one attempt. Another round is needed if no node that the extenders
+// allowed is still feasible when they respond.
 const roundsOutside = 3
 
-// tryOutside makes one attempt for a pod of the extender lane, in three steps: Fit finds nodes that fit; the extenders are asked about these
-// nodes while the other lane decides; DecideWith takes a new snapshot and their answers, and chooses. s.deciding is held when it is called.
+// tryOutside makes one attempt for a pod of the extender lane, in three steps: Fit finds feasible nodes; the extenders are called with
+// these nodes, while the other loop schedules; DecideWith chooses with a new snapshot and their responses. The caller holds s.deciding.
 func (s *Scheduler) tryOutside(ctx context.Context, it *queue.Item) {
 	begin, pod := time.Now(), it.Pod
 	p := s.profile(pod.Pod)
@@ -85,10 +85,11 @@ func (s *Scheduler) tryOutside(ctx context.Context, it *queue.Item) {
 	s.settle(ctx, it, a, begin)
 }
 
-// errOutpaced is said of a pod for which every answer of the extenders comes too late.
+// errOutpaced is the status of a pod for which the extenders' responses were outdated in every round.
 var errOutpaced = framework.Refuse("extenders", framework.Failed, "the nodes that they are asked about fill up before they answer")
 
-// advise asks the extenders about the nodes that Fit found, while the other lane decides. If one fails that may not be ignored, a.Failed says so.
+// advise calls the extenders with the nodes that Fit found, while the other loop schedules. It sets a.Failed if a call fails and the
+// extender is not ignorable.
 func (s *Scheduler) advise(ctx context.Context, a *framework.Attempt) (advice *framework.Advice) {
 	nodes := make([]*corev1.Node, len(a.Feasible))
 	for i, n := range a.Feasible {
@@ -101,7 +102,7 @@ func (s *Scheduler) advise(ctx context.Context, a *framework.Attempt) (advice *f
 	return advice
 }
 
-// askAboutVictims has extenders choose among the nodes where room can be made. A pod that was deleted meanwhile drives nobody away.
+// askAboutVictims lets the extenders choose among the candidates of preemption. If the pod was deleted meanwhile, no pod is evicted for it.
 func (s *Scheduler) askAboutVictims(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error) {
 	found, err := s.extenders.Preempt(ctx, a, found)
 	if err == nil && !s.known(a.Pod) {
@@ -110,7 +111,7 @@ func (s *Scheduler) askAboutVictims(ctx context.Context, a *framework.Attempt, f
 	return found, err
 }
 
-// meanwhile runs run without s.deciding, so that the other lane can decide. Whatever was known of the cluster may have changed afterwards.
+// meanwhile releases s.deciding while run runs, so that the other loop can schedule. Afterwards the cluster's state may have changed.
 func (s *Scheduler) meanwhile(run func()) {
 	s.deciding.Unlock()
 	defer s.deciding.Lock()

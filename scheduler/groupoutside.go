@@ -4,10 +4,8 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -81,12 +79,11 @@ func (s *Scheduler) loopGroupsOutside(ctx context.Context) {
 	}
 }
 
-// tryGroupOutside makes one attempt for a pod group of the extender lane. s.deciding is held when it is called, and let go of while
-// extenders answer.
+// tryGroupOutside makes one attempt for a pod group of the extender lane. The caller holds s.deciding, which is released during
+// the extenders' calls.
 func (s *Scheduler) tryGroupOutside(ctx context.Context, head *queue.Item) {
-	began := time.Now()
+	var asked *groupTrial
 	for range roundsOutside {
-		var asked *groupTrial
 		a := s.newGroupAttempt(head)
 		if a.settled() {
 			return
@@ -100,13 +97,10 @@ func (s *Scheduler) tryGroupOutside(ctx context.Context, head *queue.Item) {
 			return
 		}
 		err := a.err
-		if errors.Is(err, errMembersGone) {
-			err = nil // the attempt below is without them
-		}
 		if a = s.newGroupAttempt(head); a.settled() { // its pods may have gone meanwhile
 			return
 		}
-		a.by, a.err, a.began = a.outside, err, began
+		a.by, a.err = a.outside, err
 		if asked != nil {
 			a.advice = asked.advice
 		}
@@ -115,7 +109,7 @@ func (s *Scheduler) tryGroupOutside(ctx context.Context, head *queue.Item) {
 		}
 	}
 	if a := s.newGroupAttempt(head); !a.settled() {
-		a.err, a.began = errOutpaced, began
+		a.err = errOutpaced
 		a.refuse(ctx)
 	}
 }
@@ -152,14 +146,7 @@ func (a *groupAttempt) takeBack(ctx context.Context) {
 	}
 }
 
-// errMembersGone says that pods of the group, or the group, were deleted while extenders answered: nobody may be preempted for them.
-var errMembersGone = framework.Refuse("extenders", framework.Failed, "pods of the group were deleted while extenders were asked")
-
-func (a *groupAttempt) membersGone() bool {
-	return a.s.groups.Get(a.key).Object == nil || slices.ContainsFunc(a.members, func(m *member) bool { return !a.s.known(m.it.Pod) })
-}
-
-// decide is that of groupAttempt, in the copy. It lets go of s.deciding while extenders answer.
+// decide is groupAttempt.decide on the copy of the cluster. It releases s.deciding during the extenders' calls.
 func (t *groupTrial) decide(ctx context.Context, pod *state.PodInfo) *framework.Attempt {
 	if !t.a.s.askedAbout(pod.Pod) {
 		return t.engine.Decide(pod, t.cache.Refresh(), nil)
@@ -169,9 +156,6 @@ func (t *groupTrial) decide(ctx context.Context, pod *state.PodInfo) *framework.
 		return at
 	}
 	advice := t.a.s.advise(ctx, at)
-	if at.Failed == nil && t.a.membersGone() {
-		at.Failed = errMembersGone
-	}
 	if at.Failed != nil {
 		return at
 	}

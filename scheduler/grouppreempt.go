@@ -131,15 +131,15 @@ func (t *groupTrial) place(ctx context.Context) error {
 	return nil
 }
 
-// spans tells whether other nodes' pods count for a pod.
+// spans reports whether pods on other nodes may influence the scheduling of a pod.
 func spans(p *state.PodInfo) bool {
 	return len(p.Affinity)+len(p.AntiAffinity)+len(p.Pod.Spec.TopologySpreadConstraints)+len(p.Pod.Spec.ResourceClaims)+len(p.Pod.Spec.Volumes) > 0
 }
 
-// Nodes tells where the pods went.
+// Nodes implements framework.GroupTrial.
 func (t *groupTrial) Nodes() map[types.UID]string { return t.nodes }
 
-// Return puts pods back if the group stays placed nevertheless.
+// Return implements framework.GroupTrial.
 func (t *groupTrial) Return(pods []*state.PodInfo, on []string) bool {
 	beside := map[string]bool{}
 	across := t.across

@@ -79,7 +79,7 @@ type Scheduler struct {
 	writes          chan func(context.Context)
 	storage         *plugins.Storage
 	inEffect        policy.Set                 // policies of the API
-	policies        *objects.Follower          // nil: nobody asks for them
+	policies        *objects.Follower          // nil: no profile uses them, or there is no client
 	devices         *dynamicresources.Tracker  // nil: no profile has the plugin
 	searches        *dynamicresources.Searcher // nil: likewise
 	waits           sync.WaitGroup             // binding cycles that wait, each on a goroutine of its own

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// errDeleted ends the wait of a pod that is being deleted: nobody needs to hear of it.
+// errDeleted ends the wait of a pod that is being deleted. It is neither logged nor reported.
 var errDeleted = errors.New("the pod is being deleted")
 
 // waiting are the pods whose binding cycle waits on a goroutine of its own, for Permit or for a slow PreBind (volumes, devices). The zero

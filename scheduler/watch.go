@@ -88,7 +88,7 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 	return wait, nil
 }
 
-// watchStorage watches claims, volumes, and what decides about them.
+// watchStorage watches claims, volumes, and the other storage objects that the volume plugins use.
 func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
 	all, err := s.storage.Watch(f)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 	return synced, nil
 }
 
-// tellStorage passes on what happens to an object of storage. Before it came old is nil, after it went now is.
+// tellStorage reports an event about a storage object to the queue. old is nil for a new object, now for a deleted one.
 func (s *Scheduler) tellStorage(old, now any) {
 	e := framework.Event{Kinds: framework.Volumes, OldObject: old, NewObject: now}
 	latest := now
@@ -265,7 +265,7 @@ func (s *Scheduler) setPod(before, after any) {
 		return
 	}
 	old, _ := client.Delivered[*corev1.Pod](before)
-	if old != nil && old.UID != pod.UID { // deleted and made again while nobody looked
+	if old != nil && old.UID != pod.UID { // deleted and created again between two events
 		s.dropPod(old)
 		old = nil
 	}
