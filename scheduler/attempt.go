@@ -181,7 +181,7 @@ func (s *Scheduler) waitOnPermit(ctx, waiting context.Context, r *round, held *f
 	}
 }
 
-// unreserve takes the pod off its node again. giveBack tells the queue of the room.
+// unreserve removes the pod from its node again. giveBack reports the free room to the queue.
 func (s *Scheduler) unreserve(ctx context.Context, r *round) {
 	for _, p := range slices.Backward(r.reserve) {
 		p.Unreserve(context.WithoutCancel(ctx), r.cycle, r.pod, r.node)

@@ -45,7 +45,7 @@ func (s *Scheduler) filled(ctx context.Context, f informers.SharedInformerFactor
 	return nil
 }
 
-// absent tells whether discovery works and lists no resource of gv for which is holds.
+// absent reports whether discovery works and lists no resource of gv for which is returns true.
 func (s *Scheduler) absent(gv schema.GroupVersion, is func(resource, kind string) bool) bool {
 	if !s.serves(corev1.SchemeGroupVersion, "pods") {
 		return false // it does not say

@@ -24,8 +24,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// groupAttempt is one try to place the pods of a pod group together. What it has placed is counted on the nodes while it goes on, and taken back
-// if the group as a whole does not get what it needs; nothing is bound before that is known.
+// groupAttempt is one attempt to schedule the pods of a pod group together. During the attempt the placed pods count on their nodes. They
+// are removed again if the group as a whole does not get enough nodes. No pod is bound before that is decided.
 type groupAttempt struct {
 	*profile
 	s     *Scheduler
@@ -87,7 +87,7 @@ func (a *groupAttempt) settled() bool {
 	return false
 }
 
-// try is the attempt. false: extenders have to be asked again, and nothing is placed.
+// try makes the attempt. It returns false if the extenders must be called again; no pod is placed then.
 func (a *groupAttempt) try(ctx context.Context) bool {
 	defer a.s.cache.EndTentative()
 	if a.err == nil {
@@ -165,7 +165,7 @@ func preemptionPolicy(p *corev1.Pod) corev1.PreemptionPolicy {
 	return *p.Spec.PreemptionPolicy
 }
 
-// feasible asks whether the group has enough nodes, or may get them still.
+// feasible reports whether the attempt should continue: enough pods of the group have nodes, or may still get them.
 func (a *groupAttempt) feasible() (goOn bool) {
 	a.verdict = nil
 	for _, p := range a.placementFeasible {
@@ -242,7 +242,7 @@ func (a *groupAttempt) own(p *state.PodInfo) bool {
 	return ok && key == a.key
 }
 
-// permit asks the plugins that may hold pods back, before any pod is bound. Pods that have gone meanwhile count no more.
+// permit runs the Permit plugins, before any pod is bound. Pods that were deleted meanwhile are ignored.
 func (a *groupAttempt) permit(ctx context.Context) {
 	for _, t := range a.members {
 		if t.round == nil {
@@ -364,7 +364,7 @@ func (a *groupAttempt) refuse(ctx context.Context) {
 	s.queue.FinishGroup(a.head, a.items(), refused, a.err != nil)
 }
 
-// report tells users why a pod has no node.
+// report reports why a pod has no node, with an event and in the pod's status.
 func (a *groupAttempt) report(ctx context.Context, t *member, reason, message string) {
 	result := unschedulable
 	if reason == reasonError {
@@ -374,7 +374,7 @@ func (a *groupAttempt) report(ctx context.Context, t *member, reason, message st
 	a.s.later(ctx, a.s.report(t.it.Pod.Pod, reason, message, a.nominated[t.it.Pod.Pod.UID]))
 }
 
-// tell tells the story of the attempt for one pod; only tests make it fail.
+// tell emits the mark of the attempt for one pod. It fails in tests only.
 func (a *groupAttempt) tell(t *member) error {
 	if a.s.cfg.Marks == nil {
 		return nil

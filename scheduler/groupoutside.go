@@ -15,9 +15,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Pod groups in the extender lane. A group with pods about which extenders are asked is handed over by the scheduling loop when its turn
-// comes. While extenders answer, nothing of the group may show: so it is placed in a copy of the cluster first, where the extenders are
-// asked about each pod in its turn. Then it is placed for real, in one go and with their answers.
+// Pod groups in the extender lane. The scheduling loop hands over each group with pods that extenders are interested in. During the
+// extenders' calls the other loop must not see pods of the group on nodes. So the group is first placed in a copy of the cluster, where the
+// extenders are called for one pod after the other. Then it is placed in the cache, without a pause, with their responses.
 
 // handover is the groups that wait for the extender lane, in the order of their turns.
 type handover struct {
@@ -114,7 +114,7 @@ func (s *Scheduler) tryGroupOutside(ctx context.Context, head *queue.Item) {
 	}
 }
 
-// decide makes the attempt for one pod of the group, with what extenders said about it, if they were asked.
+// decide makes the attempt for one pod of the group, with the extenders' responses about it, if they were called.
 func (a *groupAttempt) decide(pod *state.PodInfo) *framework.Attempt {
 	snapshot := a.s.cache.Refresh()
 	if !a.s.askedAbout(pod.Pod) {

@@ -69,8 +69,8 @@ type groupTrial struct {
 	left   int
 }
 
-// without places the group in a copy of the cluster without the pods for which gone holds. Extenders are asked as for the group itself: else pods would
-// be driven away for a group that they keep out.
+// without places the group in a copy of the cluster without the pods for which gone returns true. It calls the extenders as for the group
+// itself: otherwise pods would be evicted for a group that the extenders refuse.
 func (a *groupAttempt) without(ctx context.Context, gone func(*state.PodInfo) bool) (framework.GroupTrial, *framework.Status) {
 	t := a.copyOf(gone)
 	had, verdict := a.scheduled, a.verdict
@@ -187,7 +187,7 @@ func (t *groupTrial) Return(pods []*state.PodInfo, on []string) bool {
 	return ok
 }
 
-// fits asks whether a pod of the group could go where it is.
+// fits reports whether a pod of the group still fits on its node.
 func (t *groupTrial) fits(m *state.PodInfo) bool {
 	node := t.nodes[m.Pod.UID]
 	t.cache.Forget(m.Pod.UID)

@@ -60,7 +60,7 @@ type groupWrites struct {
 	done map[state.GroupKey]types.UID             // groups that have been scheduled once, which the informer may not know yet
 }
 
-// scheduled tells whether a group has been scheduled once; now: it just has been.
+// scheduled reports whether a group has ever been scheduled; now: it has been scheduled just now.
 func (w *groupWrites) scheduled(key state.GroupKey, uid types.UID, now bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -40,7 +40,7 @@ func (s *Scheduler) denominate(pod *corev1.Pod) {
 	}
 }
 
-// freed tells waiting pods that a node has more room, since a pod does not take it any more.
+// freed reports to the queue that a node has more room, because a pod no longer uses it.
 func (s *Scheduler) freed(pod *corev1.Pod, node string) {
 	s.evictions.Gone(pod.UID)
 	view := s.cache.NodeView(node)
