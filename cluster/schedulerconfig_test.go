@@ -27,7 +27,7 @@ import (
 
 const schedulerHead = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
-// toldLog is a log handler that sends each message to a channel.
+// toldLog is a log of which each message goes to a channel.
 type toldLog struct {
 	slog.Handler
 	said chan string
@@ -95,7 +95,7 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	}
 	await(bound, "a")
 	profile("profiles: [{schedulerName: second}]\n")
-	await(said, "read again")
+	await(said, "configuration reloaded")
 	await(bound, "b")
 	profile("profiles: [{schedulerName: third, percentageOfNodesToScore: 101}]\n")
 	await(said, "scheduler.yaml:3: profiles[0].percentageOfNodesToScore")

@@ -4,8 +4,10 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,9 +17,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Pod groups in the extender lane. The scheduling loop hands over each group with pods that extenders are interested in. During the
-// extenders' calls the other loop must not see pods of the group on nodes. So the group is first placed in a copy of the cluster, where the
-// extenders are called for one pod after the other. Then it is placed in the cache, without a pause, with their responses.
+// Pod groups in the extender lane. A group with pods about which extenders are asked is handed over by the scheduling loop when its turn
+// comes. While extenders answer, nothing of the group may show: so it is placed in a copy of the cluster first, where the extenders are
+// asked about each pod in its turn. Then it is placed for real, in one go and with their answers.
 
 // handover is the groups that wait for the extender lane, in the order of their turns.
 type handover struct {
@@ -79,11 +81,12 @@ func (s *Scheduler) loopGroupsOutside(ctx context.Context) {
 	}
 }
 
-// tryGroupOutside makes one attempt for a pod group of the extender lane. The caller holds s.deciding, which is released during
-// the extenders' calls.
+// tryGroupOutside makes one attempt for a pod group of the extender lane. s.deciding is held when it is called, and let go of while
+// extenders answer.
 func (s *Scheduler) tryGroupOutside(ctx context.Context, head *queue.Item) {
-	var asked *groupTrial
+	began := time.Now()
 	for range roundsOutside {
+		var asked *groupTrial
 		a := s.newGroupAttempt(head)
 		if a.settled() {
 			return
@@ -97,10 +100,13 @@ func (s *Scheduler) tryGroupOutside(ctx context.Context, head *queue.Item) {
 			return
 		}
 		err := a.err
+		if errors.Is(err, errMembersGone) {
+			err = nil // the attempt below is without them
+		}
 		if a = s.newGroupAttempt(head); a.settled() { // its pods may have gone meanwhile
 			return
 		}
-		a.by, a.err = a.outside, err
+		a.by, a.err, a.began = a.outside, err, began
 		if asked != nil {
 			a.advice = asked.advice
 		}
@@ -109,12 +115,12 @@ func (s *Scheduler) tryGroupOutside(ctx context.Context, head *queue.Item) {
 		}
 	}
 	if a := s.newGroupAttempt(head); !a.settled() {
-		a.err = errOutpaced
+		a.err, a.began = errOutpaced, began
 		a.refuse(ctx)
 	}
 }
 
-// decide makes the attempt for one pod of the group, with the extenders' responses about it, if they were called.
+// decide makes the attempt for one pod of the group, with what extenders said about it, if they were asked.
 func (a *groupAttempt) decide(pod *state.PodInfo) *framework.Attempt {
 	snapshot := a.s.cache.Refresh()
 	if !a.s.askedAbout(pod.Pod) {
@@ -146,7 +152,14 @@ func (a *groupAttempt) takeBack(ctx context.Context) {
 	}
 }
 
-// decide is groupAttempt.decide on the copy of the cluster. It releases s.deciding during the extenders' calls.
+// errMembersGone says that pods of the group, or the group, were deleted while extenders answered: nobody may be preempted for them.
+var errMembersGone = framework.Refuse("extenders", framework.Failed, "pods of the group were deleted while extenders were asked")
+
+func (a *groupAttempt) membersGone() bool {
+	return a.s.groups.Get(a.key).Object == nil || slices.ContainsFunc(a.members, func(m *member) bool { return !a.s.known(m.it.Pod) })
+}
+
+// decide is that of groupAttempt, in the copy. It lets go of s.deciding while extenders answer.
 func (t *groupTrial) decide(ctx context.Context, pod *state.PodInfo) *framework.Attempt {
 	if !t.a.s.askedAbout(pod.Pod) {
 		return t.engine.Decide(pod, t.cache.Refresh(), nil)
@@ -156,6 +169,9 @@ func (t *groupTrial) decide(ctx context.Context, pod *state.PodInfo) *framework.
 		return at
 	}
 	advice := t.a.s.advise(ctx, at)
+	if at.Failed == nil && t.a.membersGone() {
+		at.Failed = errMembersGone
+	}
 	if at.Failed != nil {
 		return at
 	}
