@@ -127,7 +127,7 @@ func (c *Controller) configureLocked() {
 		}
 	}
 	for name, l := range c.levels {
-		if !seen[name] && l.waiting == 0 { // else it is removed at a later change
+		if !seen[name] && l.waiting == 0 && l.executing == 0 { // else it is removed at a later change
 			delete(c.levels, name)
 		}
 	}

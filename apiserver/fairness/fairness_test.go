@@ -133,6 +133,24 @@ func TestSeats(t *testing.T) {
 	}
 }
 
+// TestLevelComesBack: requests that run when their level is deleted still take its seats when it is made again.
+func TestLevelComesBack(t *testing.T) {
+	c := New(2, time.Second)
+	level := limited("low", 50, new(int32(0)), nil)
+	c.Set(level)
+	c.Set(flows("low", "low", 10, "lows", ""))
+	for range 2 {
+		if _, _, err := c.Enter(t.Context(), ask("u", "lows")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Remove(level)
+	c.Set(level)
+	if _, _, err := c.Enter(t.Context(), ask("u", "lows")); !errors.Is(err, ErrNoSeats) {
+		t.Errorf("a third seat of 2: got %v, want %v", err, ErrNoSeats)
+	}
+}
+
 // TestFairness: many requests of one flow do not delay those of another flow.
 func TestFairness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
