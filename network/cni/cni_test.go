@@ -417,7 +417,7 @@ func TestBandwidth(t *testing.T) {
 		{"1", `unreasonably small (< 1kbit)`},
 		{"2P", `unreasonably large (> 1Pbit)`},
 		{"fast", `"fast": `},
-		{strings.Repeat("9", 100), "is no quantity"},
+		{strings.Repeat("9", 100), "is not a quantity"},
 	} {
 		got, err := bandwidth(map[string]string{ingressAnnotation: tt.in})
 		if text := fmt.Sprint(got, err); !strings.Contains(text, tt.want) {
