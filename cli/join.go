@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/cluster"
 )
@@ -24,15 +23,7 @@ func (a *access) add(c *cobra.Command) {
 }
 
 func (a *access) rest() (*rest.Config, error) {
-	path := a.kubeconfig
-	if path == "" {
-		path = cluster.DataDir(a.dataDir).Kubeconfig()
-	}
-	c, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
-	}
-	return c, nil
+	return cluster.ReadKubeconfig(cluster.DataDir(a.dataDir), a.kubeconfig)
 }
 
 func tokenCommand(std Stdio) *cobra.Command {

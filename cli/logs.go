@@ -74,7 +74,7 @@ func logsCommand(std Stdio) *cobra.Command {
 		case errors.Is(err, context.Canceled):
 			return nil
 		}
-		return err
+		return cluster.Unreadable(err)
 	}
 	return c
 }

@@ -22,7 +22,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/cluster"
 	"keelson/timeline"
@@ -64,13 +63,9 @@ func (f *storyFlags) pod(arg string) (string, error) {
 
 // get requests a path of the API server and returns the open response body. An error has the server's message.
 func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error) {
-	kubeconfig := f.kubeconfig
-	if kubeconfig == "" {
-		kubeconfig = cluster.DataDir(f.dataDir).Kubeconfig()
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	cfg, err := cluster.ReadKubeconfig(cluster.DataDir(f.dataDir), f.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
+		return nil, err
 	}
 	limitSilence(cfg, responseTimeout)
 	hc, err := rest.HTTPClientFor(cfg)

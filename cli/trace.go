@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/api/networking/reach"
 	"keelson/cluster"
@@ -93,13 +92,9 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 
 // clientset returns a client that fails if the server is silent for wait.
 func (f *storyFlags) clientset(wait time.Duration) (*kubernetes.Clientset, error) {
-	kubeconfig := f.kubeconfig
-	if kubeconfig == "" {
-		kubeconfig = cluster.DataDir(f.dataDir).Kubeconfig()
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	cfg, err := cluster.ReadKubeconfig(cluster.DataDir(f.dataDir), f.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
+		return nil, err
 	}
 	limitSilence(cfg, wait)
 	return kubernetes.NewForConfig(cfg)

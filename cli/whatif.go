@@ -43,10 +43,7 @@ func whatIfCommand(std Stdio) *cobra.Command {
 		if file == "" && len(w.Drain)+len(w.Remove) == 0 && w.Add == "" {
 			return errors.New("nothing is asked: give -f FILE, --drain, --remove or --add-nodes")
 		}
-		w.Namespace, w.Kubeconfig = f.namespace, f.kubeconfig
-		if w.Kubeconfig == "" {
-			w.Kubeconfig = cluster.DataDir(f.dataDir).Kubeconfig()
-		}
+		w.Namespace, w.Kubeconfig, w.DataDir = f.namespace, f.kubeconfig, cluster.DataDir(f.dataDir)
 		switch file {
 		case "":
 		case "-":

@@ -230,7 +230,7 @@ func holder(path string) (int, error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read pid file: %w", err)
+		return 0, fmt.Errorf("read pid file: %w", Unreadable(err))
 	}
 	defer func() { _ = f.Close() }()
 	err = tryLock(f, syscall.LOCK_SH)

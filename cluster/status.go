@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -192,16 +193,11 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 	}
 	dir, err := dir.resolve()
 	if err != nil {
-		return err
+		return Unreadable(err)
 	}
 	start := time.Now()
-	if !exists(dir.PidFile()) && !exists(dir.NodePidFile()) {
-		switch {
-		case !dir.restoredOnly():
-			return fmt.Errorf("%s is not a cluster's data directory (no keelson.pid in it)", dir)
-		case !purge:
-			return fmt.Errorf("nothing runs in %s: its objects were restored, and never started; `keelson down --purge` deletes them", dir)
-		}
+	if err := stoppable(dir, purge, os.Stat); err != nil {
+		return err
 	}
 	begin := start
 	for _, path := range []string{dir.NodePidFile(), dir.PidFile()} { // the node first: it still reports to the server
@@ -233,6 +229,25 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 	}
 	progress("data deleted", time.Since(begin))
 	progress("stopped "+string(dir), time.Since(start))
+	return nil
+}
+
+// stoppable returns an error unless a cluster or a node has run on the directory, or a restored one is to be purged.
+func stoppable(dir DataDir, purge bool, stat func(string) (fs.FileInfo, error)) error {
+	for _, path := range []string{dir.PidFile(), dir.NodePidFile()} {
+		switch _, err := stat(path); {
+		case err == nil:
+			return nil
+		case errors.Is(err, fs.ErrPermission):
+			return Unreadable(err)
+		}
+	}
+	switch {
+	case !dir.restoredOnly():
+		return fmt.Errorf("%s is not a cluster's data directory (no keelson.pid in it)", dir)
+	case !purge:
+		return fmt.Errorf("nothing runs in %s: its objects were restored, and never started; `keelson down --purge` deletes them", dir)
+	}
 	return nil
 }
 

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/client"
 	"keelson/scheduler"
@@ -24,7 +23,9 @@ import (
 
 // WhatIf asks what the scheduler would do with a manifest's pods, or with other nodes.
 type WhatIf struct {
+	// Kubeconfig is how to reach the cluster; empty: by the kubeconfig of DataDir.
 	Kubeconfig string
+	DataDir    DataDir
 	// Manifest may be nil. Namespace is the default for its objects.
 	Manifest  io.Reader
 	Namespace string
@@ -60,9 +61,9 @@ func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", w.Kubeconfig)
+	cfg, err := ReadKubeconfig(w.DataDir, w.Kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
+		return nil, err
 	}
 	cfg.Wrap(q.Reader.Wrap)
 	cl, err := client.Remote(cfg, "keelson-whatif")

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// ReadKubeconfig returns the client configuration of the kubeconfig named, or of the directory's when named is empty.
+func ReadKubeconfig(dir DataDir, named string) (*rest.Config, error) {
+	path := named
+	if path == "" {
+		path = dir.Kubeconfig()
+	}
+	c, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, kubeconfigError(openError(path), err)
+	}
+	return c, nil
+}
+
+// openError is why a file cannot be opened for reading; nil: it can. The errors of clientcmd do not wrap it.
+func openError(path string) error {
+	f, err := os.Open(path) //nolint:gosec // the user names the file
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// kubeconfigError explains why a kubeconfig cannot be used. opening is the error of opening it, or nil.
+func kubeconfigError(opening, err error) error {
+	if errors.Is(opening, fs.ErrPermission) {
+		return Unreadable(opening)
+	}
+	return fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
+}
+
+// Unreadable adds what to do to the error of a file that may not be opened. It returns other errors as they are.
+func Unreadable(err error) error {
+	var at *fs.PathError
+	if !errors.Is(err, fs.ErrPermission) || !errors.As(err, &at) {
+		return err
+	}
+	return fmt.Errorf("%s cannot be opened: %w; run this command as its owner or as root", at.Path, at.Err)
+}
