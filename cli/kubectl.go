@@ -38,10 +38,8 @@ func kubectlCommand(std Stdio) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			dir, rest := splitDataDir(args)
 			if dir != "" {
-				if _, err := os.Stat(dir.Kubeconfig()); errors.Is(err, os.ErrPermission) {
-					return cluster.Unreadable(err)
-				} else if err != nil {
-					return fmt.Errorf("no cluster in %s (start one with `keelson up --data-dir %s`)", dir, dir)
+				if err := dir.Started(); err != nil {
+					return err
 				}
 			}
 			if code := runKubectl(c.Context(), dir, rest, std); code != 0 {

@@ -20,7 +20,7 @@ func ReadKubeconfig(dir DataDir, named string) (*rest.Config, error) {
 	}
 	c, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
-		return nil, kubeconfigError(openError(path), err)
+		return nil, kubeconfigError(dir, named, openError(path), err)
 	}
 	return c, nil
 }
@@ -34,12 +34,37 @@ func openError(path string) error {
 	return f.Close()
 }
 
-// kubeconfigError explains why a kubeconfig cannot be used. opening is the error of opening it, or nil.
-func kubeconfigError(opening, err error) error {
-	if errors.Is(opening, fs.ErrPermission) {
+// kubeconfigError explains why the kubeconfig named, or the directory's when named is empty, cannot be used. opening is the error of opening it,
+// or nil.
+func kubeconfigError(dir DataDir, named string, opening, err error) error {
+	switch {
+	case errors.Is(opening, fs.ErrPermission):
 		return Unreadable(opening)
+	case named == "" && errors.Is(opening, fs.ErrNotExist):
+		return noCluster(dir)
+	case named == "":
+		named = dir.Kubeconfig()
+	case errors.Is(opening, fs.ErrNotExist):
+		return fmt.Errorf("there is no kubeconfig %s: %w", named, fs.ErrNotExist)
 	}
-	return fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
+	return fmt.Errorf("%s cannot be read as a kubeconfig: %w", named, err)
+}
+
+// noCluster says that no cluster was ever started in the directory.
+func noCluster(dir DataDir) error {
+	return fmt.Errorf("no cluster in %s (start one with `keelson up --data-dir %s`)", dir, dir)
+}
+
+// Started is an error unless the directory has the kubeconfig of a cluster.
+func (d DataDir) Started() error {
+	_, err := os.Stat(d.Kubeconfig())
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return Unreadable(err)
+	}
+	return noCluster(d)
 }
 
 // Unreadable adds what to do to the error of a file that may not be opened. It returns other errors as they are.
