@@ -44,13 +44,18 @@ func sharedServicesText(ranges []netip.Prefix, clusters []string, free func(neti
 	if others, ok := otherRanges(ranges, free); ok {
 		flag += "=" + strings.Join(prefixStrings(others), ",")
 	}
-	return fmt.Sprintf("another cluster on this machine has Services in %s too (%s): what the machine itself and pods of the host network send to a "+
+	others := "another cluster on this machine has"
+	if n := len(clusters); n > 1 {
+		others = fmt.Sprintf("%d other clusters on this machine have", n)
+	}
+	return fmt.Sprintf("%s Services in %s too (%s): what the machine itself and pods of the host network send to a "+
 		"cluster IP, also to the DNS server, reaches the cluster that was started last. Pods with addresses of their own are not concerned. "+
 		"Services keep the range of a cluster's first start: one that starts anew gets another by `keelson up %s`",
-		strings.Join(prefixStrings(ranges), ","), strings.Join(clusters, ", "), flag)
+		others, strings.Join(prefixStrings(ranges), ","), strings.Join(clusters, "; "), flag)
 }
 
-// clustersOf names the clusters of nftables tables by their data directories. A table's name contains a hash of the directory.
+// clustersOf names the clusters of nftables tables by their data directories, one entry for each. A table's name contains a hash of the
+// directory, which is unknown when no process has locked it: the rules stay when a cluster is stopped without `keelson down`.
 func clustersOf(tables []string, directories []DataDir) []string {
 	var out []string
 	for _, t := range tables {
@@ -58,7 +63,8 @@ func clustersOf(tables []string, directories []DataDir) []string {
 		if at >= 0 {
 			out = append(out, "data directory "+string(directories[at]))
 		} else {
-			out = append(out, "it does not run; nftables table "+t)
+			out = append(out, fmt.Sprintf("nftables table %s of an unknown data directory, which `keelson down --data-dir` with that directory removes, "+
+				"or `nft delete table inet %s` when the directory is lost", t, t))
 		}
 	}
 	return out

@@ -28,7 +28,7 @@ func TestSharedWords(t *testing.T) {
 			list = append(list, netip.MustParsePrefix(r))
 		}
 		got := sharedServicesText(list, []string{"data directory /a"}, free)
-		for _, w := range []string{want, "Services in " + ranges + " too (data directory /a)", "reaches the cluster that was started last"} {
+		for _, w := range []string{want, "another cluster on this machine has Services in " + ranges + " too (data directory /a)", "reaches the cluster that was started last"} {
 			if !strings.Contains(got, w) {
 				t.Errorf("%s: no %q in %q", ranges, w, got)
 			}
@@ -52,7 +52,12 @@ func TestClustersOf(t *testing.T) {
 		t.Errorf("data directories %q are in use, want /var/lib/a", inUse)
 	}
 	got := clustersOf([]string{serviceTable("/var/lib/a"), "keelson-0-svc"}, inUse)
-	if want := []string{"data directory /var/lib/a", "it does not run; nftables table keelson-0-svc"}; !slices.Equal(got, want) {
+	if want := []string{"data directory /var/lib/a", "nftables table keelson-0-svc of an unknown data directory, which `keelson down --data-dir` " +
+		"with that directory removes, or `nft delete table inet keelson-0-svc` when the directory is lost"}; !slices.Equal(got, want) {
 		t.Errorf("clusters %q, want %q", got, want)
+	}
+	text := sharedServicesText([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, got, func(netip.Prefix) bool { return true })
+	if want := "2 other clusters on this machine have Services in 10.96.0.0/16 too (data directory /var/lib/a; nftables table keelson-0-svc of"; !strings.HasPrefix(text, want) {
+		t.Errorf("got %q, want %q first", text, want)
 	}
 }
