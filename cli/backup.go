@@ -21,7 +21,7 @@ func backupCommand(std Stdio) *cobra.Command {
 		Example: "  keelson backup /root/cluster.backup                                   # while it runs, or not\n" +
 			"  keelson backup --data-dir /tmp/a /root/a.backup                       # of the cluster in /tmp/a\n" +
 			"  keelson backup --kubeconfig other.kubeconfig /root/other.backup       # of one elsewhere, without its keys",
-		Args: cobra.ExactArgs(1),
+		Args: one("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			sum, err := runBackup(c, f, args[0], acceptLoss)
 			if err != nil {

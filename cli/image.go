@@ -36,7 +36,7 @@ func imageCommand(std Stdio) *cobra.Command {
 	}
 	c.AddCommand(
 		&cobra.Command{
-			Use: "import FILE", Short: "Import an OCI or docker archive (\"-\" reads standard input)", Args: cobra.ExactArgs(1),
+			Use: "import FILE", Short: "Import an OCI or docker archive (\"-\" reads standard input)", Args: one("FILE"),
 			Example: "  keelson image import my-app.tar                     # what docker save, podman save or skopeo wrote\n" +
 				"  docker save my-app:1 | keelson image import -",
 			RunE: func(c *cobra.Command, args []string) error { return importImage(c, args[0], open, std) },
@@ -53,7 +53,7 @@ func imageCommand(std Stdio) *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use: "rm REF", Short: "Remove an image by name, digest or id", Args: cobra.ExactArgs(1), ValidArgsFunction: completeImages(dir, open),
+			Use: "rm REF", Short: "Remove an image by name, digest or id", Args: one("REF"), ValidArgsFunction: completeImages(dir, open),
 			Example: "  keelson image rm my-app:1",
 			RunE: func(c *cobra.Command, args []string) error {
 				s, err := open()

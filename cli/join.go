@@ -98,7 +98,7 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 
 func deleteTokenCommand(a *access) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete TOKEN", Short: "Delete a token, named by its first six characters", Args: cobra.ExactArgs(1), ValidArgsFunction: completeNames(tokenNames(a)),
+		Use: "delete TOKEN", Short: "Delete a token, named by its first six characters", Args: one("TOKEN"), ValidArgsFunction: completeNames(tokenNames(a)),
 		Example: "  keelson token delete abcdef     # as `keelson token list` names it",
 		RunE: func(c *cobra.Command, args []string) error {
 			to, err := a.rest()
@@ -120,7 +120,7 @@ func nodeCommand(std Stdio) *cobra.Command {
 	}
 	a.add(c)
 	remove := &cobra.Command{
-		Use: "rm NAME", Short: "Take a node out of the cluster", Args: cobra.ExactArgs(1), ValidArgsFunction: completeNames(nodeNames),
+		Use: "rm NAME", Short: "Take a node out of the cluster", Args: one("NAME"), ValidArgsFunction: completeNames(nodeNames),
 		Example: "  keelson node rm worker-1 --drain     # its pods move to other nodes first",
 		RunE: func(c *cobra.Command, args []string) error {
 			to, err := a.rest()
@@ -145,7 +145,7 @@ func nodeCommand(std Stdio) *cobra.Command {
 	}
 	remove.Flags().BoolVar(&drain, "drain", false, "evict its pods first, as kubectl drain does")
 	rbac := &cobra.Command{
-		Use: "rbac NAME", Short: "Print what a joined node's roles need on an API server that gives nodes no tokens for them (Kubernetes')", Args: cobra.ExactArgs(1),
+		Use: "rbac NAME", Short: "Print what a joined node's roles need on an API server that gives nodes no tokens for them (Kubernetes')", Args: one("NAME"),
 		Example: "  keelson node rbac worker-1 | keelson kubectl --kubeconfig admin.kubeconfig apply -f -",
 		Long: "Print ClusterRoles and ClusterRoleBindings by which the proxy, the network policies, the DNS server and the pod routes of a node that has joined an API\n" +
 			"server of Kubernetes may work there, as the node. Look at what they let the node read; then `keelson node rbac NAME | kubectl apply -f -`.",
@@ -160,7 +160,7 @@ func nodeCommand(std Stdio) *cobra.Command {
 // silence is `node stop` or `node start` for fake nodes.
 func silence(std Stdio, a *access, stop bool) *cobra.Command {
 	var last time.Duration
-	c := &cobra.Command{Use: "start NAME", Short: "Let a fake node that was stopped come back", Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{Use: "start NAME", Short: "Let a fake node that was stopped come back", Args: one("NAME")}
 	c.Example = "  keelson node start node01     # a node of `keelson up --fake-nodes node01,node02`"
 	if stop {
 		c.Use, c.Short = "stop NAME", "Let a fake node lose its power: it says nothing any more, and its pods stay as they are"
@@ -204,7 +204,7 @@ func joinCommand(std Stdio) *cobra.Command {
 		}
 		var cfg cluster.RoleConfig
 		c := &cobra.Command{
-			Use: "join https://SERVER:PORT --token TOKEN --ca-hash HASH", Short: "Make this machine a node of a cluster on another one", Args: cobra.ExactArgs(1),
+			Use: "join https://SERVER:PORT --token TOKEN --ca-hash HASH", Short: "Make this machine a node of a cluster on another one", Args: one("https://SERVER:PORT"),
 			Long: "Make this machine a node of the cluster at SERVER, and run the node until Ctrl-C. `keelson token create --print-join-command` there says\n" +
 				"what to type here. Afterwards `keelson kubelet` continues the node without token.",
 			Example: "  keelson join https://192.168.1.10:6443 --token abcdef.0123456789abcdef --ca-hash sha256:" + exampleHash + "\n" +

@@ -19,7 +19,7 @@ func restoreCommand(std Stdio) *cobra.Command {
 			"`etcdctl snapshot save` wrote; it holds no keys, and the cluster gets new ones.",
 		Example: "  keelson restore /root/cluster.backup                         # into the default directory, which must be empty\n" +
 			"  keelson restore --data-dir /tmp/b /root/cluster.backup       # beside the cluster that it was made of",
-		Args: cobra.ExactArgs(1),
+		Args: one("FILE"),
 	}
 	dir := dataDirFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -129,7 +129,7 @@ func timelineCommand(std Stdio) *cobra.Command {
 		Use:               "timeline pod/NAME | deploy/NAME | rs/NAME | job/NAME ...",
 		Short:             "The story of a pod: who did what, when, and how long it took",
 		ValidArgsFunction: completeNames(storyNames(storyTypes...)),
-		Args:              cobra.ExactArgs(1),
+		Args:              one("TYPE/NAME, such as pod/my-pod"),
 		Example: "  keelson timeline pod/web-0 --follow           # as it happens, until the pod is Ready\n" +
 			"  keelson timeline deploy/web -n shop           # its newest pod, or the one that fares worst, and a table of all\n" +
 			"  keelson timeline pod/web-0 --steps            # thirteen hand-offs, for newcomers\n" +
@@ -226,7 +226,7 @@ func whyCommand(std Stdio) *cobra.Command {
 		Use:               "why pod/NAME | deploy/NAME ... | svc/NAME | pvc/NAME | node/NAME | ns/NAME ...",
 		ValidArgsFunction: completeNames(storyNames(f.types...)),
 		Short:             "Why a pod is on its node, or on none; where packets to a service go; why a claim, a namespace or a node is as it is",
-		Args:              cobra.ExactArgs(1),
+		Args:              one("TYPE/NAME, such as pod/my-pod"),
 		Example: "  keelson why pod/web-0                # what each node scored, or what it is short of\n" +
 			"  keelson why deploy/web -n shop       # of its newest pod, or the one that fares worst\n" +
 			"  keelson why svc/web                  # what each node has in the kernel for it, and what is wrong on the way\n" +
