@@ -40,7 +40,8 @@ func upCommand(std Stdio) *cobra.Command {
 		Use:   "up",
 		Short: "Start the cluster, or continue it where it was",
 		Long: "Start a cluster on this machine, or continue the one in --data-dir with the same objects and the same running containers.\n" +
-			"As root it is a real node; otherwise one fake node, whose pods run in name only.",
+			"As root it is a real node; otherwise one fake node, whose pods run in name only.\n" +
+			"--fake-nodes is given at each start: fake nodes of an earlier one that are not asked for again are removed with their pods.",
 		Args: cobra.NoArgs,
 		Example: "  keelson up --detach                               # a cluster on this machine, in the background\n" +
 			"  keelson up --data-dir /tmp/a --port 7443          # another one beside it\n" +
