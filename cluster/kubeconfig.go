@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -25,9 +26,10 @@ func ReadKubeconfig(dir DataDir, named string) (*rest.Config, error) {
 	return c, nil
 }
 
-// openError is why a file cannot be opened for reading; nil: it can. The errors of clientcmd do not wrap it.
+// openError is why a file cannot be opened for reading; nil: it can. The errors of clientcmd do not wrap it. It does not wait for
+// the writer of a pipe.
 func openError(path string) error {
-	f, err := os.Open(path) //nolint:gosec // the user names the file
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,17 @@ func TestKubeconfigDenied(t *testing.T) {
 	}
 }
 
+// TestPipeIsNotWaitedFor: a kubeconfig may be a pipe, whose writer is gone when its contents are found to be broken.
+func TestPipeIsNotWaitedFor(t *testing.T) {
+	pipe := DataDir(t.TempDir()).Sub("pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := openError(pipe); err != nil {
+		t.Errorf("got %v, want no error", err)
+	}
+}
+
 // TestNoCluster: the hint names the directory that was asked for. A kubeconfig that was named is told as what is wrong with it.
 func TestNoCluster(t *testing.T) {
 	dir := DataDir(t.TempDir())
