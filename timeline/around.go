@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podapi "keelson/api/core/pod"
 )
 
 // schedulerUser is the user of Keelson's scheduler, defaultScheduler its name in spec.schedulerName.
@@ -105,9 +107,17 @@ func (w *Why) Explain(a *Around) {
 		w.Reason = fmt.Sprintf(pendingFor+"held back by its scheduling gates (%s); it is scheduled once spec.schedulingGates is empty", strings.Join(names, ", "))
 	case a.Group.waits() != "":
 		w.Reason = a.Group.waits()
-	case cmp.Or(p.Spec.SchedulerName, defaultScheduler) != defaultScheduler:
-		w.Reason = fmt.Sprintf(pendingFor+"it waits for the scheduler %q, which has not bound it; does one of that name run?", p.Spec.SchedulerName)
+	case cmp.Or(p.Spec.SchedulerName, defaultScheduler) != defaultScheduler && w.Since.IsZero() && d == nil: // no profile of Keelson's scheduler has it
+		w.Reason = otherScheduler(p)
 	case w.Decision == nil && a.Scheduler != "":
 		w.Reason = pendingFor + "the scheduler does not work: " + a.Scheduler
 	}
+}
+
+// otherScheduler explains why a pod of a scheduler that is not Keelson's has no node.
+func otherScheduler(p *corev1.Pod) string {
+	if c := podapi.Condition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated && c.Message != "" {
+		return fmt.Sprintf(pendingFor+"the scheduler %q found no node for it: %s", p.Spec.SchedulerName, strings.TrimSuffix(c.Message, "."))
+	}
+	return fmt.Sprintf(pendingFor+"it waits for the scheduler %q, which has not bound it; does one of that name run?", p.Spec.SchedulerName)
 }

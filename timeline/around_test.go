@@ -5,6 +5,7 @@ package timeline
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ func TestTrueReason(t *testing.T) {
 		why  Why
 		gone bool
 		bad  string
+		said string // the message of its condition PodScheduled
 		of   *Group
 		want string
 	}{
@@ -34,6 +36,9 @@ func TestTrueReason(t *testing.T) {
 		"by hand":         {spec: corev1.PodSpec{NodeName: "n"}, why: Why{BoundBy: "ann"}, want: "on n: bound by ann, not by the scheduler"},
 		"after a failure": {spec: corev1.PodSpec{NodeName: "n"}, why: Why{BoundBy: "ann", Decision: &mark.Decision{}}, want: "on n: bound by ann"},
 		"other scheduler": {spec: corev1.PodSpec{SchedulerName: "mine"}, want: `waits for the scheduler "mine", which has not bound it`},
+		"its profile":     {spec: corev1.PodSpec{SchedulerName: "packs"}, why: Why{Since: t0, For: 2 * time.Second, Tries: 1, Next: "a node changes", Decision: &mark.Decision{Nodes: 1}}, want: "Pending for 2 s, 1 try, next when a node changes\n"},
+		"in its queue":    {spec: corev1.PodSpec{SchedulerName: "packs"}, why: Why{Since: t0}, want: "Pending: the scheduler has not tried it yet\n"},
+		"its words":       {spec: corev1.PodSpec{SchedulerName: "mine"}, said: "0/1 nodes are available: too small.", want: `Pending: the scheduler "mine" found no node for it: 0/1 nodes are available: too small` + "\n"},
 		"gates":           {spec: corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "a"}, {Name: "b"}}}, want: "held back by its scheduling gates (a, b)"},
 		"no scheduler":    {bad: "nobody holds its lease", want: "the scheduler does not work: nobody holds its lease"},
 		"soon":            {want: "the scheduler has not tried it yet"},
@@ -41,7 +46,11 @@ func TestTrueReason(t *testing.T) {
 	}
 	for name, tt := range tests {
 		w := tt.why
-		w.Explain(&Around{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tt.note}, Spec: tt.spec}, NodeGone: tt.gone, Scheduler: tt.bad, Group: tt.of})
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tt.note}, Spec: tt.spec}
+		if tt.said != "" {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: tt.said}}
+		}
+		w.Explain(&Around{Pod: p, NodeGone: tt.gone, Scheduler: tt.bad, Group: tt.of})
 		var b strings.Builder
 		RenderWhy(&b, &w, false, 0)
 		if !strings.Contains(b.String(), tt.want) {
@@ -62,6 +71,7 @@ func TestWaits(t *testing.T) {
 	}{
 		"gates":           {spec: gated, want: "held back by its scheduling gates (example.com/a); it is scheduled once spec.schedulingGates is empty"},
 		"other scheduler": {spec: corev1.PodSpec{SchedulerName: "mine"}, want: `it waits for the scheduler "mine", which has not bound it; does one of that name run?`},
+		"its profile":     {spec: corev1.PodSpec{SchedulerName: "packs"}, why: Why{Since: t0, Decision: short, Next: "a node changes"}, want: "0/3 nodes are available: 3 Insufficient cpu; it is tried again when a node changes"},
 		"unschedulable":   {why: Why{Decision: short, Next: "a node changes"}, want: "0/3 nodes are available: 3 Insufficient cpu; it is tried again when a node changes"},
 		"missing node":    {spec: corev1.PodSpec{NodeName: "n"}, gone: true, want: "there is no node n, so nothing runs it"},
 		"soon":            {want: "the scheduler has not tried it yet"},
