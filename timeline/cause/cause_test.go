@@ -166,6 +166,11 @@ func TestAutoscaler(t *testing.T) {
 	}
 	says(t, "target", Autoscaler(h(`{type: AbleToScale, status: "False", reason: FailedGetScale, message: none}`)), "deployment/web exists")
 	says(t, "bound", Autoscaler(h(`{type: ScalingLimited, status: "True", reason: TooManyReplicas}`)), "raise maxReplicas (3)")
+	a = Autoscaler(h(`{type: AbleToScale, status: "True", reason: SucceededRescale}, {type: ScaledToZero, status: "False", reason: NotScaledToZero, message: "the HPA controller did not scale the workload to zero"}`))
+	says(t, "not zero", a, "scales as they say")
+	if len(a.Why) != 1 {
+		t.Errorf("not scaled to zero: got %q, want one sentence", a.Why)
+	}
 }
 
 func TestBudget(t *testing.T) {

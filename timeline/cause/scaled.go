@@ -30,8 +30,7 @@ func Autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) *Answer {
 	}
 	target := strings.ToLower(h.Spec.ScaleTargetRef.Kind) + "/" + h.Spec.ScaleTargetRef.Name
 	for _, c := range h.Status.Conditions {
-		bad := c.Type != autoscalingv2.ScalingLimited && c.Status != corev1.ConditionTrue || c.Type == autoscalingv2.ScalingLimited && c.Status == corev1.ConditionTrue
-		if !bad {
+		if healthy(c) {
 			continue
 		}
 		a.because("%s: %s", c.Type, said(c.Reason, c.Message))
@@ -54,6 +53,17 @@ func Autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) *Answer {
 		a.because("it has its metrics and scales as they say")
 	}
 	return a
+}
+
+// healthy reports whether the condition keeps the autoscaler from nothing.
+func healthy(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+	switch c.Type {
+	case autoscalingv2.ScaledToZero: // a fact that limits nothing
+		return true
+	case autoscalingv2.ScalingLimited:
+		return c.Status != corev1.ConditionTrue
+	}
+	return c.Status == corev1.ConditionTrue
 }
 
 // Budget says whether a PodDisruptionBudget allows evictions now, and which pods count against it. pods are those in its namespace.
