@@ -159,6 +159,7 @@ func timelineCommand(std Stdio) *cobra.Command {
 		}
 		return printStories(c.Context(), body, std.Out, func(out io.Writer, s *timeline.Story, color bool, width int) {
 			s.Waits = f.waits(c.Context(), s)
+			f.dated(c.Context(), s)
 			render(out, s, color, width)
 		})
 	}
@@ -184,11 +185,24 @@ func (f *storyFlags) openTimeline(ctx context.Context, stderr io.Writer, name st
 		if err != nil {
 			return nil, fmt.Errorf("read timeline: %w", err)
 		}
-		if first.Partial { // its Ready is already past
+		f.dated(ctx, &first)
+		if first.Partial && !first.JustMade() { // its Ready is already past
 			return f.get(ctx, path)
 		}
 	}
 	return f.get(ctx, path+"?follow=true")
+}
+
+// dated sets when the pod of a partial story was created, if the API tells.
+func (f *storyFlags) dated(ctx context.Context, s *timeline.Story) {
+	if !s.Partial {
+		return
+	}
+	var pod metav1.PartialObjectMetadata
+	err := f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(s.Name), &pod)
+	if err == nil && (s.UID == "" || string(pod.UID) == s.UID) {
+		s.Created = pod.CreationTimestamp.Time
+	}
 }
 
 // printStories renders each story of the stream. With --follow on a terminal, a later one replaces the earlier.

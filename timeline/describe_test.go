@@ -5,6 +5,7 @@ package timeline
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"keelson/lib/mark"
 )
@@ -100,6 +101,37 @@ func TestPartialSaysSo(t *testing.T) {
 	}
 	if s, err := listening(journey()).Story("default", podName); err != nil || s.Partial {
 		t.Errorf("a whole story: partial %v, %v", s.Partial, err)
+	}
+}
+
+// TestMadeBefore: only a pod that was certainly made before the records began is said to be. Its creationTimestamp is in whole seconds.
+func TestMadeBefore(t *testing.T) {
+	second := t0.Truncate(time.Second)
+	const before = "made before this server started: steps are remembered from "
+	for name, c := range map[string]struct {
+		created, since, start time.Time
+		want                  string
+		just                  bool
+	}{
+		"before":                 {second.Add(-time.Second), t0, t0, before + "14:40:10.214 on", false},
+		"in the same second":     {second, t0, t0, "created 14:40:10.214", true},
+		"a watcher was first":    {second, second.Add(-time.Hour), t0, "created 14:40:10.214", true},
+		"at the end of a second": {second, second.Add(-time.Hour), second.Add(1001 * time.Millisecond), "created 14:40:11.001", true},
+		"forgotten":              {second, second.Add(-time.Hour), t0.Add(time.Hour), "created 14:40:10: steps are remembered from 15:40:10.214 on", false},
+		"long before":            {second.Add(-time.Hour), second, t0, before + "14:40:10.214 on", false},
+		"unknown":                {time.Time{}, second.Add(-time.Hour), t0, before + "14:40:10.214 on", false},
+	} {
+		s := Story{Namespace: "default", Name: "p", Partial: true, Created: c.created, RecordedSince: c.since, Start: c.start}
+		var b strings.Builder
+		Render(&b, &s, false, 0)
+		if want := "default/p   " + c.want + "\n"; !strings.HasPrefix(b.String(), want) || s.JustMade() != c.just {
+			t.Errorf("%s: just made %v, got %q, want %v, %q", name, s.JustMade(), b.String(), c.just, want)
+		}
+	}
+	start := time.Now()
+	s, err := listening([]mark.Mark{{Step: mark.StepQueued, Component: "scheduler", At: at(0), Subject: pod, Detail: &mark.Queued{Why: "PodAdd"}}}).Story("default", podName)
+	if err != nil || s.RecordedSince.Before(start) || s.RecordedSince.After(time.Now()) {
+		t.Errorf("recorded since %v, %v; want the start of the records", s.RecordedSince, err)
 	}
 }
 

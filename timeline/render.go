@@ -97,10 +97,14 @@ func heading(b *strings.Builder, p colors, s *Story) {
 	if at := where(s); at != "" {
 		b.WriteString(at + "   ")
 	}
-	if s.Partial {
-		fmt.Fprintf(b, "made before this server started: steps are remembered from %s on", s.Start.Format("15:04:05.000"))
-	} else {
-		fmt.Fprintf(b, "created %s", s.Start.Format("15:04:05.000"))
+	from := s.Start.Format("15:04:05.000")
+	switch {
+	case !s.Partial || s.JustMade():
+		b.WriteString("created " + from)
+	case s.madeSince():
+		fmt.Fprintf(b, "created %s: steps are remembered from %s on", s.Created.In(s.Start.Location()).Format(time.TimeOnly), from)
+	default:
+		fmt.Fprintf(b, "made before this server started: steps are remembered from %s on", from)
 	}
 	if s.ReadyAfter > 0 && !s.Partial {
 		b.WriteString(", " + p.with(green, "ready after "+Took(s.ReadyAfter)))

@@ -35,6 +35,8 @@ type Story struct {
 	// Partial means that the pod was created before the server started, or that its first marks were dropped. Phase is empty until a status
 	// shows it.
 	Partial bool `json:"partial,omitempty"`
+	// RecordedSince is when the server began to record marks; only in a partial story.
+	RecordedSince time.Time `json:"recordedSince,omitzero"`
 	// Steps are ordered by start time.
 	Steps []Step `json:"steps"`
 	// Dropped counts marks that were dropped from the middle of a long story.
@@ -43,6 +45,8 @@ type Story struct {
 	DroppedEvents int `json:"droppedEvents,omitempty"`
 	// Waits explains why the pod has no node, from the API; empty: unknown.
 	Waits string `json:"-"`
+	// Created is the pod's creationTimestamp, in whole seconds, from the API; zero: unknown. A partial story needs it.
+	Created time.Time `json:"-"`
 	// Done means that the pod is Ready, finished or deleted, so that the story is complete.
 	Done bool `json:"done"`
 }
@@ -67,7 +71,23 @@ func (t *Timeline) Story(namespace, name string) (Story, error) {
 	if err != nil {
 		return Story{}, err
 	}
-	return join(pod, owners), nil
+	s := join(pod, owners)
+	if s.Partial {
+		s.RecordedSince = t.since
+	}
+	return s, nil
+}
+
+// JustMade reports whether a partial story only lacks the mark of the pod's creation because it has not arrived yet: watchers get a new pod
+// before its request has ended.
+func (s *Story) JustMade() bool {
+	const late = 2 * time.Second // Created is rounded down by up to a second
+	return s.Partial && s.madeSince() && s.Start.Before(s.Created.Add(late))
+}
+
+// madeSince reports whether the pod may have been made since the server records marks.
+func (s *Story) madeSince() bool {
+	return !s.Created.IsZero() && s.Created.Add(time.Second).After(s.RecordedSince)
 }
 
 // join builds a story from marks.

@@ -40,6 +40,7 @@ type Config struct {
 type Timeline struct {
 	log   *slog.Logger
 	rates rates
+	since time.Time // when it was made: earlier marks are unknown
 
 	mu     sync.Mutex
 	pods   recordCache
@@ -68,7 +69,7 @@ func New(cfg Config) *Timeline {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Timeline{
-		log: cfg.Log, pods: newRecordCache(cfg.Limit), owners: newRecordCache(keepOwners), names: map[string]string{}, topics: map[string]*topic{},
+		log: cfg.Log, since: time.Now(), pods: newRecordCache(cfg.Limit), owners: newRecordCache(keepOwners), names: map[string]string{}, topics: map[string]*topic{},
 		watchers: map[watcher]*watcher{}, resolved: newRecordCache(keepOwners), decided: newDecisionLog(cfg.DecisionBytes),
 	}
 }
