@@ -144,3 +144,28 @@ func TestPreemptedTellsForWhom(t *testing.T) {
 		t.Errorf("its successor is preempted by %q, %v", w.PreemptedBy, err)
 	}
 }
+
+// TestPreemptorNamesVictims: a pod that is scheduled at last still names the pods that went for it, each preemption once.
+func TestPreemptorNamesVictims(t *testing.T) {
+	vip := mark.Subject{Resource: "pods", Namespace: "bank", Name: "vip", UID: "2"}
+	room := &mark.Preemption{Node: "n", Count: 3, Victims: []mark.Victim{{Namespace: "shop", Name: "small", Priority: 1}, {Namespace: "shop", Name: "tiny"}}}
+	decides := func(us int, d mark.Decision) mark.Mark {
+		return mark.Mark{Step: mark.StepDecision, Component: "scheduler", At: at(us), Subject: vip, Detail: &d}
+	}
+	marks := []mark.Mark{
+		decides(0, mark.Decision{Attempt: 1, Nodes: 1, Preemption: room}), decides(1000, mark.Decision{Attempt: 2, Nodes: 1, Preemption: room}),
+		decides(2000, mark.Decision{Attempt: 3, Nodes: 1, Fit: 1, Chosen: "n"}),
+	}
+	const line = "   room was made on n: shop/small (priority 1), shop/tiny (priority 0), and 1 more had to go\n"
+	for tried, want := range map[int]int{1: 0, 2: 0, 3: 1} {
+		w, err := listening(marks[:tried]).Why("bank", "vip")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		RenderWhy(&b, &w, false, 0)
+		if got := strings.Count(b.String(), line); got != want {
+			t.Errorf("after %d attempts: %q is there %d times, want %d:\n%s", tried, line, got, want, b.String())
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -41,6 +42,8 @@ type Why struct {
 	// Decision is the last attempt; absent: none yet. Brief: only the short form is remembered.
 	Decision *mark.Decision `json:"decision,omitempty"`
 	Brief    bool           `json:"brief,omitempty"`
+	// MadeRoom are the preemptions for this pod by attempts before the last one.
+	MadeRoom []*mark.Preemption `json:"madeRoom,omitempty"`
 	// Bind is the result of the binding, BindTook its duration since Permit.
 	Bind     *mark.Bind    `json:"bind,omitempty"`
 	BindTook time.Duration `json:"bindTook,omitempty"`
@@ -62,7 +65,7 @@ func reason(pod *record, now time.Time) Why {
 	w := Why{Namespace: pod.subject.Namespace, Name: pod.subject.Name, PreemptedBy: pod.leavesFor}
 	until := now
 	marks := pod.marks()
-	w.Partial = creation(marks).IsZero()
+	w.Partial, w.MadeRoom = creation(marks).IsZero(), madeRoom(marks)
 	for _, m := range marks {
 		switch d := m.Detail.(type) {
 		case *mark.Queued:
@@ -97,6 +100,23 @@ func reason(pod *record, now time.Time) Why {
 	}
 	w.whole(pod.decided)
 	return w
+}
+
+// madeRoom returns the preemptions of all attempts but the last, each once.
+func madeRoom(marks []mark.Mark) []*mark.Preemption {
+	var all []*mark.Preemption
+	var last *mark.Preemption
+	same := func(p *mark.Preemption) bool {
+		return last != nil && p.Node == last.Node && slices.Equal(p.Victims, last.Victims)
+	}
+	for _, m := range marks {
+		if d, ok := m.Detail.(*mark.Decision); ok {
+			if last = d.Preemption; last != nil && !slices.ContainsFunc(all, same) {
+				all = append(all, last)
+			}
+		}
+	}
+	return slices.DeleteFunc(all, same)
 }
 
 // becameFailed is the text in a request's change before the reason of a failed pod.
@@ -155,6 +175,9 @@ func RenderWhy(out io.Writer, w *Why, color bool, width int) {
 		t.refusals(d)
 		t.fixes(d)
 		t.preemption(d.Preemption)
+		for _, p := range w.MadeRoom {
+			t.text("", "room was made on "+p.Node+": ", strings.Join(victims(p), ", ")+" had to go")
+		}
 		t.times(w)
 		if w.Brief {
 			t.text(dim, "", "this is a part: the whole decision is not remembered any more")

@@ -296,14 +296,7 @@ func (t table) preemption(m *mark.Preemption) {
 	if m == nil {
 		return
 	}
-	names := make([]string, 0, len(m.Victims)+1)
-	for _, v := range m.Victims {
-		names = append(names, fmt.Sprintf("%s/%s (priority %d)", v.Namespace, v.Name, v.Priority))
-	}
-	if more := m.Count - len(m.Victims); more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
-	}
-	t.text("", "makes room on "+m.Node+": ", strings.Join(names, ", ")+" must go")
+	t.text("", "makes room on "+m.Node+": ", strings.Join(victims(m), ", ")+" must go")
 	var notes []string
 	if m.Spared > 0 {
 		notes = append(notes, plural(m.Spared, "less important pod")+" may stay")
@@ -316,6 +309,18 @@ func (t table) preemption(m *mark.Preemption) {
 		why = fmt.Sprintf("of %s, %s and not %s: %s", plural(m.Candidates, "node"), m.Node, m.RunnerUp, m.Why)
 	}
 	t.text("", "", strings.Join(append(notes, why), "; "))
+}
+
+// victims names the pods that are preempted.
+func victims(m *mark.Preemption) []string {
+	names := make([]string, 0, len(m.Victims)+1)
+	for _, v := range m.Victims {
+		names = append(names, fmt.Sprintf("%s/%s (priority %d)", v.Namespace, v.Name, v.Priority))
+	}
+	if more := m.Count - len(m.Victims); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return names
 }
 
 // times prints the duration of each extension point.
