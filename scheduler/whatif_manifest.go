@@ -10,6 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -17,8 +20,10 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
@@ -29,9 +34,14 @@ import (
 const maxManifest = 8 << 20
 
 // Wanted are the objects of a manifest whose pods `keelson whatif` is asked to place, with their claims and pod groups.
-type Wanted struct{ objects []runtime.Object }
+type Wanted struct {
+	objects []runtime.Object
+	// skipped counts the objects that lead to no pods, by kind ("ConfigMap", "Certificate.cert-manager.io").
+	skipped map[string]int
+}
 
-// ReadWanted reads YAML or JSON documents. namespace is for objects that name none. Objects that lead to no pods are an error.
+// ReadWanted reads YAML or JSON documents. namespace is for objects that name none. It skips custom resources, and built-in kinds that lead
+// to no pods. A manifest that has only such objects is an error.
 func ReadWanted(r io.Reader, namespace string) (Wanted, error) {
 	var w Wanted
 	b, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
@@ -45,33 +55,104 @@ func ReadWanted(r io.Reader, namespace string) (Wanted, error) {
 	for n := 1; ; n++ {
 		doc, err := docs.Read()
 		if errors.Is(err, io.EOF) {
-			return w, nil
+			return w, w.check()
 		}
 		if err != nil {
 			return w, fmt.Errorf("document %d: %w", n, err)
 		}
-		if len(bytes.TrimSpace(doc)) == 0 {
+		if body, err := utilyaml.ToJSON(doc); err == nil && string(body) == "null" { // only comments
 			continue
 		}
-		obj, _, err := scheme.Strict.UniversalDeserializer().Decode(doc, nil, nil)
-		if err != nil {
+		if err := w.read(doc, namespace); err != nil {
 			return w, fmt.Errorf("document %d: %w", n, err)
 		}
-		switch obj.(type) {
-		case *schedulingv1beta1.PodGroup, *corev1.Pod, *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *batchv1.Job, *corev1.PersistentVolumeClaim:
-		default:
-			return w, fmt.Errorf("document %d: a %s leads to no pods: write Pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, and their claims and pod groups",
-				n, obj.GetObjectKind().GroupVersionKind().Kind)
-		}
-		if o, ok := obj.(metav1.Object); ok && o.GetNamespace() == "" {
-			o.SetNamespace(cmp.Or(namespace, metav1.NamespaceDefault))
-		}
-		w.objects = append(w.objects, obj)
 	}
+}
+
+// read reads one document.
+func (w *Wanted) read(doc []byte, namespace string) error {
+	obj, kind, err := scheme.Strict.UniversalDeserializer().Decode(doc, nil, nil)
+	if err != nil {
+		if custom := customKind(doc, err); custom != nil {
+			w.skip(*custom)
+			return nil
+		}
+		return err
+	}
+	switch obj.(type) {
+	case *schedulingv1beta1.PodGroup, *corev1.Pod, *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *batchv1.Job, *corev1.PersistentVolumeClaim:
+	default:
+		if meta.IsListType(obj) {
+			return fmt.Errorf("a %s is not read: write its items as documents of their own", kind.Kind)
+		}
+		w.skip(schema.GroupVersionKind{Kind: kind.Kind})
+		return nil
+	}
+	if o, ok := obj.(metav1.Object); ok && o.GetNamespace() == "" {
+		o.SetNamespace(cmp.Or(namespace, metav1.NamespaceDefault))
+	}
+	w.objects = append(w.objects, obj)
+	return nil
+}
+
+// customKind returns the kind of a custom resource, which decoding refused with err; nil: the document is none. A kind that a built-in
+// group does not have is a mistake, and no custom resource.
+func customKind(doc []byte, err error) *schema.GroupVersionKind {
+	var t metav1.TypeMeta
+	if !runtime.IsNotRegisteredError(err) || utilyaml.Unmarshal(doc, &t) != nil {
+		return nil
+	}
+	kind := t.GroupVersionKind()
+	if kind.Kind == "" || kind.Group == "" || scheme.Scheme.IsGroupRegistered(kind.Group) {
+		return nil
+	}
+	return &kind
+}
+
+func (w *Wanted) skip(kind schema.GroupVersionKind) {
+	if w.skipped == nil {
+		w.skipped = map[string]int{}
+	}
+	w.skipped[kind.GroupKind().String()]++
+}
+
+// check requires that something of the manifest is read, if anything is written there.
+func (w *Wanted) check() error {
+	if len(w.objects) > 0 || len(w.skipped) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the manifest leads to no pods, it has %s: write Pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, and their claims and pod groups", w.listSkipped())
+}
+
+// listSkipped returns the numbers and kinds of the skipped objects: "1 ConfigMap, 2 Services".
+func (w *Wanted) listSkipped() string {
+	var out []string
+	for _, kind := range slices.Sorted(maps.Keys(w.skipped)) {
+		n := w.skipped[kind]
+		if n > 1 {
+			kind = plural(kind)
+		}
+		out = append(out, fmt.Sprintf("%d %s", n, kind))
+	}
+	return strings.Join(out, ", ")
+}
+
+// plural returns the plural of a kind, which its group may follow after a dot.
+func plural(kind string) string {
+	name, group, _ := strings.Cut(kind, ".")
+	resource, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: name})
+	stem := len(name)
+	if !strings.HasPrefix(resource.Resource, strings.ToLower(name)) { // Policy, policies
+		stem--
+	}
+	return strings.TrimSuffix(name[:stem]+resource.Resource[stem:]+"."+group, ".")
 }
 
 // want adds the pods that controllers would create for the objects.
 func (t *trial) want(ctx context.Context, w *Wanted, list []schedulingv1.PriorityClass) error {
+	if len(w.skipped) > 0 {
+		t.note("not counted: " + w.listSkipped())
+	}
 	classes := map[string]*int32{}
 	for i := range list {
 		classes[list[i].Name] = &list[i].Value

@@ -136,7 +136,9 @@ func TestWhatIfNotesGroups(t *testing.T) {
 // TestWhatIfRefuses: what is no question, each with its reason.
 func TestWhatIfRefuses(t *testing.T) {
 	for manifest, want := range map[string]string{
-		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}": "a Secret leads to no pods", "kind: [": "document 1",
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}": "the manifest leads to no pods, it has 1 Secret: write Pods", "kind: [": "document 1",
+		"apiVersion: v1\nkind: List\nitems: []": "document 1: a List is not read", "apiVersion: apps/v1\nkind: Deploymnt": `no kind "Deploymnt"`,
+		"apiVersion: x.example/v1\nmetadata: {name: p}": "'Kind' is missing", "apiVersion: v1\nkind: Service\nspec: {prots: []}": "prots",
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {contaners: []}": "contaners", strings.Repeat("#", 9<<20): "more than 8388608 bytes",
 	} {
 		if _, err := scheduler.ReadWanted(strings.NewReader(manifest), ""); err == nil || !strings.Contains(err.Error(), want) {
@@ -161,6 +163,20 @@ func TestWhatIfRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
+	}
+}
+
+// TestWhatIfSkips: a manifest may have objects that lead to no pods; one note counts them.
+func TestWhatIfSkips(t *testing.T) {
+	const others = "# a comment\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n---\n" +
+		"apiVersion: v1\nkind: Service\nmetadata: {name: s2}\n---\napiVersion: x.example/v1\nkind: Policy\nspec: {any: thing}\n---\n" +
+		"apiVersion: x.example/v1\nkind: Policy\n---\napiVersion: x.example/v1\nkind: Job\n---\n"
+	const want = "web-0: new -> a\nnot counted: 1 ConfigMap, 1 Job.x.example, 2 Policies.x.example, 2 Services"
+	if got := asked(t, clienttest.New(schedtest.Node("a")), others+deployment(1, ""), func(*scheduler.Config) {}); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if _, err := scheduler.ReadWanted(strings.NewReader(others), ""); err == nil || !strings.Contains(err.Error(), "it has 1 ConfigMap, 1 Job.x.example, 2 Pol") {
+		t.Errorf("nothing leads to pods: %v", err)
 	}
 }
 
