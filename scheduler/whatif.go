@@ -163,6 +163,8 @@ type trial struct {
 	limits  map[string]*namespaceLimits // by namespace
 	// silent are the extenders that failed.
 	silent []string
+	// budgets are there if a node is drained, in the order of their names.
+	budgets []*drainedBudget
 	// grouped are the pod groups of pods that were tried one by one, one name a pod.
 	grouped []string
 }
@@ -195,6 +197,9 @@ func (t *trial) changeNodes(q *Question) error {
 		}
 		t.s.cache.SetNode(n)
 	}
+	if len(q.Drain) > 0 {
+		t.readBudgets()
+	}
 	for _, name := range q.Drain {
 		n := t.s.cache.Refresh().Node(name)
 		if n == nil {
@@ -206,6 +211,7 @@ func (t *trial) changeNodes(q *Question) error {
 		t.s.cache.SetNode(node)
 		t.removePods(pods, "leaves "+name, drained)
 	}
+	t.noteBudgets(q.Drain)
 	for _, name := range q.Remove {
 		n := t.s.cache.Refresh().Node(name)
 		if n == nil {
@@ -235,6 +241,9 @@ func (t *trial) removePods(pods []*state.PodInfo, why string, by cause) {
 		daemon := owner != nil && owner.Kind == "DaemonSet"
 		if by == drained && (mirror || daemon) {
 			continue
+		}
+		if by == drained {
+			t.countEviction(p.Pod)
 		}
 		t.s.cache.RemovePod(p.Pod.UID)
 		t.s.groups.RemovePod(p.Pod)

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	podkind "keelson/api/core/pod"
+)
+
+// drainedBudget is a disruption budget, with the number of its pods that a drain evicts.
+type drainedBudget struct {
+	*policyv1.PodDisruptionBudget
+	selector labels.Selector
+	evicted  map[string]int32 // by node
+}
+
+// readBudgets prepares the disruption budgets for countEvictions.
+func (t *trial) readBudgets() {
+	for _, b := range t.s.listBudgets() {
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err != nil {
+			continue // it covers no pods
+		}
+		t.budgets = append(t.budgets, &drainedBudget{b, selector, map[string]int32{}})
+	}
+	slices.SortFunc(t.budgets, func(a, b *drainedBudget) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// countEviction counts the eviction of a pod in its budgets. Eviction does not ask the budgets of pods that wait or have ended.
+func (t *trial) countEviction(pod *corev1.Pod) {
+	if !podkind.Active(pod) || pod.Status.Phase == corev1.PodPending {
+		return
+	}
+	for _, b := range t.budgets {
+		if b.Namespace == pod.Namespace && b.selector.Matches(labels.Set(pod.Labels)) && !b.lets(pod) {
+			b.evicted[pod.Spec.NodeName]++
+		}
+	}
+}
+
+// lets reports whether a pod may be evicted whatever the budget allows, since it is not ready.
+func (b *drainedBudget) lets(pod *corev1.Pod) bool {
+	if podkind.Ready(pod) {
+		return false
+	}
+	policy := b.Spec.UnhealthyPodEvictionPolicy
+	return policy != nil && *policy == policyv1.AlwaysAllow || b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy
+}
+
+// noteBudgets notes the budgets that would hold up the drain.
+func (t *trial) noteBudgets(drained []string) {
+	for _, b := range t.budgets {
+		var all int32
+		var on []string
+		for _, node := range slices.Compact(slices.Sorted(slices.Values(drained))) {
+			if n := b.evicted[node]; n > 0 {
+				all += n
+				on = append(on, fmt.Sprintf("%d on %s", n, node))
+			}
+		}
+		if allowed := max(b.Status.DisruptionsAllowed, 0); all > allowed {
+			t.note(fmt.Sprintf("PodDisruptionBudget %s/%s would hold up the drain: disruptions allowed now: %d, its pods: %s",
+				b.Namespace, b.Name, allowed, strings.Join(on, ", ")))
+		}
+	}
+}
