@@ -17,7 +17,6 @@ import (
 
 	podkind "keelson/api/core/pod"
 	"keelson/lib/mark"
-	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/preempt"
@@ -162,7 +161,8 @@ type trial struct {
 	created int
 	limits  map[string]*namespaceLimits // by namespace
 	// silent are the extenders that failed.
-	silent []string
+	silent  []string
+	drained map[string]bool
 	// budgets are there if a node is drained, in the order of their names.
 	budgets []*drainedBudget
 	// grouped are the pod groups of pods that were tried one by one, one name a pod.
@@ -199,12 +199,14 @@ func (t *trial) changeNodes(q *Question) error {
 	}
 	if len(q.Drain) > 0 {
 		t.readBudgets()
+		t.drained = map[string]bool{}
 	}
 	for _, name := range q.Drain {
 		n := t.s.cache.Refresh().Node(name)
 		if n == nil {
 			return fmt.Errorf("there is no node %s to drain", name)
 		}
+		t.drained[name] = true
 		pods := slices.Clone(n.Pods)
 		node := n.Node.DeepCopy()
 		node.Spec.Unschedulable = true
@@ -347,7 +349,7 @@ func (t *trial) try(ctx context.Context, it *task) error {
 			t.note(name + " is not asked who may be preempted")
 		}
 	}
-	out.Decision = explain.Decision(a, 1, 0)
+	out.Decision = t.explain(a)
 	if room := a.Preemption; room != nil {
 		for _, v := range room.Victims {
 			t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", room.NodeOf(v), pod.Namespace, pod.Name), preempted)

@@ -4,6 +4,7 @@ package scheduler_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,6 +62,41 @@ func TestWhatIfDrainNotesBudgets(t *testing.T) {
 		}
 		if !slices.Equal(answer.Notes, tt.want) {
 			t.Errorf("drain %v: notes %q, want %q", tt.question.Drain, answer.Notes, tt.want)
+		}
+	}
+}
+
+// TestWhatIfDrainGivesNoHintToUncordon: a pod that finds no node is not advised to use the drained one, but another node that is cordoned.
+func TestWhatIfDrainGivesNoHintToUncordon(t *testing.T) {
+	ofSet := func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "x", Controller: new(true)}}
+	}
+	a, full, cordoned := schedtest.Node("a"), schedtest.Node("full", schedtest.Offers(corev1.ResourceCPU, "1")), schedtest.Node("z", schedtest.Cordoned())
+	for _, tt := range []struct {
+		what string
+		objs []runtime.Object
+		want string
+	}{
+		{"alone", []runtime.Object{a}, ""},
+		{"another node is too small", []runtime.Object{a, full}, "fits on full if cpu request <= 1"},
+		{"another node is cordoned", []runtime.Object{a, cordoned}, "uncordon z"},
+	} {
+		objs := append(tt.objs, schedtest.Pod("p", schedtest.On("a"), schedtest.Asks("2", ""), ofSet))
+		for _, objs := range [][]runtime.Object{objs, append(members("g", 1, "2"), append(objs, gang("g", 1))...)} {
+			_, answer := whatIf(t, scheduler.Question{Drain: []string{"a"}}, "", nil, objs...)
+			if len(answer.Outcomes) == 0 {
+				t.Errorf("%s: no pod was tried", tt.what)
+			}
+			for _, o := range answer.Outcomes {
+				if got := strings.Join(o.Decision.Fixes, "; "); o.Node != "" || got != tt.want {
+					t.Errorf("%s: %s -> %q, hints %q, want %q", tt.what, o.Name, o.Node, got, tt.want)
+				}
+				for _, v := range o.Decision.Rejected {
+					if v.Node == "a" && (v.Hint != "" || v.Nearest) {
+						t.Errorf("%s: the drained node is nearest: %+v", tt.what, v)
+					}
+				}
+			}
 		}
 	}
 }

@@ -102,7 +102,7 @@ func (q *groupQuestion) begin(ctx context.Context, key state.GroupKey) {
 	q.group = t.s.groups.Get(key)
 	q.decides = func(pod *state.PodInfo) *framework.Attempt {
 		at := t.decide(ctx, q.by, t.s.cache, pod, q.own)
-		q.decisions[pod.Pod.UID] = explain.Decision(at, 1, 0)
+		q.decisions[pod.Pod.UID] = t.explain(at)
 		return at
 	}
 	q.decidesIn = func(copied *groupTrial, ctx context.Context, pod *state.PodInfo) *framework.Attempt {
@@ -171,6 +171,12 @@ func (q *groupQuestion) tell(room *framework.Preemption) {
 // outcome returns the outcome of a pod without a node.
 func (it *task) outcome(reason string) Outcome {
 	return Outcome{Namespace: it.pod.Namespace, Name: it.pod.Name, Of: it.of, Why: it.why, Reason: reason}
+}
+
+// explain returns the decision of an attempt, without hints to use drained nodes.
+func (t *trial) explain(a *framework.Attempt) *mark.Decision {
+	a.Leaving = t.drained
+	return explain.Decision(a, 1, 0)
 }
 
 // decide makes the attempt for one pod. Extenders say which nodes they refuse and score the others, which are questions; one that fails is

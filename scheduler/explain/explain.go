@@ -167,8 +167,8 @@ func explainRefusal(a *framework.Attempt, r *framework.Refusal) rankedVerdict {
 		return m
 	}
 	m.Short, m.Hint, m.distance = callExplainer(a, at, r.Node, r.Status)
-	if a.Chosen != nil {
-		m.Hint = "" // the pod has a node
+	if a.Chosen != nil || a.Leaving[r.Node.Name] {
+		m.Hint = "" // the pod has a node, or must not get this one
 	}
 	if m.Hint != "" {
 		if next := refusedNext(a, at, r.Node); next != "" {

@@ -56,6 +56,8 @@ type Attempt struct {
 	// PostMessage is PostFilter's message, and Nominated the node where it makes room.
 	PostMessage string
 	Nominated   string
+	// Leaving are nodes that are to be emptied: no hint suggests to use them.
+	Leaving map[string]bool
 	// Preemption is PostFilter's choice of victims; nil: there are none.
 	Preemption *Preemption
 
