@@ -325,7 +325,7 @@ func (s *Scheduler) makeRoom(ctx context.Context, by *profile, a *framework.Atte
 	var messages []string
 	for _, p := range by.post {
 		if p.Name() == preempt.Name {
-			measured().preemptions.Inc()
+			s.metrics.preemptions.Inc()
 		}
 		node, message := p.PostFilter(ctx, a)
 		if node != "" {

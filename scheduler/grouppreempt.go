@@ -24,7 +24,7 @@ func (a *groupAttempt) makeRoom(ctx context.Context) {
 	_ = a.measure("PostFilter", func() error {
 		for _, p := range a.groupPost {
 			if p.Name() == preempt.Name {
-				measured().preemptions.Inc()
+				a.metrics.preemptions.Inc()
 			}
 			nominated, message := p.PodGroupPostFilter(ctx, at)
 			a.nominated, a.message = nominated, message

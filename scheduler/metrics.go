@@ -34,7 +34,9 @@ type metrics struct {
 }
 
 // measured is one for the process, as Kubernetes' is.
-var measured = sync.OnceValue(func() *metrics {
+var measured = sync.OnceValue(newMetrics)
+
+func newMetrics() *metrics {
 	durations := prometheus.ExponentialBuckets(0.001, 2, 15)
 	return &metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -77,7 +79,15 @@ var measured = sync.OnceValue(func() *metrics {
 			[]string{"plugin", "profile"}, nil),
 		running: map[*Scheduler]struct{}{},
 	}
-})
+}
+
+// measureApart keeps what s does out of the process's metrics.
+func (s *Scheduler) measureApart() {
+	s.metrics = newMetrics()
+	for _, p := range s.profiles {
+		p.metrics = s.metrics
+	}
+}
 
 // Collectors are the metrics of all schedulers of this process.
 func Collectors() []prometheus.Collector {
@@ -140,7 +150,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 
 // measureAttempt counts an attempt that began then and has ended so.
 func (p *profile) measureAttempt(result string, begin time.Time) {
-	m := measured()
+	m := p.metrics
 	m.attempts.WithLabelValues(result, p.name).Inc()
 	m.attempt.WithLabelValues(result, p.name).Observe(time.Since(begin).Seconds())
 }
@@ -154,7 +164,7 @@ func measureScheduled(it *queue.Item) {
 
 // measureDecision counts how long nodes were looked at.
 func (p *profile) measureDecision(a *framework.Attempt, begin time.Time) {
-	m := measured()
+	m := p.metrics
 	m.algorithm.Observe(time.Since(begin).Seconds())
 	status := "Success"
 	switch {
@@ -180,6 +190,6 @@ func (p *profile) measure(point string, run func() error) error {
 	case err != nil:
 		status = "Error"
 	}
-	measured().point.WithLabelValues(point, status, p.name).Observe(time.Since(begin).Seconds())
+	p.metrics.point.WithLabelValues(point, status, p.name).Observe(time.Since(begin).Seconds())
 	return err
 }

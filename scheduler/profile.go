@@ -37,6 +37,7 @@ type profile struct {
 	events            events.EventRecorder // set by startEvents
 	sort              framework.QueueSorter
 	extensions        []framework.EnqueueExtensions
+	metrics           *metrics
 }
 
 func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder) (*profile, error) {
@@ -80,6 +81,7 @@ func (s *Scheduler) makeProfiles() error {
 		if err != nil {
 			return err
 		}
+		p.metrics = s.metrics
 		if sort == "" {
 			sort = p.sort.Name()
 		} else if sort != p.sort.Name() {
@@ -101,7 +103,7 @@ func (s *Scheduler) registry() framework.Registry {
 		return preempt.New(preempt.Config{
 			Client: s.client, Later: s.later, Budgets: s.listBudgets, Extend: s.askAboutVictims, Event: s.eventPreempted, Log: s.log,
 			Evictions: s.evictions, Ended: s.evicted, Groups: s.groups, Where: s.cache.Where,
-			Chosen:  func(victims int) { measured().victims.Observe(float64(victims)) },
+			Chosen:  func(victims int) { s.metrics.victims.Observe(float64(victims)) },
 			Percent: int(*a.MinCandidateNodesPercentage), Least: int(*a.MinCandidateNodesAbsolute),
 		}), nil
 	}

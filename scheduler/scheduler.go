@@ -61,6 +61,7 @@ type Config struct {
 // Scheduler schedules pods while Run runs. Make it with New.
 type Scheduler struct {
 	cfg             Config
+	metrics         *metrics
 	client          kubernetes.Interface
 	profiles        map[string]*profile
 	cache           *state.Cache
@@ -107,7 +108,7 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		cfg: cfg, client: cfg.Client.Interface, cache: state.NewCache(), evictions: preempt.NewEvictions(), defaultSelector: &defaultSelector{},
-		writes: make(chan func(context.Context), writers), handed: newHandover(), log: cfg.Log,
+		writes: make(chan func(context.Context), writers), handed: newHandover(), log: cfg.Log, metrics: measured(),
 	}
 	if cfg.Gates.GenericWorkload {
 		s.groups = state.NewGroups()
@@ -235,7 +236,7 @@ func (s *Scheduler) lead(ctx context.Context) error {
 }
 
 func (s *Scheduler) entered(pod *state.PodInfo, why string, to queue.Place, at time.Time) {
-	measured().incoming.WithLabelValues(why, string(to)).Inc()
+	s.metrics.incoming.WithLabelValues(why, string(to)).Inc()
 	if to != queue.Active {
 		return
 	}

@@ -75,6 +75,7 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.measureApart()
 	defer s.queue.Close()
 	defer s.extenders.Close()
 	pending, err := s.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(

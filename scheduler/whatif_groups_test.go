@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,7 @@ func whatIf(t *testing.T, q scheduler.Question, manifest string, configure func(
 
 // TestWhatIfGroups: all pods of a gang that are needed get nodes, or none does; room is made for the whole gang.
 func TestWhatIfGroups(t *testing.T) {
+	before := counted(t)
 	high := schedtest.Priority(100)
 	ofSet := func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "cheap", Controller: new(true)}}
@@ -111,6 +113,9 @@ func TestWhatIfGroups(t *testing.T) {
 		if victims != tt.victims || len(answer.Notes) > 0 {
 			t.Errorf("%s: %d victims, want %d; notes %q", tt.what, victims, tt.victims, answer.Notes)
 		}
+	}
+	if after := counted(t); !maps.Equal(before, after) {
+		t.Errorf("questions count in the scheduler's metrics: %v, before %v", after, before)
 	}
 }
 
