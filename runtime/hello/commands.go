@@ -46,6 +46,8 @@ func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
 		return append([]string{own[name]}, args[1:]...), nil
 	case name == "exec" && s.execs[h.Pos]:
 		return append([]string{nameExec}, args[1:]...), nil
+	case name == "echo":
+		return echoAtOnce(args), nil
 	case name == "trap":
 		return s.trap(args), nil
 	case name == "eval" && len(args) > 1:
@@ -56,6 +58,21 @@ func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
 		}
 	}
 	return args, nil
+}
+
+// echoAtOnce makes an echo one printf, which writes once: the library's echo writes word by word, so that lines of jobs beside each other mixed.
+func echoAtOnce(args []string) []string {
+	end, words := "\n", args[1:]
+	for len(words) > 0 && (words[0] == "-n" || words[0] == "-E") {
+		if words[0] == "-n" {
+			end = ""
+		}
+		words = words[1:]
+	}
+	if len(words) > 0 && words[0] == "-e" {
+		return args
+	}
+	return []string{"printf", "%s", strings.Join(words, " ") + end}
 }
 
 // end returns the exit status of a script at its end.

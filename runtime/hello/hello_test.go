@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -120,6 +121,23 @@ b"`, "a\nb\n", 0},
 		if out != c.out || code != c.code {
 			t.Errorf("sh -c %q: got %q and %d (%s), want %q and %d", c.script, out, code, errOut, c.out, c.code)
 		}
+	}
+}
+
+// TestLinesOfJobs: jobs that run beside each other write whole lines.
+func TestLinesOfJobs(t *testing.T) {
+	const jobs, lines = 8, 200
+	script := fmt.Sprintf("for i in 1 2 3 4 5 6 7 8; do (j=0; while [ $j -lt %d ]; do echo job $i says line; j=$((j+1)); done) & done; wait", lines)
+	out, errOut, code := run(t, "", "sh", "-c", script)
+	whole := regexp.MustCompile(`^job [1-8] says line$`)
+	got := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+	for _, line := range got {
+		if !whole.MatchString(line) {
+			t.Fatalf("line %q, want %q; exit %d, stderr %q", line, whole, code, errOut)
+		}
+	}
+	if len(got) != jobs*lines || code != 0 {
+		t.Errorf("got %d lines and exit %d, want %d and 0: %s", len(got), code, jobs*lines, errOut)
 	}
 }
 
