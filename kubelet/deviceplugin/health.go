@@ -66,7 +66,7 @@ func (m *Manager) lapse(ctx context.Context, e *endpoint) {
 	}
 	m.mu.Lock()
 	var users []string
-	if r := m.resources[e.resource]; r.last == e && !r.alive {
+	if r := m.resources[e.resource]; r != nil && r.last == e && !r.alive {
 		users = r.users()
 	}
 	m.mu.Unlock()
