@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 )
 
@@ -83,11 +85,14 @@ func (c *container) becomesTracer() bool {
 	return c.starting && c.state.Tracer
 }
 
-// pidnsLock is the lock of one PID namespace. Processes that enter it hold it for reading, a tracer that starts in it for writing.
+// pidnsLock is the lock of one PID namespace. Processes that enter it hold one unit, a tracer that starts in it holds all of them. It is
+// first come, first served: processes that keep entering do not keep a tracer waiting.
 type pidnsLock struct {
-	sync.RWMutex
+	*semaphore.Weighted
 	users int
 }
+
+const pidnsLockUnits = 1 << 30
 
 // lockPIDNamespace locks the pidnsLock of ns; starter: for a tracer that starts. That waits for traceLimit at most: what blocks it is in its
 // own pod.
@@ -95,7 +100,7 @@ func (s *supervisor) lockPIDNamespace(ns uint64, starter bool) (leave func(), er
 	s.mu.Lock()
 	d := s.pidnsLocks[ns]
 	if d == nil {
-		d = &pidnsLock{}
+		d = &pidnsLock{Weighted: semaphore.NewWeighted(pidnsLockUnits)}
 		s.pidnsLocks[ns] = d
 	}
 	d.users++
@@ -107,17 +112,17 @@ func (s *supervisor) lockPIDNamespace(ns uint64, starter bool) (leave func(), er
 			delete(s.pidnsLocks, ns)
 		}
 	}
-	if !starter {
-		d.RLock()
-		return func() { d.RUnlock(); forget() }, nil
+	ctx, units := context.Background(), int64(1)
+	if starter {
+		limited, cancel := context.WithTimeout(ctx, traceLimit)
+		defer cancel()
+		ctx, units = limited, pidnsLockUnits
 	}
-	for end := time.Now().Add(traceLimit); !d.TryLock(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			forget()
-			return nil, errors.New("the container may trace processes, and another process takes too long to enter its PID namespace")
-		}
+	if d.Acquire(ctx, units) != nil {
+		forget()
+		return nil, errors.New("the container may trace processes, and another process takes too long to enter its PID namespace")
 	}
-	return func() { d.Unlock(); forget() }, nil
+	return func() { d.Release(units); forget() }, nil
 }
 
 // tracers returns the other running containers in the PID namespace ns that may trace processes.
