@@ -11,30 +11,38 @@ import (
 )
 
 // startSteps are the names of Kubernetes' health checks for post-start hooks. Here each stands for a part of Run that ends before the first
-// request is served: caches and their followers, definitions, bootstrap objects, aggregation.
+// request is served: caches and their followers, definitions, bootstrap objects, aggregation. The two of the identity leases are not among them:
+// this server has no such lease.
 var startSteps = []string{
 	"log",
 	"poststarthook/start-apiserver-admission-initializer",
 	"poststarthook/generic-apiserver-start-informers",
 	"poststarthook/priority-and-fairness-config-consumer",
 	"poststarthook/priority-and-fairness-filter",
+	"poststarthook/priority-and-fairness-config-producer",
+	"poststarthook/storage-object-count-tracker-hook",
 	"poststarthook/storage-readiness",
 	"poststarthook/start-apiextensions-informers",
 	"poststarthook/start-apiextensions-controllers",
 	"poststarthook/crd-informer-synced",
 	"poststarthook/bootstrap-controller",
+	"poststarthook/start-kubernetes-service-cidr-controller",
 	"poststarthook/start-system-namespaces-controller",
 	"poststarthook/start-service-ip-repair-controllers",
 	"poststarthook/rbac/bootstrap-roles",
 	"poststarthook/scheduling/bootstrap-system-priority-classes",
 	"poststarthook/start-cluster-authentication-info-controller",
+	"poststarthook/start-legacy-token-tracking-controller",
+	"poststarthook/aggregator-reload-proxy-client-cert",
 	"poststarthook/start-kube-aggregator-informers",
 	"poststarthook/apiservice-registration-controller",
 	"poststarthook/apiservice-status-local-available-controller",
 	"poststarthook/apiservice-status-remote-available-controller",
+	"poststarthook/apiservice-discovery-controller",
 	"poststarthook/kube-apiserver-autoregistration",
 	"autoregister-completion",
 	"poststarthook/apiservice-openapi-controller",
+	"poststarthook/apiservice-openapiv3-controller",
 }
 
 var errNotReady = errors.New("not ready yet")
