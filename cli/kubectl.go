@@ -23,6 +23,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
+	_ "keelson/cli/translations" // before kubectl's packages translate
 	"keelson/cluster"
 )
 
