@@ -30,7 +30,7 @@ func raceRounds(t *testing.T) int {
 		}
 		return n
 	}
-	return 40
+	return 20
 }
 
 // endLimit is the maximum time until a killed container is gone, on a busy machine.
