@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxHealth is how many devices of one resource the status of a container tells of, and maxDeviceID how long their names may be: a status that
-	// is too large is never written.
+	// maxHealth is how many devices of one resource the status of a container tells of, and maxDeviceID how long their names may be. LimitHealth
+	// bounds what all containers of a pod tell.
 	maxHealth   = 256
 	maxDeviceID = 1024
 )
@@ -53,9 +53,11 @@ func urgency(h corev1.ResourceHealthStatus) int {
 	return slices.Index([]corev1.ResourceHealthStatus{corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown, corev1.ResourceHealthStatusHealthy}, h)
 }
 
+// more ends a message of which the rest is left out.
+const more = "..."
+
 // brief shortens a message to what the API takes, as Kubernetes does.
 func brief(text string) string {
-	const more = "..."
 	if len(text) <= corev1.ResourceHealthMessageMaxLength {
 		return text
 	}

@@ -77,6 +77,7 @@ func Build(in Input) corev1.PodStatus {
 			s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, cs)
 		}
 	}
+	podinfo.LimitHealth(s.ContainerStatuses)
 	if in.Terminal && in.EndPhase == "" && in.Pod.DeletionTimestamp != nil {
 		unlocated(in.Pod, &s)
 	}

@@ -4,6 +4,7 @@ package status
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
 )
 
@@ -322,6 +324,52 @@ func TestHealthOfDevices(t *testing.T) {
 	in.Terminal = true
 	if diff := cmp.Diff(health, Build(in).ContainerStatuses[0].AllocatedResourcesStatus); diff != "" {
 		t.Errorf("when it has ended (-want +got):\n%s", diff)
+	}
+}
+
+// TestHealthOfManyDevices: a driver that tells much of many devices of many containers does not make a status that is too large to be written. The
+// devices that are not well are told of, and the status does not change by itself.
+func TestHealthOfManyDevices(t *testing.T) {
+	names := strings.Fields(strings.Repeat("c ", 20))
+	var seen []observed.Container
+	told := map[string][]corev1.ResourceStatus{}
+	for i := range names {
+		names[i] += fmt.Sprint(i)
+		seen = append(seen, running(names[i]))
+		var devices []podinfo.DeviceHealth
+		for j := range 256 {
+			d := podinfo.DeviceHealth{IDs: []string{fmt.Sprintf("gpus.example.com/device=%03d", j)}, Health: corev1.ResourceHealthStatusHealthy, Message: strings.Repeat("<", 1024)}
+			if j == 255 {
+				d.Health = corev1.ResourceHealthStatusUnhealthy
+			}
+			devices = append(devices, d)
+		}
+		told[names[i]] = []corev1.ResourceStatus{podinfo.Health("claim:c", devices)}
+	}
+	p := pod(corev1.RestartPolicyAlways, names...)
+	in := input(p, seen...)
+	in.Health = func(c *corev1.Container) []corev1.ResourceStatus { return told[c.Name] }
+	s := Build(in)
+	b, err := Patch(p, &s)
+	if err != nil || len(b) > 512<<10 {
+		t.Errorf("the status takes %d bytes, %v", len(b), err)
+	}
+	for i := range s.ContainerStatuses {
+		cs := &s.ContainerStatuses[i]
+		if !slices.ContainsFunc(cs.AllocatedResourcesStatus, func(r corev1.ResourceStatus) bool {
+			return slices.ContainsFunc(r.Resources, func(h corev1.ResourceHealth) bool {
+				return h.Health == corev1.ResourceHealthStatusUnhealthy && len(*h.Message) > 8
+			})
+		}) {
+			t.Errorf("container %s does not tell of its device that is not well", cs.Name)
+		}
+		if whole := told[cs.Name][0].Resources; len(whole) != 256 || len(*whole[0].Message) != 1024 {
+			t.Errorf("what is known of container %s was changed: %d devices, %d bytes of a message", cs.Name, len(whole), len(*whole[0].Message))
+		}
+	}
+	p.Status = s
+	if next := Build(in); !equality.Semantic.DeepEqual(s, next) {
+		t.Errorf("written again, the status differs: %s", cmp.Diff(s, next))
 	}
 }
 
