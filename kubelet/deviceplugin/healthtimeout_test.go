@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	corev1 "k8s.io/api/core/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"keelson/kubelet/plugin"
+	"keelson/kubelet/rootdir"
+)
+
+// lister is a plugin without a connection: it tells its lists, until its stream ends.
+type lister struct {
+	pluginapi.DevicePluginClient
+	lists chan []*pluginapi.Device
+}
+
+func (l *lister) ListAndWatch(ctx context.Context, _ *pluginapi.Empty, _ ...grpc.CallOption) (grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse], error) {
+	return &listStream{ctx: ctx, of: l}, nil
+}
+
+type listStream struct {
+	grpc.ClientStream
+	ctx context.Context //nolint:containedctx // of the stream
+	of  *lister
+}
+
+func (s *listStream) Recv() (*pluginapi.ListAndWatchResponse, error) {
+	select {
+	case list := <-s.of.lists:
+		return &pluginapi.ListAndWatchResponse{Devices: list}, nil
+	case <-s.ctx.Done():
+		return nil, s.ctx.Err()
+	}
+}
+
+// lapsing is a Manager whose pod p has the device a, in a test with a clock of its own.
+type lapsing struct {
+	*Manager
+	t    *testing.T
+	told int // how often the pod was told of its devices' health
+	wg   sync.WaitGroup
+}
+
+func newLapsing(t *testing.T) *lapsing {
+	t.Helper()
+	n := &lapsing{t: t}
+	n.Manager = New(Config{Dir: rootdir.Dir(t.TempDir()), Log: slog.New(slog.DiscardHandler), Changed: func() {}, HealthChanged: func(string) { n.told++ }})
+	n.adoptLocked(&record{UID: "p", Containers: map[string][]allotment{"main": {{Resource: gpus, IDs: []string{"a"}}}}})
+	return n
+}
+
+// add takes up a plugin that tells lists, and follows it until ctx is done.
+func (n *lapsing) add(ctx context.Context, lists ...[]*pluginapi.Device) *endpoint {
+	n.t.Helper()
+	conn, err := plugin.Dial(n.t.TempDir(), "none") // it is never called
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	l := &lister{lists: make(chan []*pluginapi.Device, len(lists))}
+	for _, list := range lists {
+		l.lists <- list
+	}
+	ctx, end := context.WithCancel(ctx)
+	e := &endpoint{resource: gpus, conn: conn, api: l, end: end}
+	if err := n.take(e); err != nil {
+		n.t.Fatal(err)
+	}
+	n.wg.Go(func() { n.follow(ctx, e) })
+	synctest.Wait()
+	return e
+}
+
+// is checks the health of the pod's device, and how often the pod was told of it.
+func (n *lapsing) is(when string, want corev1.ResourceHealthStatus, told int) {
+	n.t.Helper()
+	synctest.Wait()
+	got := n.Health("p", "main")
+	if len(got) != 1 || len(got[0].Resources) != 1 || got[0].Resources[0].Health != want || n.told != told {
+		n.t.Errorf("%s: %v, the pod was told %d times, want %s and %d", when, got, n.told, want, told)
+	}
+}
+
+// TestHealthWithoutAList: a plugin that takes another's place and tells no devices leaves them as the first one said for 30 seconds; then
+// nobody knows, and pods are told.
+func TestHealthWithoutAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := newLapsing(t)
+		n.add(ctx, devices("a"))
+		n.is("listed", corev1.ResourceHealthStatusHealthy, 1)
+		time.Sleep(time.Hour)
+		n.add(ctx)
+		time.Sleep(29 * time.Second)
+		n.is("29 seconds after the next came", corev1.ResourceHealthStatusHealthy, 1)
+		time.Sleep(2 * time.Second)
+		n.is("31 seconds after the next came", corev1.ResourceHealthStatusUnknown, 2)
+		cancel()
+		n.wg.Wait()
+	})
+}
+
+// TestHealthAfterABadList: a plugin whose list is refused is given up with its connection, and what it said before holds for 30 seconds.
+func TestHealthAfterABadList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := newLapsing(t)
+		e := n.add(ctx, devices("a"))
+		time.Sleep(time.Hour)
+		e.api.(*lister).lists <- devices("")
+		n.is("its list was refused", corev1.ResourceHealthStatusHealthy, 1)
+		if got := e.conn.GetState(); got != connectivity.Shutdown {
+			t.Errorf("its connection is %v", got)
+		}
+		time.Sleep(29 * time.Second)
+		n.is("29 seconds later", corev1.ResourceHealthStatusHealthy, 1)
+		time.Sleep(2 * time.Second)
+		n.is("31 seconds later", corev1.ResourceHealthStatusUnknown, 2)
+		cancel()
+		n.wg.Wait()
+	})
+}
+
+// TestLapseOfAResourceThatHasGone: the wait for a plugin may outlive what is known of its resource.
+func TestLapseOfAResourceThatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newLapsing(t)
+		before := time.Now()
+		n.lapse(t.Context(), &endpoint{resource: "example.com/other"})
+		if took := time.Since(before); took != 30*time.Second || n.told != 0 {
+			t.Errorf("after %v the pod was told %d times, want 30s and none", took, n.told)
+		}
+	})
+}
