@@ -400,6 +400,9 @@ func TestPodLife(t *testing.T) {
 		t.Errorf("container status: got %+v, want running, started, id fake://...", cs)
 	}
 	h.waitEvent("Pulled", `Container image "keelson.local/hello:latest" already present on machine and can be accessed by the pod`)
+	if all := h.events("Pulled"); slices.ContainsFunc(all, func(m string) bool { return strings.Contains(m, "Always") }) {
+		t.Errorf("events of the pull policy IfNotPresent: %q", all)
+	}
 	h.waitEvent("Started", "Container started")
 	h.remove("web", 5)
 	h.until("web", "gone", func(p *corev1.Pod) bool { return p == nil })
@@ -419,6 +422,18 @@ func TestPodLife(t *testing.T) {
 		left, err := filepath.Glob(filepath.Join(h.root, "pods", "*"))
 		return err == nil && len(left) == 0
 	})
+}
+
+// TestPullAlwaysOfALocalImage: the event of an image that no registry has does not say that it was pulled, and why it was not.
+func TestPullAlwaysOfALocalImage(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.create(testPod("web", func(p *corev1.Pod) { p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways }))
+	h.until("web", "ready", ready)
+	h.waitEvent("Pulled", `already present on machine and can be accessed by the pod; imagePullPolicy Always does not pull images of keelson.local, which no registry has`)
+	if slices.Contains(h.rt.Calls(), "PullImage") || len(h.events("Pulling")) > 0 {
+		t.Errorf("it was pulled: calls %v, events %q", h.rt.Calls(), h.events("Pulling"))
+	}
 }
 
 // patient lets a status wait for as long as its pod takes: how many are written does not depend on the machine's speed.

@@ -202,12 +202,20 @@ func (w *Worker) ensure(ctx context.Context, c *corev1.Container, ref *corev1.Ob
 	size := int64(got.Image.GetSize()) //nolint:gosec // no image is that large
 	w.mark(mark.StepImage, begin, nil, &mark.Image{Container: c.Name, Image: r.Image, Present: got.Present, Bytes: size, Total: size, Done: true})
 	if got.Present {
-		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", r.Image)
+		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod%s", r.Image, notPulled(r.Policy))
 		return got, nil
 	}
 	w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		r.Image, got.Took.Truncate(time.Millisecond), got.Waited.Truncate(time.Millisecond), size)
 	return got, nil
+}
+
+// notPulled adds to the event of an image that was used as it was why the pull policy Always did not pull it; empty: the policy is another.
+func notPulled(p corev1.PullPolicy) string {
+	if p != corev1.PullAlways {
+		return ""
+	}
+	return "; imagePullPolicy Always does not pull images of keelson.local, which no registry has"
 }
 
 func (w *Worker) imageEvent(ref *corev1.ObjectReference, e *image.Error) {
