@@ -239,7 +239,7 @@ func whyCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:               "why pod/NAME | deploy/NAME ... | svc/NAME | pvc/NAME | node/NAME | ns/NAME ...",
 		ValidArgsFunction: completeNames(storyNames(f.types...)),
-		Short:             "Why a pod is on its node, or on none; where packets to a service go; why a claim, a namespace or a node is as it is",
+		Short:             "Why a pod is on its node, or on none, or not Ready; where packets to a service go; why a claim, a namespace or a node is as it is",
 		Args:              one("TYPE/NAME, such as pod/my-pod"),
 		Example: "  keelson why pod/web-0                # what each node scored, or what it is short of\n" +
 			"  keelson why deploy/web -n shop       # of its newest pod, or the one that fares worst\n" +

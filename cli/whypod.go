@@ -21,7 +21,7 @@ func (f *storyFlags) why(ctx context.Context, name string) (*timeline.Why, error
 	return w, err
 }
 
-// whyAround reads the scheduler's decision about a pod and, if needed, related objects. For a pod that is deleted or may not be read there
+// whyAround reads the scheduler's decision about a pod and, if needed, related objects and events. For a pod that is deleted or may not be read there
 // is no Around.
 func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why, *timeline.Around, error) {
 	w := &timeline.Why{}
@@ -43,7 +43,13 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 		w.Namespace, w.Name, w.Partial = f.namespace, name, true
 	}
 	if node := a.Pod.Spec.NodeName; node != "" {
-		a.NodeGone = apierrors.IsNotFound(f.read(ctx, "/api/v1/nodes/"+url.PathEscape(node), &corev1.Node{}))
+		a.Node = &corev1.Node{}
+		if err := f.read(ctx, "/api/v1/nodes/"+url.PathEscape(node), a.Node); err != nil {
+			a.Node, a.NodeGone = nil, apierrors.IsNotFound(err)
+		}
+		if !podkind.Ready(a.Pod) {
+			a.Warnings = f.warnings(ctx, a.Pod)
+		}
 	} else {
 		a.Group = f.group(ctx, a.Pod)
 		if w.Decision == nil {
@@ -67,6 +73,22 @@ func (f *storyFlags) waits(ctx context.Context, s *timeline.Story) string {
 		return ""
 	}
 	return w.Waits(a)
+}
+
+// warnings are the Warning events about a pod; those of a static pod name it by the UID in its mirror's annotation.
+func (f *storyFlags) warnings(ctx context.Context, p *corev1.Pod) []timeline.Warning {
+	query := url.Values{"fieldSelector": {"type=Warning,involvedObject.kind=Pod,involvedObject.name=" + p.Name}}
+	var list corev1.EventList
+	if f.read(ctx, f.inNamespace("events")+"?"+query.Encode(), &list) != nil {
+		return nil
+	}
+	var out []timeline.Warning
+	for i := range list.Items {
+		if uid := string(list.Items[i].InvolvedObject.UID); uid == string(p.UID) || uid == p.Annotations[corev1.MirrorPodAnnotationKey] {
+			out = append(out, timeline.WarningOf(&list.Items[i]))
+		}
+	}
+	return out
 }
 
 // group is the state of a pod's PodGroup; nil: it has none, or it may not be read.

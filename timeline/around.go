@@ -18,11 +18,14 @@ const (
 	defaultScheduler = "default-scheduler"
 )
 
-// Around holds API objects that explain why a pod waits.
+// Around holds API objects that explain why a pod waits, or is not Ready.
 type Around struct {
 	Pod *corev1.Pod
-	// NodeGone means that the pod's node does not exist.
+	// Node is the pod's node; nil: it has none, or it may not be read. NodeGone means that it does not exist.
+	Node     *corev1.Node
 	NodeGone bool
+	// Warnings are the Warning events about a pod that has a node.
+	Warnings []Warning
 	// Group is the pod group of a pod without a node; nil: none, or unknown.
 	Group *Group
 	// Scheduler is what is wrong with Keelson's scheduler; empty: nothing known.
@@ -71,7 +74,7 @@ func (g *Group) waits() string {
 	return ""
 }
 
-// Explain sets w.Reason when no decision of Keelson's scheduler explains the pod's node: none was requested or none was needed.
+// Explain sets w.NotReady, and w.Reason when no decision of Keelson's scheduler explains the pod's node: none was requested or none was needed.
 func (w *Why) Explain(a *Around) {
 	p := a.Pod
 	if s := &p.Status; s.Phase == corev1.PodFailed && s.Reason != "" { // more useful than who deletes the pod afterwards
@@ -80,6 +83,7 @@ func (w *Why) Explain(a *Around) {
 			w.Ended += ": " + s.Message
 		}
 	}
+	w.NotReady = a.notReady()
 	node := p.Spec.NodeName
 	gone := ""
 	if a.NodeGone {

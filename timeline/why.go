@@ -15,7 +15,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// Why is the last scheduling result of a pod.
+// Why is the last scheduling result of a pod, and why it is not Ready on its node.
 type Why struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -29,6 +29,8 @@ type Why struct {
 	Next string `json:"next,omitempty"`
 	// Reason is why no scheduling decision explains the pod's node or its absence; empty: a decision does.
 	Reason string `json:"reason,omitempty"`
+	// NotReady are the reasons why a pod that has a node is not Ready, as its kubelet has reported them; empty: it is, or nothing is known.
+	NotReady []string `json:"notReady,omitempty"`
 	// BoundBy is the user that wrote pods/binding.
 	BoundBy string `json:"boundBy,omitempty"`
 	// Partial means that the pod's creation and earlier decisions are not remembered.
@@ -158,6 +160,9 @@ func RenderWhy(out io.Writer, w *Why, color bool, width int) {
 	var b strings.Builder
 	t := table{&b, p, width}
 	t.heading(w)
+	for i, reason := range w.NotReady {
+		t.text(red, []string{"not ready ", "          "}[min(i, 1)], reason)
+	}
 	if w.PreemptedBy != "" {
 		t.text(red, "preempted ", "by pod "+w.PreemptedBy+", which has a higher priority and needed its place")
 	}
