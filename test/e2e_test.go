@@ -113,7 +113,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	end := time.Now().Add(patience)
 	var out []byte
-	for {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 400*time.Millisecond) { // each try costs a tenth of a second of processor time
 		ctx, cancel := context.WithDeadline(context.Background(), end.Add(5*time.Second))
 		cmd := exec.CommandContext(ctx, lookPath(ts, args[1]), args[2:]...)
 		cmd.Dir = ts.Getenv("WORK")
@@ -126,7 +126,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 		if time.Now().After(end) {
 			ts.Fatalf("%q never gave %q (negated: %v); the last output:\n%s", args[1:], args[0], neg, out)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(wait)
 	}
 }
 
