@@ -244,9 +244,9 @@ func decodeArgs(name string, raw runtime.RawExtension) (any, []error) {
 	}
 	errs := strict(raw.Raw, into)
 	if k := into.GetObjectKind().GroupVersionKind(); k.Kind != "" && k.Kind != name+"Args" {
-		errs = append(errs, fieldError{"kind", "is not " + name + "Args, but " + k.Kind})
+		errs = append(errs, fieldError{"kind", "must be " + name + "Args, not " + k.Kind})
 	} else if v := k.GroupVersion().String(); k.Version != "" && !strings.EqualFold(v, configv1.SchemeGroupVersion.String()) {
-		errs = append(errs, fieldError{"apiVersion", "is not " + configv1.SchemeGroupVersion.String() + ", but " + v})
+		errs = append(errs, fieldError{"apiVersion", "must be " + configv1.SchemeGroupVersion.String() + ", not " + v})
 	}
 	setArgsDefaults(into)
 	return into, errs
@@ -259,7 +259,7 @@ func decodePolicies(raw runtime.RawExtension) (any, []error) {
 	}
 	errs := strict(raw.Raw, a)
 	if a.Kind != "" && a.Kind != policy.Plugin+"Args" {
-		errs = append(errs, fieldError{"kind", "is not " + policy.Plugin + "Args, but " + a.Kind})
+		errs = append(errs, fieldError{"kind", "must be " + policy.Plugin + "Args, not " + a.Kind})
 	}
 	return a, errs
 }

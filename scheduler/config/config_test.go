@@ -29,7 +29,7 @@ func TestWrong(t *testing.T) {
 		{"unknown field", "parallelism: 3\nnoSuch: 1\n", "f:4: noSuch: unknown field"},
 		{"deep", "profiles:\n- schedulerName: a\n  plugins:\n    score:\n      enable: []\n", "f:7: profiles[0].plugins.score.enable: unknown field"},
 		{"twice", "parallelism: 3\nparallelism: 4\n", "f:4: parallelism: duplicate field"},
-		{"type", "extenders: []\nparallelism: many\n", "f:4: parallelism: string is not what it takes: int32 is wanted"},
+		{"type", "extenders: []\nparallelism: many\n", "f:4: parallelism: must be int32, not string"},
 		{"duration", "extenders:\n- urlPrefix: http://x\n  httpTimeout: soon\n", `f:5: time: invalid duration "soon"`},
 		{"range", "percentageOfNodesToScore: 101\n", "f:3: percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]"},
 		{"backoff", "podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 2\n", "f:4: podMaxBackoffSeconds: Invalid value: 2: must be greater than or equal to PodInitialBackoffSeconds"},
@@ -38,8 +38,8 @@ func TestWrong(t *testing.T) {
 		{"no such plugin", "profiles:\n- plugins:\n    filter:\n      enabled:\n      - name: Mine\n      - name: Yours\n", `f:8: profiles[0].plugins.filter.enabled[1].name: Not found: "Yours"`},
 		{"two sorts", "profiles:\n- plugins:\n    queueSort:\n      enabled: [{name: Mine}, {name: PrioritySort}]\n", "f:6: profiles[0].plugins.queueSort.enabled: Invalid value: 2: only one queue sort plugin can be enabled"},
 		{"args field", "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategi: {}\n", "f:7: profiles[0].pluginConfig[0].args.scoringStrategi: unknown field"},
-		{"args type", "profiles:\n- pluginConfig:\n  - name: InterPodAffinity\n    args:\n      ignorePreferredTermsOfExistingPods: true\n      hardPodAffinityWeight: much\n", "f:8: profiles[0].pluginConfig[0].args.hardPodAffinityWeight: string is not what it takes: int32 is wanted"},
-		{"args kind", "profiles:\n- pluginConfig:\n  - name: InterPodAffinity\n    args:\n      kind: NodeAffinityArgs\n", "f:7: profiles[0].pluginConfig[0].args.kind: is not InterPodAffinityArgs, but NodeAffinityArgs"},
+		{"args type", "profiles:\n- pluginConfig:\n  - name: InterPodAffinity\n    args:\n      ignorePreferredTermsOfExistingPods: true\n      hardPodAffinityWeight: much\n", "f:8: profiles[0].pluginConfig[0].args.hardPodAffinityWeight: must be int32, not string"},
+		{"args kind", "profiles:\n- pluginConfig:\n  - name: InterPodAffinity\n    args:\n      kind: NodeAffinityArgs\n", "f:7: profiles[0].pluginConfig[0].args.kind: must be InterPodAffinityArgs, not NodeAffinityArgs"},
 		{"args value", "profiles:\n- pluginConfig:\n  - name: InterPodAffinity\n    args:\n      hardPodAffinityWeight: 101\n", "f:7: profiles[0].pluginConfig[0].args.hardPodAffinityWeight: Invalid value: 101: not in valid range [0, 100]"},
 		{"shape", "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy:\n        type: RequestedToCapacityRatio\n        requestedToCapacityRatio:\n          shape:\n          - {utilization: 50, score: 1}\n          - {utilization: 0, score: 11}\n", "f:12: profiles[0].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio.shape[1].utilization: Invalid value: 0: values must be sorted in increasing order\n" +
 			"f:12: profiles[0].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio.shape[1].score: Invalid value: 11: not in valid range [0, 10]"},
@@ -52,7 +52,7 @@ func TestWrong(t *testing.T) {
 			"f:8: extenders[0].managedResources[2].name: Invalid value: \"cpu\": is an invalid extended resource name"},
 		{"extender's certificates", "extenders:\n- urlPrefix: https://x\n  tlsConfig:\n    insecure: true\n    caFile: a\n    keyFile: k\n", "f:5: extenders[0].tlsConfig: Invalid value: a client certificate and its key must be set together\n" +
 			"f:6: extenders[0].tlsConfig.insecure: Invalid value: true: must not be set together with a certificate authority"},
-		{"alias", "profiles: &a []\nextenders: *a\n", "f:4: anchors and aliases are not read"},
+		{"alias", "profiles: &a []\nextenders: *a\n", "f:4: anchors and aliases are not supported"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Read("f", []byte(head+tt.body), []string{"Mine"})
@@ -62,12 +62,67 @@ func TestWrong(t *testing.T) {
 		})
 	}
 	for body, want := range map[string]string{
-		"": "f: is empty: a KubeSchedulerConfiguration is wanted", "a: [": "f: line 1: did not find expected node content",
-		"apiVersion: v1\nkind: KubeSchedulerConfiguration\n": `f:1: apiVersion: "v1" is not kubescheduler.config.k8s.io/v1`,
+		"": "f: is empty, it must have a KubeSchedulerConfiguration", "a: [": "f: line 1: did not find expected node content",
+		"apiVersion: v1\nkind: KubeSchedulerConfiguration\n": `f:1: apiVersion: must be kubescheduler.config.k8s.io/v1, not "v1"`,
 	} {
 		if _, err := Read("f", []byte(body), nil); fmt.Sprint(err) != want {
 			t.Errorf("%q: got %v, want %s", body, err, want)
 		}
+	}
+}
+
+// TestAllMistakes: mistakes of every kind are reported at once, with one error per mistake, in the order of their lines.
+func TestAllMistakes(t *testing.T) {
+	for _, tt := range []struct{ name, file, want string }{
+		{"each kind", `apiVersion: v1
+kind: KubeSchedulerConfiguration
+noSuch: 1
+parallelism: many
+percentageOfNodesToScore: 101
+podMaxBackoffSeconds: [1]
+extenders:
+- urlPrefix: http://x
+  httpTimeout: soon
+- urlPrefix: ftp://x
+profiles:
+- schedulerName: {}
+  pluginConfig:
+  - name: InterPodAffinity
+    args:
+      hardPodAffinityWeight: much
+      ignorePreferredTermsOfExistingPods: 7
+      noSuch: 2
+  - name: NodeResourcesFit
+    args: {ignoredResourceGroups: [a/b]}
+  - name: NotThere
+`, `f:1: apiVersion: must be kubescheduler.config.k8s.io/v1, not "v1"
+f:3: noSuch: unknown field
+f:4: parallelism: must be int32, not string
+f:5: percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]
+f:6: podMaxBackoffSeconds: must be int64, not array
+f:9: time: invalid duration "soon"
+f:10: extenders[1].urlPrefix: Invalid value: "ftp://x": must be a URL with a host, http or https
+f:12: profiles.schedulerName: must be string, not object
+f:16: profiles[0].pluginConfig[0].args.hardPodAffinityWeight: must be int32, not string
+f:17: profiles[0].pluginConfig[0].args.ignorePreferredTermsOfExistingPods: must be bool, not number
+f:18: profiles[0].pluginConfig[0].args.noSuch: unknown field
+f:20: profiles[0].pluginConfig[1].args.ignoredResourceGroups[0]: Invalid value: "a/b": resource group name can't contain '/'
+f:21: profiles[0].pluginConfig[2].name: Not found: "NotThere"`},
+		{"what JSON cannot express", head + "profiles: &a []\nextenders: *a\n? [x]\n: 1\nparallelism: .nan\npercentageOfNodesToScore: 101\n",
+			"f:4: anchors and aliases are not supported\nf:5: the key must be a plain string\nf:7: NaN is not supported\n" +
+				"f:8: percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]"},
+		{"a file of another kind", "apiVersion: v1\nkind: Pod\nspec: {}\n", "f:1: apiVersion: must be kubescheduler.config.k8s.io/v1, not \"v1\"\nf:2: kind: must be KubeSchedulerConfiguration, not \"Pod\""},
+		{"many", head + "profiles:\n" + strings.Repeat("- percentageOfNodesToScore: x\n", 30), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Read("f", []byte(tt.file), nil)
+			if got := fmt.Sprint(err); tt.want != "" && got != tt.want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, tt.want)
+			}
+			if n := strings.Count(fmt.Sprint(err), "must be int32"); tt.want == "" && n != maxUndecodable {
+				t.Errorf("%d values that cannot be decoded are reported, want %d", n, maxUndecodable)
+			}
+		})
 	}
 }
 
@@ -146,7 +201,7 @@ func TestExtenders(t *testing.T) {
 			t.Errorf("%s: %+v", p.SchedulerName, fit)
 		}
 	}
-	want := "[extenders[0] has no verb: it is never asked extenders[0].enableHTTPS without a certificate authority: who answers is not checked]"
+	want := "[extenders[0] has no verb: it is never called extenders[0].enableHTTPS without a certificate authority: the server's certificate is not verified]"
 	if got := fmt.Sprint(c.Warnings); got != want {
 		t.Errorf("warnings: %s", got)
 	}

@@ -11,51 +11,53 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// lineOffset maps an offset in the JSON to a line of the YAML.
-type lineOffset struct {
+// nodeOffset maps an offset in the JSON to the YAML node that begins there.
+type nodeOffset struct {
 	offset int64
-	line   int
+	node   *yaml.Node
 }
 
-// lineAt returns the line of the value that ends at an offset.
-func lineAt(lines []lineOffset, at int64) int {
-	i := sort.Search(len(lines), func(i int) bool { return lines[i].offset >= at })
-	if i == 0 {
-		return 1
-	}
-	return lines[i-1].line
+// nodeEndingAt returns the value that ends at an offset.
+func nodeEndingAt(nodes []nodeOffset, at int64) *yaml.Node {
+	i := sort.Search(len(nodes), func(i int) bool { return nodes[i].offset >= at })
+	return nodes[max(i-1, 0)].node
 }
 
-// toJSON converts a node to JSON. Duplicate keys are kept, so that strict reports them.
-func toJSON(n *yaml.Node) ([]byte, []lineOffset, *lineError) {
+// undecodable is the kind of a value that decodeAll leaves out. The YAML parser does not use it.
+const undecodable yaml.Kind = 0
+
+// toJSON converts a node to JSON. Duplicate keys are kept, so that strict reports them. What JSON cannot express becomes null and is an error.
+func toJSON(n *yaml.Node) ([]byte, []nodeOffset, []lineError) {
 	w := &jsonWriter{}
 	w.node(n)
-	if w.wrong != nil {
-		return nil, nil, w.wrong
-	}
-	return w.out.Bytes(), w.lines, nil
+	return w.out.Bytes(), w.nodes, w.errs
 }
 
 type jsonWriter struct {
 	out   bytes.Buffer
-	lines []lineOffset
-	wrong *lineError
+	nodes []nodeOffset
+	errs  []lineError
 }
 
 func (w *jsonWriter) node(n *yaml.Node) {
-	w.lines = append(w.lines, lineOffset{int64(w.out.Len()), n.Line})
+	w.nodes = append(w.nodes, nodeOffset{int64(w.out.Len()), n})
 	switch n.Kind {
 	case yaml.MappingNode:
 		w.out.WriteByte('{')
+		first := true
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			if i > 0 {
+			if n.Content[i].Kind != yaml.ScalarNode || n.Content[i].Tag == "!!merge" {
+				w.fail(n.Content[i], "the key must be a plain string")
+				continue
+			}
+			if n.Content[i+1].Kind == undecodable {
+				continue
+			}
+			if !first {
 				w.out.WriteByte(',')
 			}
-			if n.Content[i].Kind != yaml.ScalarNode || n.Content[i].Tag == "!!merge" {
-				w.fail(n.Content[i], "a plain key is wanted")
-				return
-			}
-			w.value(n.Content[i].Value)
+			first = false
+			w.value(n.Content[i], n.Content[i].Value)
 			w.out.WriteByte(':')
 			w.node(n.Content[i+1])
 		}
@@ -71,8 +73,11 @@ func (w *jsonWriter) node(n *yaml.Node) {
 		w.out.WriteByte(']')
 	case yaml.ScalarNode:
 		w.scalar(n)
+	case undecodable: // in a sequence
+		w.out.WriteString("null")
 	default:
-		w.fail(n, "anchors and aliases are not read")
+		w.fail(n, "anchors and aliases are not supported")
+		w.out.WriteString("null")
 	}
 }
 
@@ -84,25 +89,20 @@ func (w *jsonWriter) scalar(n *yaml.Node) {
 	default:
 		if err := n.Decode(&v); err != nil {
 			w.fail(n, err.Error())
-			return
 		}
 	}
-	w.value(v)
+	w.value(n, v)
 }
 
-func (w *jsonWriter) value(v any) {
+func (w *jsonWriter) value(n *yaml.Node, v any) {
 	b, err := json.Marshal(v)
 	if err != nil { // as of .nan
 		b = []byte("null")
-		if w.wrong == nil {
-			w.wrong = &lineError{w.lines[len(w.lines)-1].line, fmt.Sprintf("%v is not read", v)}
-		}
+		w.fail(n, fmt.Sprintf("%v is not supported", v))
 	}
 	w.out.Write(b)
 }
 
 func (w *jsonWriter) fail(n *yaml.Node, why string) {
-	if w.wrong == nil {
-		w.wrong = &lineError{n.Line, why}
-	}
+	w.errs = append(w.errs, lineError{n.Line, why})
 }

@@ -30,8 +30,9 @@ func TestPolicies(t *testing.T) {
 	}
 	for _, tt := range []struct{ body, want string }{
 		{"      policys: []\n", "f:7: profiles[0].pluginConfig[0].args.policys: unknown field"},
-		{"      kind: NodeAffinityArgs\n", "f:7: profiles[0].pluginConfig[0].args.kind: is not CELPolicyArgs, but NodeAffinityArgs"},
-		{"      policies:\n      - name: a\n        filter: []\n", "f:9: profiles[0].pluginConfig[0].args.policies[0].filter: unknown field"},
+		{"      kind: NodeAffinityArgs\n", "f:7: profiles[0].pluginConfig[0].args.kind: must be CELPolicyArgs, not NodeAffinityArgs"},
+		{"      policies:\n      - name: a\n        filter: []\n", "f:8: profiles[0].pluginConfig[0].args.policies[0].filters: Required value: a policy has filters or scores\n" +
+			"f:9: profiles[0].pluginConfig[0].args.policies[0].filter: unknown field"},
 		{"      policies:\n      - filters: [{expression: 'true'}]\n", "f:8: profiles[0].pluginConfig[0].args.policies[0].name: Required value"},
 		{"      policies:\n      - name: a\n        filters: [{expression: 'true'}]\n      - name: a\n        filters:\n        - expression: |\n            true &&\n              nod.name == 'x'\n",
 			"f:10: profiles[0].pluginConfig[0].args.policies[1].name: Duplicate value: \"a\"\nf:12: profiles[0].pluginConfig[0].args.policies[1].filters[0].expression: Invalid value: \"true &&\\n  nod.name == 'x'\\n\": 2:3: undeclared reference to 'nod' (in container '')"},

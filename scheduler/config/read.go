@@ -26,7 +26,8 @@ const kind = "KubeSchedulerConfiguration"
 const maxFile = 1 << 20
 
 // Read decodes the content of a file, YAML or JSON. name is the file's name, for errors: one per line, each with its line number and field.
-// plugins are the names of the plugins that are not in-tree.
+// Read reports all mistakes of a file at once, also if it cannot decode a part of it. plugins are the names of the plugins that are not
+// in-tree.
 func Read(name string, content []byte, plugins []string) (*Configuration, error) {
 	if len(content) > maxFile {
 		return nil, fmt.Errorf("%s: is longer than %d bytes", name, maxFile)
@@ -36,40 +37,28 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	c := &Configuration{}
-	var errs []lineError
-	add := func(at string, err error) { errs = append(errs, errorAt(root, at, err)) }
+	_, _, errs := toJSON(root)
 	errs = append(errs, decode(root, &c.KubeSchedulerConfiguration)...)
-	if len(errs) > 0 {
-		return nil, joinErrors(name, errs)
+	wrongType := c.checkType(root)
+	if c.Kind != "" && c.Kind != kind { // fields of another kind have another meaning
+		return nil, joinErrors(name, wrongType)
 	}
-	if c.APIVersion != configv1.SchemeGroupVersion.String() {
-		add("apiVersion", fmt.Errorf("%q is not %s", c.APIVersion, configv1.SchemeGroupVersion))
-	} else if c.Kind != kind {
-		add("kind", fmt.Errorf("%q is not %s", c.Kind, kind))
-	}
-	if len(errs) > 0 {
-		return nil, joinErrors(name, errs)
-	}
+	errs = append(errs, wrongType...)
 	setDefaults(&c.KubeSchedulerConfiguration)
-	args := make([]map[string]any, len(c.KubeSchedulerConfiguration.Profiles))
-	for i, p := range c.KubeSchedulerConfiguration.Profiles {
-		args[i] = map[string]any{}
-		for j, pc := range p.PluginConfig {
-			at := fmt.Sprintf("profiles[%d].pluginConfig[%d].args", i, j)
-			a, wrong := argsAt(root, at, pc)
-			errs = append(errs, wrong...)
-			args[i][pc.Name] = a
-		}
-	}
-	if len(errs) > 0 {
-		return nil, joinErrors(name, errs)
-	}
+	args, wrong := decodeAllArgs(root, c.KubeSchedulerConfiguration.Profiles)
+	errs = append(errs, wrong...)
 	c.resolve(args)
 	for _, p := range defaultPlugins {
 		plugins = append(plugins, p.Name)
 	}
+	undecoded := map[int]bool{} // lines whose values are missing in c
+	for _, e := range errs {
+		undecoded[e.line] = true
+	}
 	for _, err := range c.validate(plugins) {
-		add(err.Field, errors.New(err.ErrorBody()))
+		if e := errorAt(root, err.Field, errors.New(err.ErrorBody())); !undecoded[e.line] {
+			errs = append(errs, e)
+		}
 	}
 	if len(errs) > 0 {
 		return nil, joinErrors(name, errs)
@@ -77,6 +66,31 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 	c.ignoreManaged()
 	c.warn()
 	return c, nil
+}
+
+// checkType checks apiVersion and kind.
+func (c *Configuration) checkType(root *yaml.Node) (errs []lineError) {
+	if want := configv1.SchemeGroupVersion.String(); c.APIVersion != want {
+		errs = append(errs, errorAt(root, "apiVersion", fmt.Errorf("must be %s, not %q", want, c.APIVersion)))
+	}
+	if c.Kind != kind {
+		errs = append(errs, errorAt(root, "kind", fmt.Errorf("must be %s, not %q", kind, c.Kind)))
+	}
+	return errs
+}
+
+// decodeAllArgs decodes the arguments of all plugins, by profile.
+func decodeAllArgs(root *yaml.Node, profiles []configv1.KubeSchedulerProfile) (args []map[string]any, errs []lineError) {
+	args = make([]map[string]any, len(profiles))
+	for i, p := range profiles {
+		args[i] = map[string]any{}
+		for j, pc := range p.PluginConfig {
+			a, wrong := argsAt(root, fmt.Sprintf("profiles[%d].pluginConfig[%d].args", i, j), pc)
+			errs = append(errs, wrong...)
+			args[i][pc.Name] = a
+		}
+	}
+	return args, errs
 }
 
 // ignoreManaged adds the managedResources with ignoredByScheduler to the IgnoredResources of NodeResourcesFit.
@@ -97,10 +111,10 @@ func (c *Configuration) warn() {
 	for i := range c.Extenders {
 		e := &c.Extenders[i]
 		if e.FilterVerb+e.PrioritizeVerb+e.PreemptVerb+e.BindVerb == "" {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("extenders[%d] has no verb: it is never asked", i))
+			c.Warnings = append(c.Warnings, fmt.Sprintf("extenders[%d] has no verb: it is never called", i))
 		}
 		if t := e.TLSConfig; e.EnableHTTPS && (t == nil || t.CAFile == "" && len(t.CAData) == 0) {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("extenders[%d].enableHTTPS without a certificate authority: who answers is not checked", i))
+			c.Warnings = append(c.Warnings, fmt.Sprintf("extenders[%d].enableHTTPS without a certificate authority: the server's certificate is not verified", i))
 		}
 	}
 	for i := range c.KubeSchedulerConfiguration.Profiles {
@@ -124,15 +138,15 @@ func parse(content []byte) (*yaml.Node, error) {
 	var doc, more yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(content))
 	if err := d.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, errors.New("is empty: a " + kind + " is wanted")
+		return nil, errors.New("is empty, it must have a " + kind)
 	} else if err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, errors.New("holds more than one document: one " + kind + " is wanted")
+		return nil, errors.New("has more than one document, it must have one " + kind)
 	}
 	if doc.Content[0].Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("line %d: a %s is wanted", doc.Content[0].Line, kind)
+		return nil, fmt.Errorf("line %d: must be a %s", doc.Content[0].Line, kind)
 	}
 	return doc.Content[0], nil
 }
@@ -190,35 +204,51 @@ func nodeAt(root *yaml.Node, at string) (n *yaml.Node, found bool) {
 	return n, true
 }
 
-func argsAt(root *yaml.Node, at string, pc configv1.PluginConfig) (any, []lineError) {
+func argsAt(root *yaml.Node, at string, pc configv1.PluginConfig) (args any, errs []lineError) {
 	n, ok := nodeAt(root, at)
 	if !ok {
 		n = &yaml.Node{Kind: yaml.MappingNode, Line: n.Line}
 	}
-	text, lines, wrong := toJSON(n)
-	if wrong != nil {
-		return nil, []lineError{*wrong}
+	errs = decodeAll(n, func(text []byte) (wrong []error) {
+		args, wrong = decodeArgs(pc.Name, runtime.RawExtension{Raw: text})
+		return wrong
+	})
+	for i := range errs {
+		errs[i].text = at + "." + errs[i].text
 	}
-	a, errs := decodeArgs(pc.Name, runtime.RawExtension{Raw: text})
-	var out []lineError
-	for _, err := range errs {
-		l := locateError(n, lines, err)
-		l.text = at + "." + l.text
-		out = append(out, l)
-	}
-	return a, out
+	return args, errs
 }
 
-func decode(n *yaml.Node, into any) []lineError {
-	text, lines, wrong := toJSON(n)
-	if wrong != nil {
-		return []lineError{*wrong}
+func decode(n *yaml.Node, into *configv1.KubeSchedulerConfiguration) []lineError {
+	return decodeAll(n, func(text []byte) []error {
+		*into = configv1.KubeSchedulerConfiguration{}
+		return strict(text, into)
+	})
+}
+
+// maxUndecodable is the number of values that cannot be decoded after which the others of their kind are not reported.
+const maxUndecodable = 20
+
+// decodeAll calls decode with n as JSON, and returns all errors of it. The decoder stops at the first value that it cannot decode. So
+// decodeAll marks such a value in n, to leave it out, and decodes again.
+func decodeAll(n *yaml.Node, decode func(text []byte) []error) (out []lineError) {
+	for tries := 1; ; tries++ {
+		text, nodes, _ := toJSON(n)
+		again := false
+		var found []lineError
+		for _, err := range decode(text) {
+			e, value := locateError(n, nodes, err)
+			found = append(found, e)
+			if value != nil && value != n && tries < maxUndecodable {
+				value.Kind, value.Value, value.Content = undecodable, "", nil
+				again = true
+			}
+		}
+		if !again {
+			return append(out, found...)
+		}
+		out = append(out, found[0])
 	}
-	var out []lineError
-	for _, err := range strict(text, into) {
-		out = append(out, locateError(n, lines, err))
-	}
-	return out
 }
 
 // fieldError is an error of a field.
@@ -235,8 +265,9 @@ func strict(text []byte, into any) []error {
 	return errs
 }
 
-// locateError finds the line in n of an error of strict.
-func locateError(n *yaml.Node, lines []lineOffset, err error) lineError {
+// locateError finds the line in n of an error of strict. value is the one that the decoder could not decode; nil: it is another error, or the
+// value was not found.
+func locateError(n *yaml.Node, nodes []nodeOffset, err error) (e lineError, value *yaml.Node) {
 	var (
 		kind  *json.UnmarshalTypeError
 		known fieldError
@@ -244,22 +275,23 @@ func locateError(n *yaml.Node, lines []lineOffset, err error) lineError {
 	)
 	switch {
 	case errors.As(err, &known):
-		return errorAt(n, known.field, known)
+		return errorAt(n, known.field, known), nil
 	case errors.As(err, &path):
 		text, _, _ := strings.Cut(err.Error(), ` "`)
 		at, _ := nodeAt(n, path.FieldPath())
-		return lineError{keyLine(n, path.FieldPath(), at.Line), path.FieldPath() + ": " + text}
+		return lineError{keyLine(n, path.FieldPath(), at.Line), path.FieldPath() + ": " + text}, nil
 	case errors.As(err, &kind):
-		return lineError{lineAt(lines, kind.Offset), fmt.Sprintf("%s: %s is not what it takes: %s is wanted", kind.Field, kind.Value, kind.Type)}
+		at := nodeEndingAt(nodes, kind.Offset)
+		return lineError{at.Line, fmt.Sprintf("%s: must be %s, not %s", kind.Field, kind.Type, kind.Value)}, at
 	}
 	// Other errors come from values with an UnmarshalJSON method, such as durations. They quote the value.
 	line := n.Line
 	visit(n, func(v *yaml.Node) {
 		if v.Value != "" && strings.Contains(err.Error(), strconv.Quote(v.Value)) {
-			line = v.Line
+			line, value = v.Line, v
 		}
 	})
-	return lineError{line, err.Error()}
+	return lineError{line, err.Error()}, value
 }
 
 // keyLine returns the line of the last key of a path; the second one of a duplicate key.
