@@ -107,8 +107,8 @@ func printWhatIf(out io.Writer, a *cluster.WhatIfAnswer) error {
 			victims += o.Decision.Preemption.Count
 		}
 		reason := reasonOf(o)
-		if len(a.Outcomes) > mostOutcomes && o.Of != "" {
-			name = o.Namespace + "/" + o.Of
+		if len(a.Outcomes) > mostOutcomes && o.Workload != "" {
+			name = o.Namespace + "/" + o.Workload
 			if o.Node != "" && (o.Decision == nil || o.Decision.Preemption == nil) {
 				reason = ""
 			}

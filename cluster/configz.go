@@ -50,7 +50,7 @@ func schedulerConfigz(r RoleConfig) (string, settings) {
 	}
 	var profiles []settings
 	for _, p := range c.Profiles {
-		profiles = append(profiles, settings{"SchedulerName": p.SchedulerName, "PercentageOfNodesToScore": p.PercentageOfNodes})
+		profiles = append(profiles, settings{"SchedulerName": p.SchedulerName, "PercentageOfNodesToScore": p.PercentageOfNodesToScore})
 	}
 	return "componentconfig", settings{
 		"LeaderElection":           r.Election.configz(schedulerLease),

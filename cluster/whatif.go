@@ -53,7 +53,7 @@ func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
 		return nil, err
 	}
 	if w.Manifest != nil {
-		if q.Wanted, err = scheduler.ReadWanted(w.Manifest, w.Namespace); err != nil {
+		if q.Manifest, err = scheduler.ReadManifest(w.Manifest, w.Namespace); err != nil {
 			return nil, err
 		}
 	}

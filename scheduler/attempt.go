@@ -21,8 +21,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// try makes one attempt for a pod: it decides, then settle does what was decided.
-func (s *Scheduler) try(ctx context.Context, it *queue.Item) {
+// scheduleOne makes one attempt for a pod.
+func (s *Scheduler) scheduleOne(ctx context.Context, it *queue.Item) {
 	begin := time.Now()
 	pod := it.Pod
 	p := s.profile(pod.Pod)
@@ -30,120 +30,120 @@ func (s *Scheduler) try(ctx context.Context, it *queue.Item) {
 		s.queue.Done(it)
 		return
 	}
-	s.settle(ctx, it, p.engine.Decide(pod, s.cache.Refresh(), nil), begin)
+	s.applyDecision(ctx, it, p.engine.Decide(pod, s.cache.Refresh(), nil), begin)
 }
 
-// settle does what an attempt decided: it gives the pod its node, or puts the pod back into the queue.
-func (s *Scheduler) settle(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
+// applyDecision starts the binding cycle of the pod if the attempt chose a node, or else returns the pod to the queue.
+func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
 	pod, p := a.Pod, s.profile(a.Pod.Pod)
 	p.measureDecision(a, begin)
 	switch {
 	case a.Failed != nil:
-		s.gaveUp(ctx, it, a, begin)
+		s.handlePluginError(ctx, it, a, begin)
 		return
 	case a.Chosen == nil:
-		s.refused(ctx, it, a, begin)
+		s.handleUnschedulable(ctx, it, a, begin)
 		return
 	}
 	if err := s.markDecision(it, a, begin); err != nil {
-		s.later(ctx, s.failed(ctx, it, pod, err, begin))
+		s.enqueueWrite(ctx, s.handleError(ctx, it, pod, err, begin))
 		return
 	}
-	r := &round{profile: p, it: it, pod: pod, cycle: a.Cycle, node: a.Chosen.Name, began: begin}
-	held, err := s.reserve(ctx, r, a.Chosen)
+	c := &bindingCycle{profile: p, it: it, pod: pod, state: a.Cycle, node: a.Chosen.Name, start: begin}
+	waitingPod, err := s.reserve(ctx, c, a.Chosen)
 	if err != nil {
-		s.markBind(r, time.Now(), err)
-		s.later(ctx, s.giveBack(ctx, r, err))
+		s.markBind(c, time.Now(), err)
+		s.enqueueWrite(ctx, s.handleBindingError(ctx, c, err))
 		return
 	}
 	s.queue.Assumed(it)
-	s.denominate(pod.Pod)
-	s.send(ctx, r, held)
+	s.clearNomination(pod.Pod)
+	s.startBinding(ctx, c, waitingPod)
 }
 
-// send begins the binding cycle of a pod that has its node. held: Permit plugins make it wait.
-func (s *Scheduler) send(ctx context.Context, r *round, held *framework.WaitingPod) {
-	if held == nil && !r.slow() {
-		s.later(ctx, func(ctx context.Context) { s.bind(ctx, r) })
+// startBinding starts the binding cycle of an assumed pod. waitingPod is not nil if Permit plugins make it wait.
+func (s *Scheduler) startBinding(ctx context.Context, c *bindingCycle, waitingPod *framework.WaitingPod) {
+	if waitingPod == nil && !c.mayTakeLong() {
+		s.enqueueWrite(ctx, func(ctx context.Context) { s.bind(ctx, c) })
 		return
 	}
-	// Plugins, or volumes, may take minutes: no writer waits for them.
-	waiting, end := s.waiting.begin(ctx, r.pod.Pod.UID)
-	s.waits.Go(func() {
+	// Plugins, or volumes, may take minutes: they must not block a writer.
+	waiting, end := s.waitingBindings.add(ctx, c.pod.Pod.UID)
+	s.bindingCycles.Go(func() {
 		defer end()
-		s.waitOnPermit(ctx, waiting, r, held)
+		s.waitOnPermit(ctx, waiting, c, waitingPod)
 	})
 }
 
-// round is an attempt that has found a node: what its binding cycle needs to know.
-type round struct {
+// bindingCycle is the binding cycle of a pod whose attempt chose a node.
+type bindingCycle struct {
 	*profile
-	it    *queue.Item
-	pod   *state.PodInfo
-	cycle *framework.CycleState
-	node  string
-	began time.Time
-	times mark.Bind // durations of the extension points before Bind
+	it        *queue.Item
+	pod       *state.PodInfo
+	state     *framework.CycleState
+	node      string
+	start     time.Time
+	durations mark.Bind // durations of the extension points before Bind
 }
 
-// timed runs the plugins of an extension point, and adds how long that took to took.
-func (r *round) timed(point string, took *time.Duration, run func() error) error {
+// timed runs the plugins of an extension point, and adds the duration to took.
+func (c *bindingCycle) timed(point string, took *time.Duration, run func() error) error {
 	begin := time.Now()
-	err := r.measure(point, run)
+	err := c.measure(point, run)
 	*took += time.Since(begin)
 	return err
 }
 
-// slow reports whether a PreBind plugin may take long.
-func (r *round) slow() bool {
-	return slices.ContainsFunc(r.preBind, func(p framework.PreBinder) bool { return p.PreBindPreFlight(r.cycle, r.pod, r.node) })
+// mayTakeLong reports whether a PreBind plugin may take long.
+func (c *bindingCycle) mayTakeLong() bool {
+	return slices.ContainsFunc(c.preBind, func(p framework.PreBinder) bool { return p.PreBindPreFlight(c.state, c.pod, c.node) })
 }
 
-// reserve runs Reserve, then Permit. held: a Permit plugin has the pod wait. After an error nothing is kept.
-func (s *Scheduler) reserve(ctx context.Context, r *round, node *state.NodeInfo) (held *framework.WaitingPod, err error) {
-	if err := s.runReserve(ctx, r, node); err != nil || len(r.permit) == 0 {
+// reserve runs Reserve, then Permit. waitingPod is not nil if a Permit plugin makes the pod wait. After an error nothing stays reserved.
+func (s *Scheduler) reserve(ctx context.Context, c *bindingCycle, node *state.NodeInfo) (waitingPod *framework.WaitingPod, err error) {
+	if err := s.runReserve(ctx, c, node); err != nil || len(c.permit) == 0 {
 		return nil, err
 	}
 	var waits map[string]time.Duration
-	err = r.timed("Permit", &r.times.Permit, func() (err error) {
-		waits, err = s.runPermit(ctx, r)
+	err = c.timed("Permit", &c.durations.Permit, func() (err error) {
+		waits, err = s.runPermit(ctx, c)
 		return err
 	})
 	if err != nil {
-		s.unreserve(ctx, r)
+		s.unreserve(ctx, c)
 		return nil, err
 	}
 	if waits != nil {
-		held = s.permits.Hold(r.pod, r.node, waits)
+		waitingPod = s.waitingPods.Hold(c.pod, c.node, waits)
 	}
-	return held, nil
+	return waitingPod, nil
 }
 
 // runReserve assumes the pod on its node, and runs Reserve. After an error it has undone both.
-func (s *Scheduler) runReserve(ctx context.Context, r *round, node *state.NodeInfo) error {
-	if err := s.cache.Assume(r.pod, r.node); err != nil {
+func (s *Scheduler) runReserve(ctx context.Context, c *bindingCycle, node *state.NodeInfo) error {
+	if err := s.cache.Assume(c.pod, c.node); err != nil {
 		return err
 	}
-	s.groups.Assume(r.pod.Pod)
-	err := r.timed("Reserve", &r.times.Reserve, func() error {
-		for _, p := range r.reserve {
-			if err := p.Reserve(ctx, r.cycle, r.pod, node); err != nil {
+	s.groups.Assume(c.pod.Pod)
+	err := c.timed("Reserve", &c.durations.Reserve, func() error {
+		for _, p := range c.reserve {
+			if err := p.Reserve(ctx, c.state, c.pod, node); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		s.unreserve(ctx, r)
+		s.unreserve(ctx, c)
 	}
 	return err
 }
 
 // runPermit runs Permit. It returns for how long each plugin makes the pod wait.
-func (s *Scheduler) runPermit(ctx context.Context, r *round) (map[string]time.Duration, error) {
+func (s *Scheduler) runPermit(ctx context.Context, c *bindingCycle) (map[string]time.Duration, error) {
 	var waits map[string]time.Duration
-	for _, p := range r.permit {
-		st, wait := p.Permit(ctx, r.cycle, r.pod, r.node)
+	for _, p := range c.permit {
+		st, wait := p.Permit(ctx, c.state, c.pod, c.node)
 		if st != nil {
 			return nil, st
 		}
@@ -158,76 +158,76 @@ func (s *Scheduler) runPermit(ctx context.Context, r *round) (map[string]time.Du
 }
 
 // waitOnPermit waits until all Permit plugins allow the pod, and then binds it. The context waiting ends when the pod is deleted.
-func (s *Scheduler) waitOnPermit(ctx, waiting context.Context, r *round, held *framework.WaitingPod) {
-	if held == nil {
-		s.bind(waiting, r)
+func (s *Scheduler) waitOnPermit(ctx, waiting context.Context, c *bindingCycle, waitingPod *framework.WaitingPod) {
+	if waitingPod == nil {
+		s.bind(waiting, c)
 		return
 	}
 	begin := time.Now()
-	st, err := s.permits.Await(waiting, held)
-	r.times.Permit += time.Since(begin)
+	st, err := s.waitingPods.Await(waiting, waitingPod)
+	c.durations.Permit += time.Since(begin)
 	if st != nil {
 		err = st
 	}
 	switch {
 	case err != nil:
-		s.markBind(r, begin, err)
-		s.unreserve(ctx, r)
-		s.later(ctx, s.giveBack(waiting, r, err))
-	case r.slow():
-		s.bind(waiting, r)
+		s.markBind(c, begin, err)
+		s.unreserve(ctx, c)
+		s.enqueueWrite(ctx, s.handleBindingError(waiting, c, err))
+	case c.mayTakeLong():
+		s.bind(waiting, c)
 	default:
-		s.later(ctx, func(ctx context.Context) { s.bind(ctx, r) })
+		s.enqueueWrite(ctx, func(ctx context.Context) { s.bind(ctx, c) })
 	}
 }
 
-// unreserve removes the pod from its node again. giveBack reports the free room to the queue.
-func (s *Scheduler) unreserve(ctx context.Context, r *round) {
-	for _, p := range slices.Backward(r.reserve) {
-		p.Unreserve(context.WithoutCancel(ctx), r.cycle, r.pod, r.node)
+// unreserve undoes runReserve. handleBindingError reports the free resources to the queue.
+func (s *Scheduler) unreserve(ctx context.Context, c *bindingCycle) {
+	for _, p := range slices.Backward(c.reserve) {
+		p.Unreserve(context.WithoutCancel(ctx), c.state, c.pod, c.node)
 	}
-	s.cache.Forget(r.pod.Pod.UID)
-	if node, _ := s.cache.Where(r.pod.Pod.UID); node == "" {
-		s.groups.Forget(r.pod.Pod)
+	s.cache.Forget(c.pod.Pod.UID)
+	if node, _ := s.cache.Where(c.pod.Pod.UID); node == "" {
+		s.groups.Forget(c.pod.Pod)
 	}
 }
 
-// bind ends the binding cycle: PreBind, Bind and PostBind, or the pod is given back.
-func (s *Scheduler) bind(ctx context.Context, r *round) {
+// bind runs PreBind, Bind and PostBind, and returns the pod to the queue if one of them fails.
+func (s *Scheduler) bind(ctx context.Context, c *bindingCycle) {
 	begin := time.Now()
-	err := s.writeBinding(ctx, r)
-	s.markBind(r, begin, err)
+	err := s.writeBinding(ctx, c)
+	s.markBind(c, begin, err)
 	if err == nil {
-		s.queue.Done(r.it)
-		r.measureAttempt(scheduled, r.began)
-		measureScheduled(r.it)
-		s.eventScheduled(r.pod.Pod, r.node)
-		for _, p := range r.postBind {
-			p.PostBind(ctx, r.cycle, r.pod, r.node)
+		s.queue.Done(c.it)
+		c.measureAttempt(scheduled, c.start)
+		measureScheduled(c.it)
+		s.eventScheduled(c.pod.Pod, c.node)
+		for _, p := range c.postBind {
+			p.PostBind(ctx, c.state, c.pod, c.node)
 		}
 		return
 	}
-	s.unreserve(ctx, r)
-	// This may be a writer: it writes itself, since waiting for another could be for ever.
-	if job := s.giveBack(ctx, r, err); job != nil {
+	s.unreserve(ctx, c)
+	// This may run on a writer, so it runs the job itself: to wait for another writer could be a deadlock.
+	if job := s.handleBindingError(ctx, c, err); job != nil {
 		job(ctx)
 	}
 }
 
-func (s *Scheduler) markBind(r *round, begin time.Time, err error) {
-	times := r.times
-	times.Node = r.node
-	m := mark.Mark{Step: mark.StepBind, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(r.pod.Pod), Detail: &times}
+func (s *Scheduler) markBind(c *bindingCycle, begin time.Time, err error) {
+	times := c.durations
+	times.Node = c.node
+	m := mark.Mark{Step: mark.StepBind, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(c.pod.Pod), Detail: &times}
 	if err != nil {
 		m.Err = err.Error()
 	}
 	s.cfg.Marks.Emit(m)
 }
 
-func (s *Scheduler) writeBinding(ctx context.Context, r *round) error {
-	if err := r.timed("PreBind", &r.times.PreBind, func() error {
-		for _, p := range r.preBind {
-			if err := p.PreBind(ctx, r.cycle, r.pod, r.node); err != nil {
+func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
+	if err := c.timed("PreBind", &c.durations.PreBind, func() error {
+		for _, p := range c.preBind {
+			if err := p.PreBind(ctx, c.state, c.pod, c.node); err != nil {
 				return err
 			}
 		}
@@ -235,12 +235,12 @@ func (s *Scheduler) writeBinding(ctx context.Context, r *round) error {
 	}); err != nil {
 		return err
 	}
-	if !s.cache.HasNode(r.node) {
-		return fmt.Errorf("node %s is gone", r.node)
+	if !s.cache.HasNode(c.node) {
+		return fmt.Errorf("node %s is gone", c.node)
 	}
-	return r.measure("Bind", func() (err error) {
-		for _, b := range r.bind {
-			if err = b.Bind(ctx, r.cycle, r.pod, r.node); !errors.Is(err, framework.ErrSkip) {
+	return c.measure("Bind", func() (err error) {
+		for _, b := range c.bind {
+			if err = b.Bind(ctx, c.state, c.pod, c.node); !errors.Is(err, framework.ErrSkip) {
 				return err
 			}
 		}
@@ -248,22 +248,22 @@ func (s *Scheduler) writeBinding(ctx context.Context, r *round) error {
 	})
 }
 
-// giveBack returns a pod that has lost its node to the queue. After a plugin's refusal it waits for an event that may change the answer;
-// after any other error it is tried again. giveBack returns what is left to write, or nil.
-func (s *Scheduler) giveBack(ctx context.Context, r *round, err error) func(context.Context) {
+// handleBindingError returns a pod to the queue whose binding cycle failed. If a plugin refused the pod, the pod waits for an event that may
+// help; after any other error it is tried again. The result is the write that remains to be done, or nil.
+func (s *Scheduler) handleBindingError(ctx context.Context, c *bindingCycle, err error) func(context.Context) {
 	// The reserved resources are free again.
-	defer s.freed(r.pod.Pod, r.node)
-	st := verdict(err)
+	defer s.resourcesFreed(c.pod.Pod, c.node)
+	st := rejection(err)
 	if st == nil || ctx.Err() != nil {
-		return s.failed(ctx, r.it, r.pod, err, r.began)
+		return s.handleError(ctx, c.it, c.pod, err, c.start)
 	}
-	s.queue.Unschedulable(r.it, []string{st.Plugin})
-	r.measureAttempt(unschedulable, r.began)
-	return s.report(r.pod.Pod, reasonUnschedulable, st.Error(), "")
+	s.queue.Unschedulable(c.it, []string{st.Plugin})
+	c.measureAttempt(unschedulable, c.start)
+	return s.report(c.pod.Pod, reasonUnschedulable, st.Error(), "")
 }
 
-// verdict returns a plugin's refusal of the pod; nil: the error is not about the pod.
-func verdict(err error) *framework.Status {
+// rejection returns the status with which a plugin refused the pod; nil: it is another error.
+func rejection(err error) *framework.Status {
 	var st *framework.Status
 	if errors.As(err, &st) && st.Code != framework.Failed {
 		return st
@@ -271,8 +271,8 @@ func verdict(err error) *framework.Status {
 	return nil
 }
 
-// failed returns a pod to the queue after an error and records an event. It returns what is left to write, or nil.
-func (s *Scheduler) failed(ctx context.Context, it *queue.Item, pod *state.PodInfo, err error, tried time.Time) func(context.Context) {
+// handleError returns a pod to the queue after an error and records an event. The result is the write that remains to be done, or nil.
+func (s *Scheduler) handleError(ctx context.Context, it *queue.Item, pod *state.PodInfo, err error, start time.Time) func(context.Context) {
 	if errors.Is(context.Cause(ctx), errDeleted) {
 		s.queue.Done(it)
 		return nil
@@ -286,58 +286,58 @@ func (s *Scheduler) failed(ctx context.Context, it *queue.Item, pod *state.PodIn
 	}
 	s.log.Warn("scheduling attempt failed", "pod", pod.Key, "attempt", it.Attempts, "err", err)
 	s.queue.Retry(it)
-	s.profile(pod.Pod).measureAttempt(failed, tried)
+	s.profile(pod.Pod).measureAttempt(failed, start)
 	return s.report(pod.Pod, reasonError, err.Error(), "")
 }
 
-// gaveUp returns a pod to the queue after an attempt in which a plugin could not decide (framework.Failed).
-func (s *Scheduler) gaveUp(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
+// handlePluginError returns a pod to the queue after an attempt in which a plugin could not decide (framework.Failed).
+func (s *Scheduler) handlePluginError(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
 	if err := s.markDecision(it, a, begin); err != nil {
 		return // only in tests
 	}
-	s.later(ctx, s.failed(ctx, it, a.Pod, errors.New(a.Message()), begin))
+	s.enqueueWrite(ctx, s.handleError(ctx, it, a.Pod, errors.New(a.Message()), begin))
 }
 
-// refused handles a pod that fits on no node: it runs PostFilter, and returns the pod to the queue as unschedulable.
-func (s *Scheduler) refused(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
+// handleUnschedulable handles a pod that fits on no node: it runs PostFilter, and returns the pod to the queue as unschedulable.
+func (s *Scheduler) handleUnschedulable(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
 	pod, p := a.Pod, s.profile(a.Pod.Pod)
 	if len(a.Snapshot.Nodes) > 0 {
 		post := time.Now()
-		_ = p.measure("PostFilter", func() error { return s.makeRoom(ctx, p, a) })
+		_ = p.measure("PostFilter", func() error { return s.runPostFilter(ctx, p, a) })
 		a.PostFilterTook = time.Since(post)
 	}
 	message, refusedBy := a.Message(), a.RefusedBy()
-	s.nominate(pod, a.Nominated)
+	s.nominate(pod, a.NominatedNode)
 	err := s.markDecision(it, a, begin)
-	nominated := a.Nominated
+	nominated := a.NominatedNode
 	s.queue.Unschedulable(it, refusedBy)
 	p.measureAttempt(unschedulable, begin)
 	if err == nil {
-		s.later(ctx, s.report(pod.Pod, reasonUnschedulable, message, nominated))
+		s.enqueueWrite(ctx, s.report(pod.Pod, reasonUnschedulable, message, nominated))
 	}
 }
 
-// errNoRoom means that no PostFilter plugin could make room.
-var errNoRoom = errors.New("no room can be made")
+// errNoNomination means that no PostFilter plugin nominated a node.
+var errNoNomination = errors.New("no node is nominated")
 
-func (s *Scheduler) makeRoom(ctx context.Context, by *profile, a *framework.Attempt) error {
+func (s *Scheduler) runPostFilter(ctx context.Context, profile *profile, a *framework.Attempt) error {
 	a.NominatedBefore = s.cache.Nominated(a.Pod.Pod.UID)
 	var messages []string
-	for _, p := range by.post {
+	for _, p := range profile.postFilter {
 		if p.Name() == preempt.Name {
 			s.metrics.preemptions.Inc()
 		}
 		node, message := p.PostFilter(ctx, a)
 		if node != "" {
-			a.Nominated, a.PostMessage = node, message
+			a.NominatedNode, a.PostFilterMessage = node, message
 			return nil
 		}
 		if message != "" {
 			messages = append(messages, message)
 		}
 	}
-	a.PostMessage = strings.Join(messages, ", ")
-	return errNoRoom
+	a.PostFilterMessage = strings.Join(messages, ", ")
+	return errNoNomination
 }
 
 // markDecision emits the mark of an attempt. It fails only where a test makes it fail.
@@ -352,20 +352,20 @@ func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin tim
 		d.Waits, m.Err = "its backoff is over", d.Message
 	case a.Chosen == nil:
 		by := a.RefusedBy()
-		d.Waits = waits(s.queue.WaitsFor(a.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
+		d.Waits = waitsFor(s.queue.WaitsFor(a.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
 	}
 	return s.cfg.Marks.Reach(m)
 }
 
-// waits describes what makes the scheduler try again.
-func waits(k framework.Kinds, devices bool) string {
+// waitsFor describes what makes the scheduler try again.
+func waitsFor(k framework.EventKinds, devices bool) string {
 	const node = framework.NodeAdd | framework.NodeAllocatable | framework.NodeLabels | framework.NodeTaints | framework.NodeImages |
-		framework.NodeFeatures
-	const pods = framework.PodAdd | framework.PodLabels | framework.PodShrinks | framework.PodDelete
+		framework.NodeDeclaredFeatures
+	const pods = framework.AssignedPodAdd | framework.AssignedPodLabels | framework.AssignedPodScaleDown | framework.AssignedPodDelete
 	switch {
 	case devices:
 		return "a claim, a device or a node changes"
-	case k&framework.Claims != 0:
+	case k&framework.PersistentVolumeClaims != 0:
 		return "a claim, a volume or a node changes"
 	case k&node != 0 && k&pods != 0:
 		return "a node or pod changes"

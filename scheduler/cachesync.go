@@ -17,30 +17,30 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// fillsSoon is how long informers may take to sync before it is looked into which do not, and why.
-const fillsSoon = 2 * time.Second
+// syncGracePeriod is how long informers may take to sync before the scheduler checks which do not, and why.
+const syncGracePeriod = 2 * time.Second
 
-// filled waits until the informers of f and the checkers in more have synced. f has also the informers that plugins asked for. A plugin may
-// ask for a kind that the server does not have: its informer never syncs, and is not waited for.
-func (s *Scheduler) filled(ctx context.Context, f informers.SharedInformerFactory, more []cache.DoneChecker) error {
-	soon, cancel := context.WithTimeout(ctx, fillsSoon)
+// waitForSync waits until the informers of f and the handlers have synced. f also has the informers that plugins requested. A plugin may
+// request a kind that the server does not have: its informer never syncs, and is not waited for.
+func (s *Scheduler) waitForSync(ctx context.Context, f informers.SharedInformerFactory, handlers []cache.DoneChecker) error {
+	grace, cancel := context.WithTimeout(ctx, syncGracePeriod)
 	defer cancel()
-	for of, ok := range f.WaitForCacheSyncWithContext(soon).Synced {
+	for of, ok := range f.WaitForCacheSyncWithContext(grace).Synced {
 		obj, is := reflect.New(of.Elem()).Interface().(runtime.Object)
 		if ok || !is {
 			continue
 		}
 		if kinds, _, err := scheme.Scheme.ObjectKinds(obj); err == nil && s.absent(kinds[0].GroupVersion(), func(_, kind string) bool { return kind == kinds[0].Kind }) {
-			s.log.Warn("the server has no objects of a kind that a plugin looks at: it sees none", "kind", kinds[0].Kind, "apiVersion", kinds[0].GroupVersion().String())
+			s.log.Warn("the server does not have a kind that a plugin watches", "kind", kinds[0].Kind, "apiVersion", kinds[0].GroupVersion().String())
 			continue
 		}
-		more = append(more, f.InformerFor(obj, nil).HasSyncedChecker())
+		handlers = append(handlers, f.InformerFor(obj, nil).HasSyncedChecker())
 		if ctx.Err() == nil {
-			s.log.Info("the scheduler waits for the server's objects of a kind", "type", of.Elem().String())
+			s.log.Info("the scheduler waits for an informer to sync", "type", of.Elem().String())
 		}
 	}
-	if !cache.WaitFor(ctx, "", more...) && ctx.Err() == nil {
-		return errors.New("watch the cluster: caches did not fill")
+	if !cache.WaitFor(ctx, "", handlers...) && ctx.Err() == nil {
+		return errors.New("watch the cluster: caches did not sync")
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ func (s *Scheduler) filled(ctx context.Context, f informers.SharedInformerFactor
 // absent reports whether discovery works and lists no resource of gv for which is returns true.
 func (s *Scheduler) absent(gv schema.GroupVersion, is func(resource, kind string) bool) bool {
 	if !s.serves(corev1.SchemeGroupVersion, "pods") {
-		return false // it does not say
+		return false // discovery does not work
 	}
 	list, err := s.client.Discovery().ServerResourcesForGroupVersion(gv.String())
 	if err != nil {

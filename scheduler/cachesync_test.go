@@ -30,7 +30,7 @@ type looksAt struct{ schema.GroupVersionResource }
 func (looksAt) Name() string { return "LooksAt" }
 
 func (l looksAt) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.Objects, Resource: l.GroupVersionResource}}
+	return []framework.ClusterEventWithHint{{Kinds: framework.Objects, Resource: l.GroupVersionResource}}
 }
 
 // TestKindThatTheServerHasNot: a plugin that looks at a typed resource which the server does not serve keeps no pod from being scheduled.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// defaultSelector finds the pods a pod should be spread with: those of the services that select it, and of its controller.
+// defaultSelector returns the selector of the default topology spread constraints of a pod: the selectors of its services and controller.
 type defaultSelector struct {
 	services    corelisters.ServiceLister
 	controllers corelisters.ReplicationControllerLister
@@ -20,8 +20,8 @@ type defaultSelector struct {
 	stateful    appslisters.StatefulSetLister
 }
 
-// use takes the informers; selector may be called once they are synced.
-func (k *defaultSelector) use(f informers.SharedInformerFactory) []cache.DoneChecker {
+// setInformers sets the listers; selector may be called once the informers are synced.
+func (k *defaultSelector) setInformers(f informers.SharedInformerFactory) []cache.DoneChecker {
 	svc, rc := f.Core().V1().Services(), f.Core().V1().ReplicationControllers()
 	rs, ss := f.Apps().V1().ReplicaSets(), f.Apps().V1().StatefulSets()
 	k.services, k.controllers, k.sets, k.stateful = svc.Lister(), rc.Lister(), rs.Lister(), ss.Lister()

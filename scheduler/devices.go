@@ -24,17 +24,17 @@ func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framewor
 	if !ok {
 		return nil, fmt.Errorf("plugin %s: its arguments are a %T", dynamicresources.Name, args)
 	}
-	if s.devices == nil {
-		s.devices = dynamicresources.NewTracker()
-		s.searches = dynamicresources.NewSearcher(dynamicresources.SearcherConfig{
-			Tracker: s.devices, BetweenCycles: s.between, IsWaiting: func(pod types.UID) bool { return s.queue.Has(pod) },
+	if s.deviceTracker == nil {
+		s.deviceTracker = dynamicresources.NewTracker()
+		s.deviceSearcher = dynamicresources.NewSearcher(dynamicresources.SearcherConfig{
+			Tracker: s.deviceTracker, BetweenCycles: s.betweenCycles, IsWaiting: func(pod types.UID) bool { return s.queue.Has(pod) },
 			Activate: func(pod types.UID) {
 				s.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: dynamicresources.Searches, NewObject: pod})
 			},
 		})
 	}
 	return dynamicresources.New(dynamicresources.Config{
-		Tracker: s.devices, Searcher: s.searches, Client: s.client, Later: s.later, Filter: a.FilterTimeout.Duration, Binding: a.BindingTimeout.Duration,
+		Tracker: s.deviceTracker, Searcher: s.deviceSearcher, Client: s.client, Later: s.enqueueWrite, Filter: a.FilterTimeout.Duration, Binding: a.BindingTimeout.Duration,
 		Waiting: func(pod *corev1.Pod, node string) {
 			s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeNormal, "BindingConditionsPending", "Scheduling",
 				"waiting for binding conditions for device on node %s", node)
@@ -52,12 +52,12 @@ func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[sch
 		seen[r] = true
 	}
 	serves := func(resource string) bool { return s.serves(resourcev1.SchemeGroupVersion, resource) }
-	if s.devices == nil || !serves(dynamicresources.Claims.Resource) {
+	if s.deviceTracker == nil || !serves(dynamicresources.Claims.Resource) {
 		return nil, nil
 	}
-	claims, others := s.devices.Watch(f, serves)
-	queue := s.tellOf(dynamicresources.Claims)
-	told, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	claims, others := s.deviceTracker.Watch(f, serves)
+	queue := s.resourceEventHandler(dynamicresources.Claims)
+	registration, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { s.setClaim(nil, o); queue.OnAdd(o, false) },
 		UpdateFunc: func(old, now any) {
 			s.setClaim(old, now)
@@ -68,13 +68,13 @@ func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[sch
 	if err != nil {
 		return nil, fmt.Errorf("watch resource claims: %w", err)
 	}
-	synced := []cache.DoneChecker{told.HasSyncedChecker()}
+	synced := []cache.DoneChecker{registration.HasSyncedChecker()}
 	for of, inf := range others {
-		queue := s.tellOf(of)
+		queue := s.resourceEventHandler(of)
 		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { s.devices.DevicesChanged(); queue.OnAdd(o, false) },
-			UpdateFunc: func(old, now any) { s.devices.DevicesChanged(); queue.OnUpdate(old, now) },
-			DeleteFunc: func(o any) { s.devices.DevicesChanged(); queue.OnDelete(o) },
+			AddFunc:    func(o any) { s.deviceTracker.DevicesChanged(); queue.OnAdd(o, false) },
+			UpdateFunc: func(old, now any) { s.deviceTracker.DevicesChanged(); queue.OnUpdate(old, now) },
+			DeleteFunc: func(o any) { s.deviceTracker.DevicesChanged(); queue.OnDelete(o) },
 		})
 		if err != nil {
 			return nil, fmt.Errorf("watch %s: %w", of.Resource, err)
@@ -84,17 +84,17 @@ func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[sch
 	return synced, nil
 }
 
-// between runs f between two scheduling cycles of any lane.
-func (s *Scheduler) between(f func()) {
-	s.deciding.Lock()
-	defer s.deciding.Unlock()
+// betweenCycles runs f between two scheduling cycles of any lane.
+func (s *Scheduler) betweenCycles(f func()) {
+	s.cycleLock.Lock()
+	defer s.cycleLock.Unlock()
 	f()
 }
 
 func (s *Scheduler) setClaim(old, now any) {
 	before, _ := client.Delivered[*resourcev1.ResourceClaim](old)
 	after, _ := client.Delivered[*resourcev1.ResourceClaim](now)
-	s.devices.ClaimChanged(before, after)
+	s.deviceTracker.ClaimChanged(before, after)
 }
 
 // serves reports whether the API server serves a resource.

@@ -55,7 +55,7 @@ func (p *Racks) PreFilter(*framework.CycleState, *state.PodInfo, *state.Snapshot
 	return p, nil
 }
 
-var closed = framework.Refuse("Racks", framework.Unresolvable, "node(s) in a rack that is closed")
+var closed = framework.NewStatus("Racks", framework.Unresolvable, "node(s) in a rack that is closed")
 
 // Filter is asked about each node, from several goroutines.
 func (p *Racks) Filter(n *state.NodeInfo) *framework.Status {
@@ -78,7 +78,7 @@ func (*Racks) Normalize(scores []int64) { framework.NormalizeByMax(scores, true)
 
 // EventsToRegister says what may let in a pod that Racks refused.
 func (p *Racks) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeLabels, Worth: func(_ *state.PodInfo, e *framework.Event) bool {
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeLabels, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
 		return !slices.Contains(p.Closed, e.NewNode.Labels["rack"])
 	}}}
 }

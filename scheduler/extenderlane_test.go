@@ -86,8 +86,8 @@ func TestExtenderHasItsSay(t *testing.T) {
 		},
 	})
 	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, prioritizeVerb: score, weight: 5}]", url)),
-		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Node("node-3", schedtest.Offers(corev1.ResourceCPU, "2")), schedtest.Node("node-4", schedtest.Cordoned()),
-		schedtest.Pod("a", schedtest.Asks("1", "")))
+		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Node("node-3", schedtest.Allocatable(corev1.ResourceCPU, "2")), schedtest.Node("node-4", schedtest.Cordoned()),
+		schedtest.Pod("a", schedtest.Requests("1", "")))
 	if got := c.eventually("a", bound).Spec.NodeName; got != "node-3" {
 		t.Errorf("node = %q, want the one that the extender scores best", got)
 	}
@@ -102,11 +102,11 @@ func TestExtenderHasItsSay(t *testing.T) {
 	if p := best[len(best)-1]; p.Plugin != "extender "+url || p.Raw != 10 || p.Score != 100 || p.Weight != 5 {
 		t.Errorf("the score: %+v", p)
 	}
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("big", schedtest.Asks("3", "")), metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("big", schedtest.Requests("3", "")), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("big", bound) // node-2
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("more", schedtest.Asks("3", "")), metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("more", schedtest.Requests("3", "")), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p := c.eventually("more", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
@@ -128,9 +128,9 @@ func TestExtenderHoldsOnlyItsPodsUp(t *testing.T) {
 		},
 	})
 	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, httpTimeout: 1m, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
-		schedtest.Node("node-1"), schedtest.Pod("thought-about", schedtest.Asks("2", ""), asks("x.io/gpu")))
+		schedtest.Node("node-1"), schedtest.Pod("thought-about", schedtest.Requests("2", ""), asks("x.io/gpu")))
 	<-asked
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("plain", schedtest.Asks("3", "")), metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("plain", schedtest.Requests("3", "")), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("plain", bound)
@@ -163,7 +163,7 @@ func TestExtenderIsAskedAnew(t *testing.T) {
 			if len(asked) > 1 {
 				return extenderv1.ExtenderFilterResult{NodeNames: &names}
 			}
-			plain := schedtest.Pod("plain", schedtest.Asks("3", ""), schedtest.With(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-1"} }))
+			plain := schedtest.Pod("plain", schedtest.Requests("3", ""), schedtest.With(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-1"} }))
 			if _, err := c.CoreV1().Pods("default").Create(t.Context(), plain, metav1.CreateOptions{}); err != nil {
 				t.Error(err)
 			}
@@ -172,7 +172,7 @@ func TestExtenderIsAskedAnew(t *testing.T) {
 		},
 	})
 	c = startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, httpTimeout: 2m, nodeCacheCapable: true, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
-		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Asks("2", ""), asks("x.io/gpu")))
+		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Requests("2", ""), asks("x.io/gpu")))
 	close(begun)
 	if got := c.eventually("a", bound).Spec.NodeName; got != "node-2" {
 		t.Errorf("node = %q, want node-2", got)
@@ -261,8 +261,8 @@ func TestExtenderPreemptsAndBinds(t *testing.T) {
 		},
 	})
 	c = startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', preemptVerb: preempt, bindVerb: bind, nodeCacheCapable: true}]", url)),
-		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("cheap", schedtest.On("node-1"), schedtest.Asks("4", "")),
-		schedtest.Pod("dear", schedtest.On("node-2"), schedtest.Asks("4", ""), schedtest.Priority(10)), schedtest.Pod("high", schedtest.Asks("2", ""), schedtest.Priority(1000)))
+		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("cheap", schedtest.On("node-1"), schedtest.Requests("4", "")),
+		schedtest.Pod("dear", schedtest.On("node-2"), schedtest.Requests("4", ""), schedtest.Priority(10)), schedtest.Pod("high", schedtest.Requests("2", ""), schedtest.Priority(1000)))
 	close(ready)
 	if got := c.eventually("high", bound).Spec.NodeName; got != "node-2" {
 		t.Errorf("node = %q, want the extender's choice", got)
@@ -287,19 +287,19 @@ func TestDeletedWhileVictimsAreChosen(t *testing.T) {
 				t.Error(err)
 			}
 			c.remove("high")
-			c.add(schedtest.Pod("probe", schedtest.Asks("1", "")))
+			c.add(schedtest.Pod("probe", schedtest.Requests("1", "")))
 			c.eventually("probe", bound) // so the scheduler has heard of both
 			return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: args.NodeNameToMetaVictims}
 		},
 	})
 	c = startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', preemptVerb: preempt, nodeCacheCapable: true, httpTimeout: 1m, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
-		schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Asks("3", "")), schedtest.Pod("high", schedtest.Asks("2", ""), asks("x.io/gpu"), schedtest.Priority(1000)))
+		schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("3", "")), schedtest.Pod("high", schedtest.Requests("2", ""), asks("x.io/gpu"), schedtest.Priority(1000)))
 	close(ready)
 	c.eventually("probe", bound)
-	c.add(schedtest.Pod("later", schedtest.Asks("", ""), asks("x.io/gpu"))) // its turn comes after the attempt for the other
+	c.add(schedtest.Pod("later", schedtest.Requests("", ""), asks("x.io/gpu"))) // its turn comes after the attempt for the other
 	c.eventually("later", bound)
 	c.remove("probe")
-	c.add(schedtest.Pod("plain", schedtest.Asks("1", "")))
+	c.add(schedtest.Pod("plain", schedtest.Requests("1", "")))
 	c.eventually("plain", bound)
 	if p := c.pod("low"); p.DeletionTimestamp != nil || len(p.Status.Conditions) > 0 {
 		t.Errorf("the victim: %+v", p)
@@ -313,14 +313,14 @@ func (*unsure) Name() string { return "Unsure" }
 
 func (u *unsure) PreFilter(*framework.CycleState, *state.PodInfo, *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if u.times.Add(1) == 1 {
-		return nil, framework.Refuse("Unsure", framework.Failed, "no answer at first")
+		return nil, framework.NewStatus("Unsure", framework.Failed, "no answer at first")
 	}
 	return u, nil
 }
 
 func (u *unsure) Filter(*state.NodeInfo) *framework.Status {
 	if u.times.Load() == 2 {
-		return framework.Refuse("Unsure", framework.Failed, "no answer again")
+		return framework.NewStatus("Unsure", framework.Failed, "no answer again")
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func (n everywhereNode) Filter(on *state.NodeInfo) *framework.Status {
 	if on.Name == "node-1" {
 		return nil
 	}
-	return framework.Refuse("Everywhere", framework.Unschedulable, "not this one")
+	return framework.NewStatus("Everywhere", framework.Unschedulable, "not this one")
 }
 
 func (n everywhereNode) Score(*state.NodeInfo) int64 { visit(n.c, "Score"); return 1 }
@@ -140,10 +140,10 @@ func (e *everywhere) tell(c *framework.CycleState) {
 func TestExtensionPoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &everywhere{}
-		c := startWith(t, with(framework.Registry{"Everywhere": made(p)}, everywhereFirst), schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Asks("1", "")))
+		c := startWith(t, with(framework.Registry{"Everywhere": made(p)}, everywhereFirst), schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Requests("1", "")))
 		synctest.Wait()
 		c.refuse.Store(true)
-		for _, pod := range []*corev1.Pod{schedtest.Pod("unlucky", schedtest.Asks("3", "")), schedtest.Pod("big", schedtest.Asks("4", ""))} {
+		for _, pod := range []*corev1.Pod{schedtest.Pod("unlucky", schedtest.Requests("3", "")), schedtest.Pod("big", schedtest.Requests("4", ""))} {
 			if err := c.Tracker().Add(pod); err != nil {
 				t.Fatal(err)
 			}
@@ -176,13 +176,13 @@ func (h *holds) Permit(_ context.Context, _ *framework.CycleState, p *state.PodI
 	case p.Pod.Labels["hold"] == "":
 		return nil, 0
 	case h.refuse != "":
-		return framework.Refuse("Holds", framework.Unschedulable, h.refuse), 0
+		return framework.NewStatus("Holds", framework.Unschedulable, h.refuse), 0
 	}
 	return nil, time.Minute
 }
 
 func (*holds) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.PodDelete | framework.NodeLabels}}
+	return []framework.ClusterEventWithHint{{Kinds: framework.AssignedPodDelete | framework.NodeLabels}}
 }
 
 // TestWaitingPodsHoldNobodyUp: many pods wait in Permit; the next is bound at once, those that are allowed are too.
@@ -194,7 +194,7 @@ func TestWaitingPodsHoldNobodyUp(t *testing.T) {
 			objs = append(objs, schedtest.Node(fmt.Sprint("node-", i)))
 		}
 		for i := range 120 {
-			objs = append(objs, schedtest.Pod(fmt.Sprint("waits-", i), schedtest.Asks("10m", ""), schedtest.Labelled("hold", "yes")))
+			objs = append(objs, schedtest.Pod(fmt.Sprint("waits-", i), schedtest.Requests("10m", ""), schedtest.Labelled("hold", "yes")))
 		}
 		c := startWith(t, with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) { h.Handle = handle; return h, nil }}), objs...)
 		synctest.Wait()
@@ -286,13 +286,13 @@ func (w wants) PreFilter(*framework.CycleState, *state.PodInfo, *state.Snapshot)
 	if w.exists() {
 		return nil, nil
 	}
-	return nil, framework.Refuse("Wants", framework.Unresolvable, "no licence")
+	return nil, framework.NewStatus("Wants", framework.Unresolvable, "no licence")
 }
 
 func (wants) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{
-		On: framework.Objects, Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
-		Worth: func(_ *state.PodInfo, e *framework.Event) bool {
+		Kinds: framework.Objects, Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
+		QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
 			m, ok := e.NewObject.(*corev1.ConfigMap)
 			return ok && m.Name == "licence"
 		},

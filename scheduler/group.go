@@ -28,59 +28,59 @@ import (
 // are removed again if the group as a whole does not get enough nodes. No pod is bound before that is decided.
 type groupAttempt struct {
 	*profile
-	s     *Scheduler
-	head  *queue.Item
-	key   state.GroupKey
-	group state.PodGroup
-	began time.Time
-	by    *framework.Engine // decides
-	// decides and decidesIn make the attempt for one pod, in the cluster and in a copy of it.
-	decides   func(*state.PodInfo) *framework.Attempt
-	decidesIn func(*groupTrial, context.Context, *state.PodInfo) *framework.Attempt
+	s          *Scheduler
+	head       *queue.Item
+	key        state.GroupKey
+	group      state.PodGroup
+	start      time.Time
+	laneEngine *framework.Engine // of the lane
+	// decideFunc and dryRunFunc make the attempt for one pod, in the cluster and in a copy of it.
+	decideFunc func(*state.PodInfo) *framework.Attempt
+	dryRunFunc func(*groupDryRun, context.Context, *state.PodInfo) *framework.Attempt
 
 	members   []*member
-	scheduled int // pods of the group that have nodes, those of this attempt with them
-	remaining int // that have not been tried yet
-	// verdict is why the group cannot be placed; nil: it can. err is what went wrong.
-	verdict *framework.Status
-	err     error
-	// nominated are the nodes where room is being made, by pod.
+	scheduled int // pods of the group that have nodes, including those of this attempt
+	remaining int // pods that have not been tried yet
+	// status is why the group cannot be placed; nil: it can. err is an error of the attempt.
+	status *framework.Status
+	err    error
+	// nominated are the nominated nodes, by pod.
 	nominated map[types.UID]string
 	message   string // of preemption
-	// advice is what extenders said, by pod. outdated: nodes have filled up since, and they are to be asked again.
-	advice   map[types.UID]*framework.Advice
-	outdated bool
+	// extenderResults are those of the dry run, by pod. outdated: the nodes that they allow are full, so the extenders must be called again.
+	extenderResults map[types.UID]*framework.ExtenderResults
+	outdated        bool
 }
 
 // member is the attempt for one pod of the group.
 type member struct {
-	it       *queue.Item
-	round    *round // nil: it has no node
-	waits    map[string]time.Duration
-	decision *mark.Decision
-	began    time.Time
-	took     time.Duration
-	message  string // why it has none; empty: it was not tried
-	would    string // the node that it would have had
-	said     string // the message for users
-	refused  []string
+	it         *queue.Item
+	binding    *bindingCycle // nil: the pod has no node
+	waits      map[string]time.Duration
+	decision   *mark.Decision
+	start      time.Time
+	took       time.Duration
+	message    string // why the pod has no node; empty: it was not tried
+	chosenNode string // the node of an undone placement
+	reported   string // the message of the event and the condition
+	refusedBy  []string
 }
 
-// tryGroup makes one attempt for a pod group: its pods are placed one after another, and bound if enough of them have nodes.
-func (s *Scheduler) tryGroup(ctx context.Context, head *queue.Item) {
-	if a := s.newGroupAttempt(head); !a.settled() {
-		a.by = a.engine
+// scheduleGroup makes one attempt for a pod group: its pods are placed one after another, and bound if enough of them have nodes.
+func (s *Scheduler) scheduleGroup(ctx context.Context, head *queue.Item) {
+	if a := s.newGroupAttempt(head); !a.finishIfEmpty() {
+		a.laneEngine = a.engine
 		a.try(ctx)
 	}
 }
 
-// settled gives the group back if there is nothing to try.
-func (a *groupAttempt) settled() bool {
+// finishIfEmpty returns the group to the queue if there is nothing to try.
+func (a *groupAttempt) finishIfEmpty() bool {
 	switch {
 	case len(a.members) == 0:
 		a.s.queue.FinishGroup(a.head, nil, nil, false)
 		return true
-	case a.group.Object == nil: // it has gone: its pods wait for another of the name
+	case a.group.Object == nil: // it was deleted: its pods wait for another one of this name
 		a.s.queue.FinishGroup(a.head, a.items(), []string{plugins.GangName}, false)
 		return true
 	}
@@ -97,23 +97,23 @@ func (a *groupAttempt) try(ctx context.Context) bool {
 		a.place(ctx)
 	}
 	if a.outdated {
-		a.takeBack(ctx)
+		a.unreserveAll(ctx)
 		return false
 	}
-	if a.err == nil && a.verdict == nil {
+	if a.err == nil && a.status == nil {
 		a.permit(ctx)
 	}
-	if a.err == nil && a.verdict == nil {
+	if a.err == nil && a.status == nil {
 		a.bind(ctx)
 		return true
 	}
-	a.refuse(ctx)
+	a.handleFailure(ctx)
 	return true
 }
 
 func (s *Scheduler) newGroupAttempt(head *queue.Item) *groupAttempt {
-	a := &groupAttempt{s: s, head: head, began: time.Now(), decidesIn: (*groupTrial).decide}
-	a.decides = a.decide
+	a := &groupAttempt{s: s, head: head, start: time.Now(), dryRunFunc: (*groupDryRun).decide}
+	a.decideFunc = a.decide
 	for _, it := range head.Members() {
 		pod := it.Pod.Pod
 		if node, _ := s.cache.Where(pod.UID); node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil || !s.known(it.Pod) {
@@ -166,12 +166,12 @@ func preemptionPolicy(p *corev1.Pod) corev1.PreemptionPolicy {
 }
 
 // feasible reports whether the attempt should continue: enough pods of the group have nodes, or may still get them.
-func (a *groupAttempt) feasible() (goOn bool) {
-	a.verdict = nil
+func (a *groupAttempt) feasible() (proceed bool) {
+	a.status = nil
 	for _, p := range a.placementFeasible {
 		st, wait := p.PlacementFeasible(&a.group, a.scheduled, a.remaining)
 		if st != nil {
-			a.verdict = st
+			a.status = st
 			return wait
 		}
 	}
@@ -180,64 +180,64 @@ func (a *groupAttempt) feasible() (goOn bool) {
 
 // place gives nodes to as many pods as it can, until too few are left.
 func (a *groupAttempt) place(ctx context.Context) {
-	goOn := a.feasible()
+	proceed := a.feasible()
 	placed := 0
 	for _, t := range a.members {
-		if !goOn {
+		if !proceed {
 			break
 		}
 		if a.err = a.placeOne(ctx, t); a.err != nil || a.outdated {
 			return
 		}
 		a.remaining--
-		if t.round != nil {
+		if t.binding != nil {
 			a.scheduled++
 			placed++
 		}
-		goOn = a.feasible()
+		proceed = a.feasible()
 	}
-	if a.verdict == nil && placed == 0 {
-		a.verdict = errGroup
+	if a.status == nil && placed == 0 {
+		a.status = errGroup
 	}
 }
 
 // placeOne finds a node for one pod and counts the pod there.
 func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 	s, pod := a.s, t.it.Pod
-	t.began = time.Now()
-	at := a.decides(pod)
+	t.start = time.Now()
+	at := a.decideFunc(pod)
 	if a.outdated {
 		return nil
 	}
-	a.measureDecision(at, t.began)
-	defer func() { t.took = time.Since(t.began) }()
+	a.measureDecision(at, t.start)
+	defer func() { t.took = time.Since(t.start) }()
 	if at.Failed != nil {
 		return errors.New(at.Message())
 	}
 	if at.Chosen == nil {
-		t.message, t.refused = at.Message(), at.RefusedBy()
+		t.message, t.refusedBy = at.Message(), at.RefusedBy()
 	}
 	if s.cfg.Marks != nil {
-		t.decision = explain.Decision(at, t.it.Attempts, t.began.Sub(t.it.Since))
+		t.decision = explain.Decision(at, t.it.Attempts, t.start.Sub(t.it.Since))
 	}
 	if at.Chosen == nil {
 		return nil
 	}
-	r := &round{profile: a.profile, it: t.it, pod: pod, cycle: at.Cycle, node: at.Chosen.Name, began: a.began}
+	c := &bindingCycle{profile: a.profile, it: t.it, pod: pod, state: at.Cycle, node: at.Chosen.Name, start: a.start}
 	s.cache.AssumeTentatively(pod.Pod.UID)
-	switch err := s.runReserve(ctx, r, at.Chosen); {
+	switch err := s.runReserve(ctx, c, at.Chosen); {
 	case err == nil:
-		t.round = r
-	case verdict(err) != nil:
-		t.message, t.refused = err.Error(), []string{verdict(err).Plugin}
+		t.binding = c
+	case rejection(err) != nil:
+		t.message, t.refusedBy = err.Error(), []string{rejection(err).Plugin}
 	default:
 		return fmt.Errorf("failed to schedule other pod from a pod group: %w", err)
 	}
 	return nil
 }
 
-// own reports whether a pod belongs to the group. Nominations of its own pods reserve nothing, since they are being placed.
-func (a *groupAttempt) own(p *state.PodInfo) bool {
+// isMember reports whether a pod belongs to the group. Nominations of its own pods reserve nothing, since they are being placed.
+func (a *groupAttempt) isMember(p *state.PodInfo) bool {
 	key, ok := state.GroupOf(p.Pod)
 	return ok && key == a.key
 }
@@ -245,32 +245,32 @@ func (a *groupAttempt) own(p *state.PodInfo) bool {
 // permit runs the Permit plugins, before any pod is bound. Pods that were deleted meanwhile are ignored.
 func (a *groupAttempt) permit(ctx context.Context) {
 	for _, t := range a.members {
-		if t.round == nil {
+		if t.binding == nil {
 			continue
 		}
 		if node, _ := a.s.cache.Where(t.it.Pod.Pod.UID); node == "" || !a.s.known(t.it.Pod) {
-			a.s.unreserve(ctx, t.round)
-			t.round = nil
+			a.s.unreserve(ctx, t.binding)
+			t.binding = nil
 		}
 	}
-	if a.recount(); a.verdict != nil {
+	if a.recount(); a.status != nil {
 		return
 	}
 	for _, t := range a.members {
-		if t.round == nil {
+		if t.binding == nil {
 			continue
 		}
-		err := t.round.timed("Permit", &t.round.times.Permit, func() (err error) {
-			t.waits, err = a.s.runPermit(ctx, t.round)
+		err := t.binding.timed("Permit", &t.binding.durations.Permit, func() (err error) {
+			t.waits, err = a.s.runPermit(ctx, t.binding)
 			return err
 		})
 		if err == nil {
 			continue
 		}
-		a.s.unreserve(ctx, t.round)
-		t.message, t.round = err.Error(), nil
-		if st := verdict(err); st != nil {
-			t.refused = []string{st.Plugin}
+		a.s.unreserve(ctx, t.binding)
+		t.message, t.binding = err.Error(), nil
+		if st := rejection(err); st != nil {
+			t.refusedBy = []string{st.Plugin}
 		} else {
 			a.err = err
 			return
@@ -279,67 +279,67 @@ func (a *groupAttempt) permit(ctx context.Context) {
 	a.recount()
 }
 
-// recount looks again at how many pods of the group have nodes.
+// recount counts again how many pods of the group have nodes.
 func (a *groupAttempt) recount() {
 	a.group = a.s.groups.Get(a.key)
 	a.scheduled = a.group.Scheduled
 	if a.group.Object == nil {
-		a.verdict = errGroupGone
+		a.status = errGroupGone
 		return
 	}
-	if a.feasible(); a.verdict == nil && !slices.ContainsFunc(a.members, func(t *member) bool { return t.round != nil }) {
-		a.verdict = errGroup
+	if a.feasible(); a.status == nil && !slices.ContainsFunc(a.members, func(t *member) bool { return t.binding != nil }) {
+		a.status = errGroup
 	}
 }
 
-// errGroup is said of a group of which no pod could be placed, and errGroupGone of one that was deleted meanwhile.
+// errGroup is the status of a group of which no pod could be placed, errGroupGone that of a group that was deleted during the attempt.
 var (
-	errGroup     = framework.Refuse(plugins.GangName, framework.Unschedulable, "pod group is unschedulable")
-	errGroupGone = framework.Refuse(plugins.GangName, framework.Unschedulable, "the pod group is gone")
+	errGroup     = framework.NewStatus(plugins.GangName, framework.Unschedulable, "pod group is unschedulable")
+	errGroupGone = framework.NewStatus(plugins.GangName, framework.Unschedulable, "the pod group is gone")
 )
 
-// bind lets the pods that have nodes go on; the others wait.
+// bind starts the binding cycles of the pods that have nodes, and returns the others to the queue.
 func (a *groupAttempt) bind(ctx context.Context) {
 	s := a.s
-	var back []*queue.Item
+	var requeue []*queue.Item
 	var refused []string
 	for _, t := range a.members {
-		if t.round == nil {
-			a.tell(t)
-			back, refused = append(back, t.it), union(refused, t.refused)
+		if t.binding == nil {
+			a.emitMark(t)
+			requeue, refused = append(requeue, t.it), union(refused, t.refusedBy)
 			a.report(ctx, t, reasonUnschedulable, t.message)
 			continue
 		}
-		if err := a.tell(t); err != nil {
-			s.unreserve(ctx, t.round)
-			s.queue.Assumed(t.it) // it comes back by itself
-			s.later(ctx, s.failed(ctx, t.it, t.it.Pod, err, a.began))
+		if err := a.emitMark(t); err != nil {
+			s.unreserve(ctx, t.binding)
+			s.queue.Assumed(t.it) // it returns to the queue on its own
+			s.enqueueWrite(ctx, s.handleError(ctx, t.it, t.it.Pod, err, a.start))
 			continue
 		}
 		s.queue.Assumed(t.it)
-		s.denominate(t.it.Pod.Pod)
-		var held *framework.WaitingPod
+		s.clearNomination(t.it.Pod.Pod)
+		var waitingPod *framework.WaitingPod
 		if t.waits != nil {
-			held = s.permits.Hold(t.round.pod, t.round.node, t.waits)
+			waitingPod = s.waitingPods.Hold(t.binding.pod, t.binding.node, t.waits)
 		}
-		s.send(ctx, t.round, held)
+		s.startBinding(ctx, t.binding, waitingPod)
 	}
-	a.condition(ctx, metav1.ConditionTrue, "Scheduled", "")
-	s.queue.FinishGroup(a.head, back, union(refused, []string{plugins.GangName}), false)
+	a.writeCondition(ctx, metav1.ConditionTrue, "Scheduled", "")
+	s.queue.FinishGroup(a.head, requeue, union(refused, []string{plugins.GangName}), false)
 }
 
-// refuse takes back what was placed and says why.
-func (a *groupAttempt) refuse(ctx context.Context) {
+// handleFailure undoes the placements, runs preemption if the group is unschedulable, and returns the group to the queue.
+func (a *groupAttempt) handleFailure(ctx context.Context) {
 	s := a.s
-	a.takeBack(ctx)
-	s.cache.EndTentative() // before others may decide
+	a.unreserveAll(ctx)
+	s.cache.EndTentative() // before other attempts
 	reason, condition, message := reasonUnschedulable, schedulingv1beta1.PodGroupReasonUnschedulable, ""
 	if a.err != nil {
 		reason, condition, message = reasonError, schedulingv1beta1.PodGroupReasonSchedulerError, a.err.Error()
 		s.log.Warn("scheduling attempt failed", "podgroup", a.key, "attempt", a.head.Attempts, "err", a.err)
 	} else {
-		a.makeRoom(ctx)
-		message = a.verdict.Error()
+		a.runPostFilter(ctx)
+		message = a.status.Error()
 		if a.message != "" {
 			message += ", " + a.message
 		}
@@ -348,19 +348,19 @@ func (a *groupAttempt) refuse(ctx context.Context) {
 	for _, t := range a.members {
 		pod := t.it.Pod
 		s.nominate(pod, a.nominated[pod.Pod.UID])
-		said := t.message
-		if said == "" || a.err != nil {
-			said = message
+		text := t.message
+		if text == "" || a.err != nil {
+			text = message
 		}
-		t.said = said
-		if t.decision != nil && said != "" {
-			t.decision.Message = said
+		t.reported = text
+		if t.decision != nil && text != "" {
+			t.decision.Message = text
 		}
-		a.tell(t)
-		refused = union(refused, t.refused)
-		a.report(ctx, t, reason, said)
+		a.emitMark(t)
+		refused = union(refused, t.refusedBy)
+		a.report(ctx, t, reason, text)
 	}
-	a.condition(ctx, metav1.ConditionFalse, condition, message)
+	a.writeCondition(ctx, metav1.ConditionFalse, condition, message)
 	s.queue.FinishGroup(a.head, a.items(), refused, a.err != nil)
 }
 
@@ -370,46 +370,46 @@ func (a *groupAttempt) report(ctx context.Context, t *member, reason, message st
 	if reason == reasonError {
 		result = failed
 	}
-	a.measureAttempt(result, a.began)
-	a.s.later(ctx, a.s.report(t.it.Pod.Pod, reason, message, a.nominated[t.it.Pod.Pod.UID]))
+	a.measureAttempt(result, a.start)
+	a.s.enqueueWrite(ctx, a.s.report(t.it.Pod.Pod, reason, message, a.nominated[t.it.Pod.Pod.UID]))
 }
 
-// tell emits the mark of the attempt for one pod. It fails in tests only.
-func (a *groupAttempt) tell(t *member) error {
+// emitMark emits the mark of the attempt for one pod. It fails in tests only.
+func (a *groupAttempt) emitMark(t *member) error {
 	if a.s.cfg.Marks == nil {
 		return nil
 	}
 	d := t.decision
-	if d == nil { // it was not tried, since it did not matter any more
-		d, t.began = &mark.Decision{Attempt: t.it.Attempts, QueueWait: a.began.Sub(t.it.Since), Message: t.said}, a.began
+	if d == nil { // it was not tried: the group was refused before
+		d, t.start = &mark.Decision{Attempt: t.it.Attempts, QueueWait: a.start.Sub(t.it.Since), Message: t.reported}, a.start
 	}
-	d.PodGroup = a.stands(t)
-	if t.round == nil {
+	d.PodGroup = a.summary(t)
+	if t.binding == nil {
 		d.Chosen, d.Scores, d.Tied = "", nil, 0
-		d.Waits = waits(a.s.queue.WaitsFor(t.it.Pod.Pod, union(t.refused, []string{plugins.GangName})), false)
+		d.Waits = waitsFor(a.s.queue.WaitsFor(t.it.Pod.Pod, union(t.refusedBy, []string{plugins.GangName})), false)
 	}
 	return a.s.cfg.Marks.Reach(mark.Mark{
-		Step: mark.StepDecision, Component: "scheduler", At: t.began, Took: t.took, Subject: subject(t.it.Pod.Pod), Detail: d,
+		Step: mark.StepDecision, Component: "scheduler", At: t.start, Took: t.took, Subject: subject(t.it.Pod.Pod), Detail: d,
 	})
 }
 
-// stands describes the group at the end of the attempt, and the consequence for one of its pods.
-func (a *groupAttempt) stands(t *member) string {
+// summary describes the group at the end of the attempt, and the consequence for one of its pods.
+func (a *groupAttempt) summary(t *member) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d of %d pods fit, %d must", a.key.Name, a.scheduled, a.group.Pods, a.group.MinCount())
 	if a.err != nil {
 		return b.String() + "; " + a.err.Error()
 	}
-	if t.would != "" {
-		b.WriteString("; this one would go to " + t.would)
+	if t.chosenNode != "" {
+		b.WriteString("; this one would go to " + t.chosenNode)
 	}
-	if a.verdict == nil {
+	if a.status == nil {
 		return b.String()
 	}
 	if len(a.nominated) > 0 {
 		return b.String() + "; " + a.message
 	}
-	for _, o := range slices.Backward(a.members) { // the last one to be tried is what it failed for
+	for _, o := range slices.Backward(a.members) { // the group failed because of the last one that was tried
 		if o != t && o.decision != nil && len(o.decision.Fixes) > 0 {
 			fmt.Fprintf(&b, "; nearest of the others: %s %s", o.it.Pod.Pod.Name, o.decision.Fixes[0])
 			break

@@ -50,7 +50,7 @@ func of(group string) schedtest.PodOption {
 func members(group string, n int, cpu string, o ...schedtest.PodOption) []runtime.Object {
 	var out []runtime.Object
 	for i := range n {
-		out = append(out, schedtest.Pod(fmt.Sprintf("%s-%d", group, i), append(o, of(group), schedtest.Asks(cpu, ""))...))
+		out = append(out, schedtest.Pod(fmt.Sprintf("%s-%d", group, i), append(o, of(group), schedtest.Requests(cpu, ""))...))
 	}
 	return out
 }
@@ -168,7 +168,7 @@ func TestGangAllOrNothing(t *testing.T) {
 			t.Errorf("decisions say %v", told)
 		}
 		// A plain pod has the room that they do not take.
-		c.add(schedtest.Pod("plain", schedtest.Asks("500m", "")))
+		c.add(schedtest.Pod("plain", schedtest.Requests("500m", "")))
 		settle()
 		if !bound(c.pod("plain")) {
 			t.Error("the plain pod has no node")
@@ -224,13 +224,13 @@ func TestGangComesLate(t *testing.T) {
 		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		c.add(schedtest.Pod("g-3", of("g"), schedtest.Asks("1", "")))
+		c.add(schedtest.Pod("g-3", of("g"), schedtest.Requests("1", "")))
 		settle()
 		if n := c.on("g"); n != 4 {
 			t.Fatalf("%d bound, want 4", n)
 		}
 		// What comes later goes by itself, and waits if there is no room.
-		c.add(schedtest.Pod("g-4", of("g"), schedtest.Asks("1", "")))
+		c.add(schedtest.Pod("g-4", of("g"), schedtest.Requests("1", "")))
 		settle()
 		if cond := scheduledCondition(c.pod("g-4")); cond == nil || cond.Message != "0/1 nodes are available: 1 Insufficient cpu." || c.stands("g") != "True Scheduled" {
 			t.Errorf("condition %+v, group %q", cond, c.stands("g"))
@@ -265,7 +265,7 @@ func TestLowerMinCount(t *testing.T) {
 func TestImpossiblePod(t *testing.T) {
 	for least, want := range map[int32]int{4: 0, 3: 3} {
 		synctest.Test(t, func(t *testing.T) {
-			objs := append(members("g", 3, "1"), gang("g", least), schedtest.Node("n1"), schedtest.Pod("g-big", of("g"), schedtest.Asks("64", "")))
+			objs := append(members("g", 3, "1"), gang("g", least), schedtest.Node("n1"), schedtest.Pod("g-big", of("g"), schedtest.Requests("64", "")))
 			c := startGroups(t, objs...)
 			settle()
 			if n := c.on("g"); n != want {
@@ -332,7 +332,7 @@ func TestDeletedMidCycle(t *testing.T) {
 			if n := c.on("g"); n != 0 || d.when != "" {
 				t.Fatalf("%s deleted (%v): %d of 2 bound, 3 wanted", gone, d.when == "", n)
 			}
-			c.add(schedtest.Pod("g-3", of("g"), schedtest.Asks("2", "")))
+			c.add(schedtest.Pod("g-3", of("g"), schedtest.Requests("2", "")))
 			settle()
 			if n := c.on("g"); n != 3 {
 				t.Errorf("%s deleted, another came: %d bound, want 3", gone, n)
@@ -372,11 +372,11 @@ func TestLargeGangStarvesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objs := append(members("huge", 1000, "1"), gang("huge", 400))
 		for i := range 100 {
-			objs = append(objs, schedtest.Node(fmt.Sprint("n", i), schedtest.Offers(corev1.ResourceCPU, "2")))
+			objs = append(objs, schedtest.Node(fmt.Sprint("n", i), schedtest.Allocatable(corev1.ResourceCPU, "2")))
 		}
 		c := startGroups(t, objs...)
 		for i := range 100 {
-			c.add(schedtest.Pod(fmt.Sprint("plain-", i), schedtest.Asks("1", "")))
+			c.add(schedtest.Pod(fmt.Sprint("plain-", i), schedtest.Requests("1", "")))
 		}
 		time.Sleep(15 * time.Second)
 		synctest.Wait()

@@ -14,15 +14,14 @@ import (
 	"keelson/scheduler/state"
 )
 
-// makeRoom runs preemption for the whole group: it looks for pods whose leaving would let the group be placed. The caller has taken back what
-// the attempt had placed.
-func (a *groupAttempt) makeRoom(ctx context.Context) {
-	if len(a.groupPost) == 0 || a.group.Object == nil {
+// runPostFilter runs preemption for the whole group. The caller has undone the placements of the attempt.
+func (a *groupAttempt) runPostFilter(ctx context.Context) {
+	if len(a.groupPostFilter) == 0 || a.group.Object == nil {
 		return
 	}
-	at := a.roomNeeded(ctx)
+	at := a.postFilterInput(ctx)
 	_ = a.measure("PostFilter", func() error {
-		for _, p := range a.groupPost {
+		for _, p := range a.groupPostFilter {
 			if p.Name() == preempt.Name {
 				a.metrics.preemptions.Inc()
 			}
@@ -32,16 +31,16 @@ func (a *groupAttempt) makeRoom(ctx context.Context) {
 				return nil
 			}
 		}
-		return errNoRoom
+		return errNoNomination
 	})
 }
 
-// roomNeeded is the group that was not placed.
-func (a *groupAttempt) roomNeeded(ctx context.Context) *framework.GroupAttempt {
+// postFilterInput returns the attempt for the PostFilter plugins.
+func (a *groupAttempt) postFilterInput(ctx context.Context) *framework.GroupAttempt {
 	at := &framework.GroupAttempt{
 		Group: a.group, NominatedBefore: a.s.cache.Nominated, Nodes: a.s.cache.Refresh().Nodes,
-		Without: func(gone func(*state.PodInfo) bool) (framework.GroupTrial, *framework.Status) {
-			return a.without(ctx, gone)
+		DryRunWithout: func(gone func(*state.PodInfo) bool) (framework.GroupDryRun, *framework.Status) {
+			return a.dryRunWithout(ctx, gone)
 		},
 		GroupOf: func(p *corev1.Pod) state.PodGroup {
 			key, _ := state.GroupOf(p)
@@ -54,65 +53,65 @@ func (a *groupAttempt) roomNeeded(ctx context.Context) *framework.GroupAttempt {
 	return at
 }
 
-// mostJudged bounds how many times filters are asked about a pod to find out which victims may stay after all.
-const mostJudged = 20_000
+// maxReprieveChecks is the maximum number of times that the filters run for a pod to find out which victims can be reprieved.
+const maxReprieveChecks = 20_000
 
-// groupTrial is a copy of the cluster's state in which the group has been placed.
-type groupTrial struct {
-	a      *groupAttempt
-	engine *framework.Engine
-	cache  *state.Cache
-	pods   []*state.PodInfo
-	nodes  map[types.UID]string
-	advice map[types.UID]*framework.Advice // what extenders said
-	across bool                            // what one pod of the group may do depends on pods of other nodes
-	left   int
+// groupDryRun is a copy of the cluster's state in which the group is placed.
+type groupDryRun struct {
+	a               *groupAttempt
+	engine          *framework.Engine
+	cache           *state.Cache
+	pods            []*state.PodInfo
+	nodes           map[types.UID]string
+	extenderResults map[types.UID]*framework.ExtenderResults // by pod
+	crossNode       bool                                     // the scheduling of a pod of the group depends on pods on other nodes
+	checksLeft      int
 }
 
-// without places the group in a copy of the cluster without the pods for which gone returns true. It calls the extenders as for the group
+// dryRunWithout places the group in a copy of the cluster without the pods for which removed returns true. It calls the extenders as for the group
 // itself: otherwise pods would be evicted for a group that the extenders refuse.
-func (a *groupAttempt) without(ctx context.Context, gone func(*state.PodInfo) bool) (framework.GroupTrial, *framework.Status) {
-	t := a.copyOf(gone)
-	had, verdict := a.scheduled, a.verdict
-	defer func() { a.scheduled, a.verdict = had, verdict }()
+func (a *groupAttempt) dryRunWithout(ctx context.Context, gone func(*state.PodInfo) bool) (framework.GroupDryRun, *framework.Status) {
+	t := a.newDryRun(gone)
+	scheduled, status := a.scheduled, a.status
+	defer func() { a.scheduled, a.status = scheduled, status }()
 	if err := t.place(ctx); err != nil {
-		return nil, framework.Refuse(preempt.Name, framework.Failed, err.Error())
+		return nil, framework.NewStatus(preempt.Name, framework.Failed, err.Error())
 	}
-	if a.verdict == nil && len(t.pods) == 0 {
-		a.verdict = errGroup
+	if a.status == nil && len(t.pods) == 0 {
+		a.status = errGroup
 	}
-	if a.verdict != nil {
-		return nil, a.verdict
+	if a.status != nil {
+		return nil, a.status
 	}
 	return t, nil
 }
 
-// copyOf is a copy of the cluster without the pods for which gone holds, where the group is not placed yet.
-func (a *groupAttempt) copyOf(gone func(*state.PodInfo) bool) *groupTrial {
-	t := &groupTrial{
-		a: a, engine: framework.NewEngine(a.Profile, a.s.cfg.Parallelism, uint64(a.began.UnixNano())), //nolint:gosec // any seed will do
-		cache: a.s.cache.Clone(gone), nodes: map[types.UID]string{}, left: mostJudged,
+// newDryRun returns a copy of the cluster without the pods for which removed returns true. The group is not placed in it yet.
+func (a *groupAttempt) newDryRun(gone func(*state.PodInfo) bool) *groupDryRun {
+	t := &groupDryRun{
+		a: a, engine: framework.NewEngine(a.Profile, a.s.cfg.Parallelism, uint64(a.start.UnixNano())), //nolint:gosec // any seed will do
+		cache: a.s.cache.Clone(gone), nodes: map[types.UID]string{}, checksLeft: maxReprieveChecks,
 	}
-	a.s.cache.EachNominated(func(p *state.PodInfo, node string) { // what others wait for is taken
-		if p.Priority >= a.group.Priority() && !a.own(p) {
-			_ = t.cache.Assume(p, node) // unless it has come there
+	a.s.cache.EachNominated(func(p *state.PodInfo, node string) { // the resources for which other pods are nominated are not free
+		if p.Priority >= a.group.Priority() && !a.isMember(p) {
+			_ = t.cache.Assume(p, node) // an error means that it is on a node already
 		}
 	})
 	return t
 }
 
-// place gives nodes of the copy to as many pods of the group as it can. Whether they are enough is in the attempt's verdict.
-func (t *groupTrial) place(ctx context.Context) error {
+// place gives nodes of the copy to as many pods of the group as it can. The attempt's status says whether they are enough.
+func (t *groupDryRun) place(ctx context.Context) error {
 	a := t.a
 	a.scheduled, a.remaining = a.group.Scheduled, len(a.members)
-	goOn := a.feasible()
+	proceed := a.feasible()
 	for _, m := range a.members {
-		if !goOn {
+		if !proceed {
 			break
 		}
 		pod := m.it.Pod
 		a.remaining--
-		at := a.decidesIn(t, ctx, pod)
+		at := a.dryRunFunc(t, ctx, pod)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -124,63 +123,63 @@ func (t *groupTrial) place(ctx context.Context) error {
 			}
 			a.scheduled++
 			t.pods, t.nodes[pod.Pod.UID] = append(t.pods, pod), at.Chosen.Name
-			t.across = t.across || spans(pod)
+			t.crossNode = t.crossNode || dependsOnOtherNodes(pod)
 		}
-		goOn = a.feasible()
+		proceed = a.feasible()
 	}
 	return nil
 }
 
-// spans reports whether pods on other nodes may influence the scheduling of a pod.
-func spans(p *state.PodInfo) bool {
+// dependsOnOtherNodes reports whether pods on other nodes may influence the scheduling of a pod.
+func dependsOnOtherNodes(p *state.PodInfo) bool {
 	return len(p.Affinity)+len(p.AntiAffinity)+len(p.Pod.Spec.TopologySpreadConstraints)+len(p.Pod.Spec.ResourceClaims)+len(p.Pod.Spec.Volumes) > 0
 }
 
 // Nodes implements framework.GroupTrial.
-func (t *groupTrial) Nodes() map[types.UID]string { return t.nodes }
+func (t *groupDryRun) Nodes() map[types.UID]string { return t.nodes }
 
-// Return implements framework.GroupTrial.
-func (t *groupTrial) Return(pods []*state.PodInfo, on []string) bool {
-	beside := map[string]bool{}
-	across := t.across
+// Reprieve implements framework.GroupTrial.
+func (t *groupDryRun) Reprieve(pods []*state.PodInfo, nodes []string) bool {
+	onNodes := map[string]bool{}
+	crossNode := t.crossNode
 	for i, p := range pods {
-		beside[on[i]] = true
-		across = across || len(p.AntiAffinity) > 0
+		onNodes[nodes[i]] = true
+		crossNode = crossNode || len(p.AntiAffinity) > 0
 	}
-	var touched []*state.PodInfo
+	var affected []*state.PodInfo
 	for _, m := range t.pods {
-		if across || beside[t.nodes[m.Pod.UID]] {
-			touched = append(touched, m)
+		if crossNode || onNodes[t.nodes[m.Pod.UID]] {
+			affected = append(affected, m)
 		}
 	}
-	if t.left -= len(touched); t.left < 0 {
-		return len(touched) == 0
+	if t.checksLeft -= len(affected); t.checksLeft < 0 {
+		return len(affected) == 0
 	}
-	var could []*state.PodInfo // those of which the filters say that they fit where they are: they said so when fewer pods were there
-	if across {
-		for _, m := range touched {
+	var fitting []*state.PodInfo // those that still fit on their nodes; they were placed when fewer pods were there
+	if crossNode {
+		for _, m := range affected {
 			if t.fits(m) {
-				could = append(could, m)
+				fitting = append(fitting, m)
 			}
 		}
 	} else {
-		could = touched
+		fitting = affected
 	}
-	back := 0
+	returned := 0
 	ok := true
 	for i, p := range pods {
-		if ok = t.cache.Assume(p, on[i]) == nil; !ok {
+		if ok = t.cache.Assume(p, nodes[i]) == nil; !ok {
 			break
 		}
-		back++
+		returned++
 	}
-	for _, m := range could {
+	for _, m := range fitting {
 		if ok = ok && t.fits(m); !ok {
 			break
 		}
 	}
 	if !ok {
-		for _, p := range pods[:back] {
+		for _, p := range pods[:returned] {
 			t.cache.Forget(p.Pod.UID)
 		}
 	}
@@ -188,9 +187,9 @@ func (t *groupTrial) Return(pods []*state.PodInfo, on []string) bool {
 }
 
 // fits reports whether a pod of the group still fits on its node.
-func (t *groupTrial) fits(m *state.PodInfo) bool {
+func (t *groupDryRun) fits(m *state.PodInfo) bool {
 	node := t.nodes[m.Pod.UID]
 	t.cache.Forget(m.Pod.UID)
-	st := t.engine.Judge(m, t.cache.Refresh(), node)
+	st := t.engine.FilterNode(m, t.cache.Refresh(), node)
 	return t.cache.Assume(m, node) == nil && st == nil
 }

@@ -32,7 +32,7 @@ func whole(g *schedulingv1beta1.PodGroup) *schedulingv1beta1.PodGroup {
 }
 
 func low(name, node, cpu string, o ...schedtest.PodOption) *corev1.Pod {
-	return schedtest.Pod(name, append(o, schedtest.On(node), schedtest.Asks(cpu, ""))...)
+	return schedtest.Pod(name, append(o, schedtest.On(node), schedtest.Requests(cpu, ""))...)
 }
 
 // left names the pods that are there still, but for those of the group g.
@@ -141,7 +141,7 @@ func TestGangWaitsForVictims(t *testing.T) {
 		if len(names) != 2 || c.on("g-") != 0 {
 			t.Fatalf("%v leave, %d bound; want 2, 0", names, c.on("g-"))
 		}
-		c.add(schedtest.Pod("plain", schedtest.Asks("3", "")))
+		c.add(schedtest.Pod("plain", schedtest.Requests("3", "")))
 		for _, name := range names {
 			if err := c.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", name); err != nil {
 				t.Fatal(err)

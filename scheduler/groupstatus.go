@@ -23,15 +23,15 @@ import (
 	"keelson/scheduler/state"
 )
 
-// condition writes what became of the attempt into the group's status. Once a group has been scheduled that stays so.
-func (a *groupAttempt) condition(ctx context.Context, status metav1.ConditionStatus, reason, message string) {
+// writeCondition writes the result of the attempt to the group's status. Once a group has been scheduled, the condition stays True.
+func (a *groupAttempt) writeCondition(ctx context.Context, status metav1.ConditionStatus, reason, message string) {
 	g := a.group.Object
 	if g == nil {
 		return
 	}
-	had := apimeta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
-	settled := had != nil && had.Status == metav1.ConditionTrue || a.s.conditions.scheduled(a.key, g.UID, status == metav1.ConditionTrue)
-	if settled && status != metav1.ConditionTrue {
+	old := apimeta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
+	scheduledBefore := old != nil && old.Status == metav1.ConditionTrue || a.s.conditions.wasScheduled(a.key, g.UID, status == metav1.ConditionTrue)
+	if scheduledBefore && status != metav1.ConditionTrue {
 		return
 	}
 	next := g.DeepCopy()
@@ -45,23 +45,23 @@ func (a *groupAttempt) condition(ctx context.Context, status metav1.ConditionSta
 	if err != nil {
 		return // no value here can fail to encode
 	}
-	a.s.conditions.write(ctx, a.s.later, a.key, func(ctx context.Context) {
+	a.s.conditions.write(ctx, a.s.enqueueWrite, a.key, func(ctx context.Context) {
 		_, err := a.s.client.SchedulingV1beta1().PodGroups(g.Namespace).Patch(ctx, g.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-			a.s.log.Warn("cannot write how a pod group stands", "podgroup", a.key, "err", err)
+			a.s.log.Warn("cannot write the condition of a pod group", "podgroup", a.key, "err", err)
 		}
 	})
 }
 
-// groupWrites writes the last word about each group, and one at a time, so that an older one never comes after it. The zero value has none.
+// groupWrites writes the newest condition of each group, one at a time, so that an older one never overwrites it. The zero value is empty.
 type groupWrites struct {
-	mu   sync.Mutex
-	next map[state.GroupKey]func(context.Context) // nil: one is being written, and there is no other
-	done map[state.GroupKey]types.UID             // groups that have been scheduled once, which the informer may not know yet
+	mu      sync.Mutex
+	pending map[state.GroupKey]func(context.Context) // nil: a write is running, and no other is pending
+	done    map[state.GroupKey]types.UID             // groups that were scheduled; the informer may not know it yet
 }
 
-// scheduled reports whether a group has ever been scheduled; now: it has been scheduled just now.
-func (w *groupWrites) scheduled(key state.GroupKey, uid types.UID, now bool) bool {
+// wasScheduled reports whether a group was ever scheduled; now: it was scheduled just now.
+func (w *groupWrites) wasScheduled(key state.GroupKey, uid types.UID, now bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if now {
@@ -82,33 +82,33 @@ func (w *groupWrites) forget(key state.GroupKey) {
 
 func (w *groupWrites) write(ctx context.Context, later func(context.Context, func(context.Context)), key state.GroupKey, job func(context.Context)) {
 	w.mu.Lock()
-	_, busy := w.next[key]
-	if w.next == nil {
-		w.next = map[state.GroupKey]func(context.Context){}
+	_, busy := w.pending[key]
+	if w.pending == nil {
+		w.pending = map[state.GroupKey]func(context.Context){}
 	}
-	w.next[key] = job
+	w.pending[key] = job
 	w.mu.Unlock()
 	if !busy {
 		later(ctx, func(ctx context.Context) {
-			for job := w.take(key); job != nil; job = w.take(key) {
+			for job := w.next(key); job != nil; job = w.next(key) {
 				job(ctx)
 			}
 		})
 	}
 }
 
-// take returns the next write; nil: there is none and the caller is done.
-func (w *groupWrites) take(key state.GroupKey) func(context.Context) {
+// next returns the next write; nil: there is none and the caller is done.
+func (w *groupWrites) next(key state.GroupKey) func(context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	job := w.next[key]
-	if w.next[key] = nil; job == nil {
-		delete(w.next, key)
+	job := w.pending[key]
+	if w.pending[key] = nil; job == nil {
+		delete(w.pending, key)
 	}
 	return job
 }
 
-var errNoGroups = errors.New("the server has no podgroups.scheduling.k8s.io/v1beta1: it needs the feature gate GenericWorkload, and --runtime-config=scheduling.k8s.io/v1beta1=true if it is Kubernetes'")
+var errNoGroups = errors.New("the server has no podgroups.scheduling.k8s.io/v1beta1: it needs the feature gate GenericWorkload, and the API server of Kubernetes also --runtime-config=scheduling.k8s.io/v1beta1=true")
 
 // watchGroups watches pod groups, where the gate is on.
 func (s *Scheduler) watchGroups(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
@@ -120,7 +120,7 @@ func (s *Scheduler) watchGroups(f informers.SharedInformerFactory) ([]cache.Done
 		return nil, errNoGroups
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask what the server has: %w", err)
+		return nil, fmt.Errorf("discover scheduling.k8s.io/v1beta1: %w", err)
 	}
 	served := false
 	for _, r := range list.APIResources {

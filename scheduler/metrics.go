@@ -21,20 +21,20 @@ const (
 	failed        = "error"
 )
 
-// metrics are those of all schedulers of the process, by kube-scheduler's names.
+// metrics are the metrics of all schedulers of the process, with kube-scheduler's names.
 type metrics struct {
-	attempts, incoming          *prometheus.CounterVec
-	attempt, point, scheduling  *prometheus.HistogramVec
-	algorithm, tries, victims   prometheus.Histogram
-	preemptions                 prometheus.Counter
-	pendingDesc, cacheDesc, why *prometheus.Desc
+	attempts, incoming                                     *prometheus.CounterVec
+	attemptDuration, extensionPointDuration, schedulingSLI *prometheus.HistogramVec
+	algorithmDuration, attemptsPerPod, preemptionVictims   prometheus.Histogram
+	preemptions                                            prometheus.Counter
+	pendingDesc, cacheDesc, unschedulableDesc              *prometheus.Desc
 
 	mu      sync.Mutex
 	running map[*Scheduler]struct{}
 }
 
-// measured is one for the process, as Kubernetes' is.
-var measured = sync.OnceValue(newMetrics)
+// processMetrics returns the metrics of the process.
+var processMetrics = sync.OnceValue(newMetrics)
 
 func newMetrics() *metrics {
 	durations := prometheus.ExponentialBuckets(0.001, 2, 15)
@@ -46,24 +46,24 @@ func newMetrics() *metrics {
 		incoming: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scheduler_queue_incoming_pods_total", Help: "Number of pods added to scheduling queues by event and queue type.",
 		}, []string{"event", "queue"}),
-		attempt: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		attemptDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "scheduler_scheduling_attempt_duration_seconds", Help: "Scheduling attempt latency in seconds (scheduling algorithm + binding)", Buckets: durations,
 		}, []string{"result", "profile"}),
-		point: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		extensionPointDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "scheduler_framework_extension_point_duration_seconds", Help: "Latency for running all plugins of a specific extension point.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 12),
 		}, []string{"extension_point", "status", "profile"}),
-		scheduling: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		schedulingSLI: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "scheduler_pod_scheduling_sli_duration_seconds", Help: "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 20),
 		}, []string{"attempts"}),
-		algorithm: prometheus.NewHistogram(prometheus.HistogramOpts{
+		algorithmDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "scheduler_scheduling_algorithm_duration_seconds", Help: "Scheduling algorithm latency in seconds", Buckets: durations,
 		}),
-		tries: prometheus.NewHistogram(prometheus.HistogramOpts{
+		attemptsPerPod: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "scheduler_pod_scheduling_attempts", Help: "Number of attempts to successfully schedule a pod.", Buckets: prometheus.ExponentialBuckets(1, 2, 5),
 		}),
-		victims: prometheus.NewHistogram(prometheus.HistogramOpts{
+		preemptionVictims: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "scheduler_preemption_victims", Help: "Number of selected preemption victims", Buckets: prometheus.ExponentialBuckets(1, 2, 7),
 		}),
 		preemptions: prometheus.NewCounter(prometheus.CounterOpts{
@@ -74,28 +74,28 @@ func newMetrics() *metrics {
 			"that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.",
 			[]string{"queue"}, nil),
 		cacheDesc: prometheus.NewDesc("scheduler_scheduler_cache_size", "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", []string{"type"}, nil),
-		why: prometheus.NewDesc("scheduler_unschedulable_pods", "The number of unschedulable pods broken down by plugin name. "+
+		unschedulableDesc: prometheus.NewDesc("scheduler_unschedulable_pods", "The number of unschedulable pods broken down by plugin name. "+
 			"A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
 			[]string{"plugin", "profile"}, nil),
 		running: map[*Scheduler]struct{}{},
 	}
 }
 
-// measureApart keeps what s does out of the process's metrics.
-func (s *Scheduler) measureApart() {
+// useOwnMetrics keeps s out of the metrics of the process.
+func (s *Scheduler) useOwnMetrics() {
 	s.metrics = newMetrics()
 	for _, p := range s.profiles {
 		p.metrics = s.metrics
 	}
 }
 
-// Collectors are the metrics of all schedulers of this process.
+// Collectors returns the metrics of all schedulers of this process.
 func Collectors() []prometheus.Collector {
-	m := measured()
-	return []prometheus.Collector{m.attempts, m.incoming, m.attempt, m.point, m.scheduling, m.algorithm, m.tries, m.victims, m.preemptions, m}
+	m := processMetrics()
+	return []prometheus.Collector{m.attempts, m.incoming, m.attemptDuration, m.extensionPointDuration, m.schedulingSLI, m.algorithmDuration, m.attemptsPerPod, m.preemptionVictims, m.preemptions, m}
 }
 
-// add counts what s holds until the function that it returns is called.
+// add includes the pods and nodes of s in the gauges until remove is called.
 func (m *metrics) add(s *Scheduler) (remove func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,26 +107,26 @@ func (m *metrics) add(s *Scheduler) (remove func()) {
 	}
 }
 
-// Describe names what is counted when somebody asks.
+// Describe describes the gauges that Collect computes.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.pendingDesc
 	ch <- m.cacheDesc
-	ch <- m.why
+	ch <- m.unschedulableDesc
 }
 
-// Collect asks the schedulers that run. Several in one process count as one.
+// Collect sums up the gauges of all running schedulers.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	waiting := map[queue.Place]int{queue.Active: 0, queue.Backoff: 0, queue.Unschedulable: 0, queue.Gated: 0}
-	kept := map[[2]string]int{}
+	pending := map[queue.Place]int{queue.Active: 0, queue.Backoff: 0, queue.Unschedulable: 0, queue.Gated: 0}
+	unschedulablePods := map[[2]string]int{}
 	cached := map[string]int{"nodes": 0, "pods": 0, "assumed_pods": 0}
 	m.mu.Lock()
 	for s := range m.running {
 		w, refusedBy := s.queue.Counts()
 		for place, n := range w {
-			waiting[place] += n
+			pending[place] += n
 		}
-		for plugin, n := range refusedBy { // and its profile
-			kept[plugin] += n
+		for of, n := range refusedBy {
+			unschedulablePods[of] += n
 		}
 		nodes, pods, assumed := s.cache.Size()
 		cached["nodes"] += nodes
@@ -137,35 +137,35 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}
-	for place, n := range waiting {
+	for place, n := range pending {
 		gauge(m.pendingDesc, n, string(place))
 	}
 	for what, n := range cached {
 		gauge(m.cacheDesc, n, what)
 	}
-	for of, n := range kept {
-		gauge(m.why, n, of[0], of[1])
+	for of, n := range unschedulablePods {
+		gauge(m.unschedulableDesc, n, of[0], of[1])
 	}
 }
 
-// measureAttempt counts an attempt that began then and has ended so.
+// measureAttempt records an attempt with its result.
 func (p *profile) measureAttempt(result string, begin time.Time) {
 	m := p.metrics
 	m.attempts.WithLabelValues(result, p.name).Inc()
-	m.attempt.WithLabelValues(result, p.name).Observe(time.Since(begin).Seconds())
+	m.attemptDuration.WithLabelValues(result, p.name).Observe(time.Since(begin).Seconds())
 }
 
-// measureScheduled counts a pod that has its node.
+// measureScheduled records a pod that was bound.
 func measureScheduled(it *queue.Item) {
-	m := measured()
-	m.tries.Observe(float64(it.Attempts))
-	m.scheduling.WithLabelValues(strconv.Itoa(min(it.Attempts, 15))).Observe(time.Since(it.First).Seconds())
+	m := processMetrics()
+	m.attemptsPerPod.Observe(float64(it.Attempts))
+	m.schedulingSLI.WithLabelValues(strconv.Itoa(min(it.Attempts, 15))).Observe(time.Since(it.First).Seconds())
 }
 
-// measureDecision counts how long nodes were looked at.
+// measureDecision records the durations of filtering and scoring.
 func (p *profile) measureDecision(a *framework.Attempt, begin time.Time) {
 	m := p.metrics
-	m.algorithm.Observe(time.Since(begin).Seconds())
+	m.algorithmDuration.Observe(time.Since(begin).Seconds())
 	status := "Success"
 	switch {
 	case a.Failed != nil:
@@ -173,23 +173,23 @@ func (p *profile) measureDecision(a *framework.Attempt, begin time.Time) {
 	case a.Chosen == nil:
 		status = "Unschedulable"
 	}
-	m.point.WithLabelValues("Filter", status, p.name).Observe(a.FilterTook.Seconds())
+	m.extensionPointDuration.WithLabelValues("Filter", status, p.name).Observe(a.FilterTook.Seconds())
 	if a.ScoreTook > 0 {
-		m.point.WithLabelValues("Score", "Success", p.name).Observe(a.ScoreTook.Seconds())
+		m.extensionPointDuration.WithLabelValues("Score", "Success", p.name).Observe(a.ScoreTook.Seconds())
 	}
 }
 
-// measure counts how long the plugins of an extension point took.
+// measure records how long the plugins of an extension point took.
 func (p *profile) measure(point string, run func() error) error {
 	begin := time.Now()
 	err := run()
 	status := "Success"
 	switch {
-	case errors.Is(err, errNoRoom), verdict(err) != nil:
+	case errors.Is(err, errNoNomination), rejection(err) != nil:
 		status = "Unschedulable"
 	case err != nil:
 		status = "Error"
 	}
-	p.metrics.point.WithLabelValues(point, status, p.name).Observe(time.Since(begin).Seconds())
+	p.metrics.extensionPointDuration.WithLabelValues(point, status, p.name).Observe(time.Since(begin).Seconds())
 	return err
 }

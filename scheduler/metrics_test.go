@@ -47,7 +47,7 @@ func TestMetrics(t *testing.T) {
 		gated := schedtest.Pod("gated")
 		gated.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/later"}}
 		before := counted(t)
-		c := start(t, schedtest.Node("node-1"), schedtest.Pod("fits"), schedtest.Pod("big", schedtest.Asks("1", "64Gi")), gated)
+		c := start(t, schedtest.Node("node-1"), schedtest.Pod("fits"), schedtest.Pod("big", schedtest.Requests("1", "64Gi")), gated)
 		time.Sleep(time.Second)
 		c.refuse.Store(true)
 		if err := c.Tracker().Add(schedtest.Pod("unlucky")); err != nil {

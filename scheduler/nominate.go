@@ -11,61 +11,61 @@ import (
 	"keelson/scheduler/state"
 )
 
-// nominate notes on which node preemption makes room for a pod; empty: on none. An earlier nomination is given up.
+// nominate sets the nominated node of a pod; empty: none. It replaces an earlier nomination.
 func (s *Scheduler) nominate(pod *state.PodInfo, node string) {
 	if node == "" {
-		s.denominate(pod.Pod)
+		s.clearNomination(pod.Pod)
 		return
 	}
 	before := s.cache.Nominated(pod.Pod.UID)
 	s.cache.Nominate(pod, node)
-	if !s.known(pod) { // it was deleted while extenders were asked
-		s.denominate(pod.Pod)
+	if !s.known(pod) { // it was deleted during the calls of extenders
+		s.clearNomination(pod.Pod)
 		return
 	}
 	if before != "" && before != node {
-		s.freed(pod.Pod, before)
+		s.resourcesFreed(pod.Pod, before)
 	}
 }
 
-// denominate takes a pod's nomination back. Unless the pod has come to that node, this frees the room that was kept for it.
-func (s *Scheduler) denominate(pod *corev1.Pod) {
+// clearNomination removes a pod's nomination. Unless the pod is on that node, other pods can use the resources that were kept for it.
+func (s *Scheduler) clearNomination(pod *corev1.Pod) {
 	node := s.cache.Unnominate(pod.UID)
 	if node == "" {
 		return
 	}
 	s.evictions.Forget(pod.UID) // the pod no longer waits for them
 	if at, _ := s.cache.Where(pod.UID); at != node {
-		s.freed(pod, node)
+		s.resourcesFreed(pod, node)
 	}
 }
 
-// freed reports to the queue that a node has more room, because a pod no longer uses it.
-func (s *Scheduler) freed(pod *corev1.Pod, node string) {
-	s.evictions.Gone(pod.UID)
+// resourcesFreed reports to the queue that a pod no longer uses resources of a node.
+func (s *Scheduler) resourcesFreed(pod *corev1.Pod, node string) {
+	s.evictions.VictimGone(pod.UID)
 	view := s.cache.NodeView(node)
-	s.queue.OnEvent(framework.Event{Kinds: framework.PodDelete, OldPod: pod, NodeView: view})
+	s.queue.OnEvent(framework.Event{Kinds: framework.AssignedPodDelete, OldPod: pod, NodeView: view})
 	if view == nil {
 		return
 	}
 	for _, p := range view.Nominated {
 		if p.Priority > state.Priority(pod) {
-			s.victimGone(p, view)
+			s.activateIfVictimsGone(p, view)
 		}
 	}
 }
 
-// victimGone has a nominated pod tried again when the last of its victims is gone, even if its room is another's by now: then it has to
-// look elsewhere.
-func (s *Scheduler) victimGone(p *state.PodInfo, view *state.NodeView) {
+// activateIfVictimsGone makes the queue try a nominated pod again when the last of its victims is gone, even if another pod has taken the
+// resources: then the pod needs another node.
+func (s *Scheduler) activateIfVictimsGone(p *state.PodInfo, view *state.NodeView) {
 	left := func(o *state.PodInfo) bool { return o.Priority < p.Priority && o.Pod.DeletionTimestamp != nil }
-	if !s.evictions.Of(p.Pod.UID) && !slices.ContainsFunc(view.Node.Pods, left) {
+	if !s.evictions.Pending(p.Pod.UID) && !slices.ContainsFunc(view.Node.Pods, left) {
 		s.queue.Activate(p.Pod.UID)
 	}
 }
 
-// evicted is called when all victims of a pod have been deleted, or their deletion failed.
-func (s *Scheduler) evicted(pod *corev1.Pod, err error) {
+// evictionsDone is called when all victims of a pod have been deleted, or their deletion failed.
+func (s *Scheduler) evictionsDone(pod *corev1.Pod, err error) {
 	if err != nil {
 		s.queue.Activate(pod.UID)
 		return
@@ -76,7 +76,7 @@ func (s *Scheduler) evicted(pod *corev1.Pod, err error) {
 	}
 	for _, p := range view.Nominated {
 		if p.Pod.UID == pod.UID {
-			s.victimGone(p, view)
+			s.activateIfVictimsGone(p, view)
 		}
 	}
 }

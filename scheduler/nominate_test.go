@@ -79,10 +79,10 @@ func TestWaitsForItsLastVictim(t *testing.T) {
 		c := start(t, schedtest.Node("node-1"), schedtest.Node("node-2"))
 		c.leaveSlowly()
 		for _, name := range []string{"a", "b", "c", "d"} {
-			c.bring(schedtest.Pod(name, schedtest.On("node-1"), schedtest.Asks("1", "")))
-			c.bring(schedtest.Pod("other-"+name, schedtest.On("node-2"), schedtest.Asks("1", ""), schedtest.Priority(5)))
+			c.bring(schedtest.Pod(name, schedtest.On("node-1"), schedtest.Requests("1", "")))
+			c.bring(schedtest.Pod("other-"+name, schedtest.On("node-2"), schedtest.Requests("1", ""), schedtest.Priority(5)))
 		}
-		c.bring(schedtest.Pod("high", schedtest.Asks("4", ""), schedtest.Priority(10)))
+		c.bring(schedtest.Pod("high", schedtest.Requests("4", ""), schedtest.Priority(10)))
 		if got := c.pod("high").Status.NominatedNodeName; got != "node-1" {
 			t.Fatalf("nominated to %q, want node-1", got)
 		}
@@ -102,11 +102,11 @@ func TestWaitsForItsLastVictim(t *testing.T) {
 // TestRoomIsAnothers: a pod whose victims are gone looks elsewhere when something more important has taken their room.
 func TestRoomIsAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Asks("4", "")),
-			schedtest.Pod("other", schedtest.On("node-2"), schedtest.Asks("4", ""), schedtest.Priority(5)))
+		c := start(t, schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("4", "")),
+			schedtest.Pod("other", schedtest.On("node-2"), schedtest.Requests("4", ""), schedtest.Priority(5)))
 		c.leaveSlowly()
-		c.bring(schedtest.Pod("high", schedtest.Asks("4", ""), schedtest.Priority(10)))
-		c.bring(schedtest.Pod("taker", schedtest.On("node-1"), schedtest.Asks("4", ""), schedtest.Priority(20)))
+		c.bring(schedtest.Pod("high", schedtest.Requests("4", ""), schedtest.Priority(10)))
+		c.bring(schedtest.Pod("taker", schedtest.On("node-1"), schedtest.Requests("4", ""), schedtest.Priority(20)))
 		c.tried("its victim is there", "high", 1, "")
 		c.gone("low")
 		c.tried("its room is another's", "high", 2, "")
@@ -121,12 +121,12 @@ func TestRoomIsAnothers(t *testing.T) {
 // TestRoomIsGivenUp: room that was kept for a nominated pod is other pods' when that pod is gone.
 func TestRoomIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kept := schedtest.Pod("kept", schedtest.Asks("4", ""), schedtest.Priority(10))
+		kept := schedtest.Pod("kept", schedtest.Requests("4", ""), schedtest.Priority(10))
 		kept.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/later"}}
 		kept.Status.NominatedNodeName = "node-1"
 		c := start(t, schedtest.Node("node-1"), kept)
-		c.bring(schedtest.Pod("low", schedtest.Asks("1", "")))
-		c.bring(schedtest.Pod("large", schedtest.Asks("5", "")))
+		c.bring(schedtest.Pod("low", schedtest.Requests("1", "")))
+		c.bring(schedtest.Pod("large", schedtest.Requests("5", "")))
 		c.tried("the room is kept", "low", 1, "")
 		c.gone("kept")
 		c.tried("it is given up", "low", 2, "node-1")
@@ -137,12 +137,12 @@ func TestRoomIsGivenUp(t *testing.T) {
 // TestEvictionFails: a pod whose victim cannot be deleted is tried again.
 func TestEvictionFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Asks("4", "")))
+		c := start(t, schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("4", "")))
 		var failed atomic.Bool
 		c.PrependReactor("delete", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return failed.CompareAndSwap(false, true), nil, errors.New("the server is in a bad mood")
 		})
-		c.bring(schedtest.Pod("high", schedtest.Asks("4", ""), schedtest.Priority(10)))
+		c.bring(schedtest.Pod("high", schedtest.Requests("4", ""), schedtest.Priority(10)))
 		c.tried("after a failure", "high", 3, "node-1")
 	})
 }
@@ -171,12 +171,12 @@ func TestRoomOfATriedGroup(t *testing.T) {
 		during := &amidst{pod: "g-0"}
 		plugin := with(framework.Registry{"Amidst": made(during)})
 		c := startWith(t, func(cfg *scheduler.Config) { groups(cfg); plugin(cfg) }, schedtest.Node("node-1"),
-			schedtest.Pod("old", schedtest.On("node-1"), schedtest.Asks("2", "")))
-		c.bring(schedtest.Pod("waits", schedtest.Asks("3", "")))
-		c.bring(schedtest.Pod("large", schedtest.Asks("5", "")))
+			schedtest.Pod("old", schedtest.On("node-1"), schedtest.Requests("2", "")))
+		c.bring(schedtest.Pod("waits", schedtest.Requests("3", "")))
+		c.bring(schedtest.Pod("large", schedtest.Requests("5", "")))
 		during.do = func() { c.gone("old") }
-		c.add(gang("g", 2), schedtest.Pod("g-0", of("g"), schedtest.Asks("2", "")))
-		c.bring(schedtest.Pod("g-1", of("g"), schedtest.Asks("3", "")))
+		c.add(gang("g", 2), schedtest.Pod("g-0", of("g"), schedtest.Requests("2", "")))
+		c.bring(schedtest.Pod("g-1", of("g"), schedtest.Requests("3", "")))
 		time.Sleep(soon)
 		c.tried("the group gave its room back", "waits", 2, "node-1")
 		c.tried("the group gave its room back", "large", 1, "")

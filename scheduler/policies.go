@@ -14,14 +14,14 @@ import (
 	"keelson/scheduler/policy/objects"
 )
 
-// newPolicies makes what follows SchedulingPolicy objects; nil where no profile runs policies, or there is no client for them.
+// newPolicies returns the Follower of SchedulingPolicy objects; nil: no profile uses policies, or there is no client for them.
 func (s *Scheduler) newPolicies() *objects.Follower {
 	if s.cfg.Client.Dynamic == nil {
 		return nil
 	}
 	for _, p := range s.profiles {
 		if slices.ContainsFunc(p.Plugins, func(w framework.Weighted) bool { return w.Plugin.Name() == policy.Plugin }) {
-			return objects.New(objects.Config{Client: s.cfg.Client.Dynamic, Set: &s.inEffect, OnChange: s.policyChanged, OnInvalid: s.policyWrong, Log: s.log})
+			return objects.New(objects.Config{Client: s.cfg.Client.Dynamic, Set: &s.activePolicies, OnChange: s.policyChanged, OnInvalid: s.policyInvalid, Log: s.log})
 		}
 	}
 	return nil
@@ -45,11 +45,11 @@ func (s *Scheduler) policyChanged(old, now *policy.Policy) {
 	s.queue.OnEvent(e)
 }
 
-func (s *Scheduler) policyWrong(obj *unstructured.Unstructured, message string) {
-	s.log.Warn("scheduling policy cannot be compiled", "policy", obj.GetName(), "wrong", message)
+func (s *Scheduler) policyInvalid(obj *unstructured.Unstructured, message string) {
+	s.log.Warn("scheduling policy cannot be compiled", "policy", obj.GetName(), "error", message)
 	for _, p := range s.profiles {
 		if p.events != nil {
-			p.events.Eventf(obj, nil, corev1.EventTypeWarning, "InvalidPolicy", "Compiling", "%s", clipped(message))
+			p.events.Eventf(obj, nil, corev1.EventTypeWarning, "InvalidPolicy", "Compiling", "%s", truncateNote(message))
 			return
 		}
 	}

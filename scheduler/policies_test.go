@@ -65,8 +65,8 @@ func TestPolicyChangesWakePods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dyn := policyServer(policyObject("ssd", 1, "node.labels['disk'] == 'ssd'", "needs an SSD"), policyObject("other", 1, "true", ""))
 		c := startWith(t, func(cfg *scheduler.Config) { cfg.Client.Dynamic = dyn }, schedtest.Node("node-1", schedtest.Labels("disk", "hdd")),
-			schedtest.Pod("web", schedtest.Labelled("app", "web")), schedtest.Pod("free"), schedtest.Pod("big", schedtest.Asks("1", "64Gi")),
-			schedtest.Pod("big-web", schedtest.Asks("1", "64Gi"), schedtest.Labelled("app", "web")))
+			schedtest.Pod("web", schedtest.Labelled("app", "web")), schedtest.Pod("free"), schedtest.Pod("big", schedtest.Requests("1", "64Gi")),
+			schedtest.Pod("big-web", schedtest.Requests("1", "64Gi"), schedtest.Labelled("app", "web")))
 		synctest.Wait()
 		c.eventually("free", bound)
 		const want = "0/1 nodes are available: 1 node(s) refused by policy ssd: needs an SSD."

@@ -20,23 +20,23 @@ import (
 	"keelson/scheduler/queue"
 )
 
-// profile is a profile's plugins by extension point, and the engines that decide with them: one for each lane.
+// profile is a profile with its plugins by extension point, and an engine for each lane.
 type profile struct {
 	*framework.Profile
 	name              string
 	engine            *framework.Engine
-	outside           *framework.Engine // for the extender lane
-	post              []framework.PostFilterer
+	extenderEngine    *framework.Engine // for the extender lane
+	postFilter        []framework.PostFilterer
 	reserve           []framework.Reserver
 	permit            []framework.Permitter
 	placementFeasible []framework.PlacementFeasible
-	groupPost         []framework.PodGroupPostFilterer
+	groupPostFilter   []framework.PodGroupPostFilterer
 	preBind           []framework.PreBinder
 	bind              []framework.Binder
 	postBind          []framework.PostBinder
 	events            events.EventRecorder // set by startEvents
-	sort              framework.QueueSorter
-	extensions        []framework.EnqueueExtensions
+	queueSort         framework.QueueSorter
+	enqueueExtensions []framework.EnqueueExtensions
 	metrics           *metrics
 }
 
@@ -48,17 +48,17 @@ func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder)
 	p := &profile{
 		Profile: of, name: of.SchedulerName,
 		engine:            framework.NewEngine(of, parallelism, seed),
-		outside:           framework.NewEngine(of, parallelism, seed+1),
-		post:              framework.Of[framework.PostFilterer](of, framework.AtPostFilter),
-		reserve:           framework.Of[framework.Reserver](of, framework.AtReserve),
-		permit:            framework.Of[framework.Permitter](of, framework.AtPermit),
-		placementFeasible: framework.All[framework.PlacementFeasible](of),
-		groupPost:         framework.Of[framework.PodGroupPostFilterer](of, framework.AtPostFilter),
-		preBind:           framework.Of[framework.PreBinder](of, framework.AtPreBind),
-		bind:              framework.Of[framework.Binder](of, framework.AtBind),
-		postBind:          framework.Of[framework.PostBinder](of, framework.AtPostBind),
-		sort:              framework.Of[framework.QueueSorter](of, framework.AtQueueSort)[0],
-		extensions:        framework.All[framework.EnqueueExtensions](of),
+		extenderEngine:    framework.NewEngine(of, parallelism, seed+1),
+		postFilter:        framework.PluginsAt[framework.PostFilterer](of, framework.AtPostFilter),
+		reserve:           framework.PluginsAt[framework.Reserver](of, framework.AtReserve),
+		permit:            framework.PluginsAt[framework.Permitter](of, framework.AtPermit),
+		placementFeasible: framework.AllPlugins[framework.PlacementFeasible](of),
+		groupPostFilter:   framework.PluginsAt[framework.PodGroupPostFilterer](of, framework.AtPostFilter),
+		preBind:           framework.PluginsAt[framework.PreBinder](of, framework.AtPreBind),
+		bind:              framework.PluginsAt[framework.Binder](of, framework.AtBind),
+		postBind:          framework.PluginsAt[framework.PostBinder](of, framework.AtPostBind),
+		queueSort:         framework.PluginsAt[framework.QueueSorter](of, framework.AtQueueSort)[0],
+		enqueueExtensions: framework.AllPlugins[framework.EnqueueExtensions](of),
 	}
 	if binder != nil {
 		p.bind, p.preBind = append([]framework.Binder{binder}, p.bind...), append(p.preBind, binder)
@@ -66,7 +66,7 @@ func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder)
 	return p, nil
 }
 
-// makeProfiles makes the plugins of all profiles.
+// makeProfiles creates the plugins of all profiles.
 func (s *Scheduler) makeProfiles() error {
 	s.profiles = map[string]*profile{}
 	registry := s.registry()
@@ -83,28 +83,28 @@ func (s *Scheduler) makeProfiles() error {
 		}
 		p.metrics = s.metrics
 		if sort == "" {
-			sort = p.sort.Name()
-		} else if sort != p.sort.Name() {
-			return fmt.Errorf("profile %q sorts the queue by %s, another by %s; there is one queue", p.name, p.sort.Name(), sort)
+			sort = p.queueSort.Name()
+		} else if sort != p.queueSort.Name() {
+			return fmt.Errorf("profile %q: its queueSort plugin is %s, that of another profile is %s: all profiles must have the same", p.name, p.queueSort.Name(), sort)
 		}
 		s.profiles[p.name] = p
 	}
 	return nil
 }
 
-// registry are all plugins that can be made.
+// registry returns the factories of all plugins.
 func (s *Scheduler) registry() framework.Registry {
-	r := plugins.InTree(plugins.Options{Storage: s.storage, Policies: &s.inEffect, Spread: plugins.PodTopologySpread{DefaultSelector: s.defaultSelector.selector}})
+	r := plugins.InTree(plugins.Options{Storage: s.storage, Policies: &s.activePolicies, Spread: plugins.PodTopologySpread{DefaultSelector: s.defaultSelector.selector}})
 	r[preempt.Name] = func(args any, _ *framework.Handle) (framework.Plugin, error) {
 		a, ok := args.(*configv1.DefaultPreemptionArgs)
 		if !ok {
 			return nil, fmt.Errorf("plugin %s: its arguments are a %T", preempt.Name, args)
 		}
 		return preempt.New(preempt.Config{
-			Client: s.client, Later: s.later, Budgets: s.listBudgets, Extend: s.askAboutVictims, Event: s.eventPreempted, Log: s.log,
-			Evictions: s.evictions, Ended: s.evicted, Groups: s.groups, Where: s.cache.Where,
-			Chosen:  func(victims int) { s.metrics.victims.Observe(float64(victims)) },
-			Percent: int(*a.MinCandidateNodesPercentage), Least: int(*a.MinCandidateNodesAbsolute),
+			Client: s.client, Later: s.enqueueWrite, Budgets: s.listPDBs, ProcessExtenders: s.preemptWithExtenders, RecordPreempted: s.eventPreempted, Log: s.log,
+			Evictions: s.evictions, EvictionsDone: s.evictionsDone, Groups: s.groups, NodeOf: s.cache.Where,
+			ObserveVictims:              func(victims int) { s.metrics.preemptionVictims.Observe(float64(victims)) },
+			MinCandidateNodesPercentage: int(*a.MinCandidateNodesPercentage), MinCandidateNodesAbsolute: int(*a.MinCandidateNodesAbsolute),
 		}), nil
 	}
 	r[dynamicresources.Name] = s.newDynamicResources
@@ -114,10 +114,10 @@ func (s *Scheduler) registry() framework.Registry {
 
 func (s *Scheduler) makePlugins(c *config.Profile, registry framework.Registry) (*framework.Profile, error) {
 	h := &framework.Handle{
-		Profile: c.SchedulerName, Client: s.client, Dynamic: s.cfg.Client.Dynamic, Informers: s.informers, Waiting: &s.permits, Log: s.log,
-		DeviceClass: func(name corev1.ResourceName) string { return s.devices.DeviceClass(name) },
+		Profile: c.SchedulerName, Client: s.client, Dynamic: s.cfg.Client.Dynamic, Informers: s.informers, Waiting: &s.waitingPods, Log: s.log,
+		DeviceClass: func(name corev1.ResourceName) string { return s.deviceTracker.DeviceClass(name) },
 	}
-	of := &framework.Profile{SchedulerName: c.SchedulerName, Points: map[framework.Point][]framework.Weighted{}, PercentageOfNodes: c.PercentageOfNodes}
+	of := &framework.Profile{SchedulerName: c.SchedulerName, Points: map[framework.Point][]framework.Weighted{}, PercentageOfNodesToScore: c.PercentageOfNodesToScore}
 	made := map[string]framework.Plugin{}
 	for _, name := range c.Plugins() {
 		factory, ok := registry[name]
@@ -139,7 +139,7 @@ func (s *Scheduler) makePlugins(c *config.Profile, registry framework.Registry) 
 		of.Points[point] = at
 	}
 	if s.groups != nil {
-		gang := framework.Weighted{Plugin: plugins.GangScheduling{Groups: s.groups, Waiting: &s.permits}, Weight: 1}
+		gang := framework.Weighted{Plugin: plugins.GangScheduling{Groups: s.groups, Waiting: &s.waitingPods}, Weight: 1}
 		of.Plugins = append(of.Plugins, gang)
 		for _, point := range []framework.Point{framework.AtPreEnqueue, framework.AtPermit} {
 			of.Points[point] = append(of.Points[point], gang)
@@ -148,7 +148,7 @@ func (s *Scheduler) makePlugins(c *config.Profile, registry framework.Registry) 
 	return of, nil
 }
 
-// profile is that of a pod, or nil: it names another scheduler.
+// profile returns the profile of a pod; nil: the pod names another scheduler.
 func (s *Scheduler) profile(pod *corev1.Pod) *profile { return s.profiles[pod.Spec.SchedulerName] }
 
 func (s *Scheduler) queueConfig() queue.Config {
@@ -157,11 +157,11 @@ func (s *Scheduler) queueConfig() queue.Config {
 		InitialBackoff: s.cfg.Configuration.InitialBackoff(), MaxBackoff: s.cfg.Configuration.MaxBackoff(),
 	}
 	for name, p := range s.profiles {
-		r := queue.Rules{Gates: framework.Of[framework.PreEnqueuer](p.Profile, framework.AtPreEnqueue), Hints: map[string][]framework.ClusterEventWithHint{}}
-		for _, e := range p.extensions {
+		r := queue.Rules{Gates: framework.PluginsAt[framework.PreEnqueuer](p.Profile, framework.AtPreEnqueue), Hints: map[string][]framework.ClusterEventWithHint{}}
+		for _, e := range p.enqueueExtensions {
 			r.Hints[e.Name()] = e.EventsToRegister()
 		}
-		c.Profiles[name], c.Less = r, p.sort.Less
+		c.Profiles[name], c.Less = r, p.queueSort.Less
 	}
 	return c
 }

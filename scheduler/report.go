@@ -26,10 +26,11 @@ const (
 	reasonError         = corev1.PodReasonSchedulerError
 )
 
-// maxNote is how long an event's note may be.
-const maxNote = 1024
+// maxNoteLength is the maximum length of an event's note.
+const maxNoteLength = 1024
 
-// concurrentEvents bounds writes of events, so that bindings go first; maxPendingEvents is from where on events are dropped.
+// concurrentEvents is the maximum number of concurrent writes of events, so that bindings are not delayed. With maxPendingEvents waiting,
+// further events are dropped.
 const (
 	concurrentEvents = 1
 	maxPendingEvents = 20000
@@ -37,9 +38,9 @@ const (
 
 // startEvents starts the recorder; the result stops it.
 func (s *Scheduler) startEvents(ctx context.Context) (stop func(), err error) {
-	b := events.NewBroadcaster(&patientSink{
-		inner: &events.EventSinkImpl{Interface: s.client.EventsV1()},
-		turn:  make(chan struct{}, concurrentEvents), pending: make(chan struct{}, maxPendingEvents),
+	b := events.NewBroadcaster(&limitedSink{
+		inner:   &events.EventSinkImpl{Interface: s.client.EventsV1()},
+		writing: make(chan struct{}, concurrentEvents), pending: make(chan struct{}, maxPendingEvents),
 	})
 	for name, p := range s.profiles {
 		p.events = b.NewRecorder(scheme.Scheme, name)
@@ -50,53 +51,53 @@ func (s *Scheduler) startEvents(ctx context.Context) (stop func(), err error) {
 	return b.Shutdown, nil
 }
 
-// patientSink writes few events at a time and lets the others wait, off every other path.
-type patientSink struct {
-	inner         events.EventSink
-	turn, pending chan struct{}
+// limitedSink writes few events at a time; the others wait.
+type limitedSink struct {
+	inner            events.EventSink
+	writing, pending chan struct{}
 }
 
 var errTooManyEvents = apierrors.NewTooManyRequestsError("too many events are waiting")
 
-func (s *patientSink) take(ctx context.Context) (give func(), err error) {
+func (s *limitedSink) acquire(ctx context.Context) (release func(), err error) {
 	select {
 	case s.pending <- struct{}{}:
 	default:
 		return nil, errTooManyEvents
 	}
 	select {
-	case s.turn <- struct{}{}:
-		return func() { <-s.turn; <-s.pending }, nil
+	case s.writing <- struct{}{}:
+		return func() { <-s.writing; <-s.pending }, nil
 	case <-ctx.Done():
 		<-s.pending
 		return nil, ctx.Err()
 	}
 }
 
-func (s *patientSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
-	give, err := s.take(ctx)
+func (s *limitedSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	release, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer give()
+	defer release()
 	return s.inner.Create(ctx, e)
 }
 
-func (s *patientSink) Update(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
-	give, err := s.take(ctx)
+func (s *limitedSink) Update(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	release, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer give()
+	defer release()
 	return s.inner.Update(ctx, e)
 }
 
-func (s *patientSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
-	give, err := s.take(ctx)
+func (s *limitedSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
+	release, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer give()
+	defer release()
 	return s.inner.Patch(ctx, e, data)
 }
 
@@ -108,23 +109,23 @@ func (s *Scheduler) eventPreempted(victim, preemptor *corev1.Pod, node string) {
 	s.profile(preemptor).events.Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %v on node %v", preemptor.UID, node)
 }
 
-// eventExtender tells what went wrong with an extender and did not keep the pod from being scheduled.
+// eventExtender records an error of an extender that was ignored.
 func (s *Scheduler) eventExtender(pod *corev1.Pod, why string) {
 	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "ExtenderIgnored", "Scheduling", "%s", why)
 }
 
-// clipped cuts a message to the longest note that an event may have.
-func clipped(message string) string {
-	if len(message) > maxNote {
-		return message[:maxNote-len(" ...")] + " ..."
+// truncateNote cuts a message to maxNoteLength.
+func truncateNote(message string) string {
+	if len(message) > maxNoteLength {
+		return message[:maxNoteLength-len(" ...")] + " ..."
 	}
 	return message
 }
 
-// report tells users why a pod has no node: by an event at once, and in the pod's status if that is news. It returns the job
-// that writes the status, nil if there is nothing to write.
+// report records an event that says why a pod has no node. It returns the job that writes the same to the pod's status; nil: the status says
+// it already.
 func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) func(context.Context) {
-	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", clipped(message))
+	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", truncateNote(message))
 	if reason == reasonError {
 		nominated = pod.Status.NominatedNodeName
 	}
@@ -135,10 +136,10 @@ func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) f
 	return func(ctx context.Context) {
 		err := s.patchStatus(ctx, pod, patch)
 		for tries := 0; tries < 3 && apierrors.IsConflict(err) && reason != reasonError; tries++ {
-			err = s.againstLive(ctx, pod, reason, message, nominated)
+			err = s.reportOnLive(ctx, pod, reason, message, nominated)
 		}
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-			s.log.Warn("cannot write why a pod is not scheduled", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+			s.log.Warn("cannot write the condition PodScheduled of a pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 		}
 	}
 }
@@ -148,9 +149,9 @@ func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, patch []by
 	return err
 }
 
-// againstLive says of the server's version of pod what was to be said of pod, unless that is news no more: it has a node, another pod has its
-// name, or a later attempt has had its say.
-func (s *Scheduler) againstLive(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) error {
+// reportOnLive patches the status of the server's current version of pod, unless the report is outdated: the pod has a node, another pod has
+// its name, or a later attempt has written the condition.
+func (s *Scheduler) reportOnLive(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) error {
 	live, err := s.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -196,8 +197,8 @@ func statusPatch(pod *corev1.Pod, reason, message, nominated string) []byte {
 	if len(status) == 0 {
 		return nil
 	}
-	// What is said is for the pod as the attempt saw it: a slow write must not reach one that has been bound meanwhile, be it by a later
-	// attempt or by this one, whose answer was lost.
+	// The patch is for the version of the pod in the attempt: a slow write must not change a pod that was bound since, by a later attempt or
+	// by this one if the response to its binding was lost.
 	meta := map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}
 	patch, err := json.Marshal(map[string]any{"metadata": meta, "status": status})
 	if err != nil {

@@ -36,22 +36,22 @@ import (
 	"keelson/scheduler/state"
 )
 
-// DefaultName is the scheduler that pods name when they name none.
+// DefaultName is the default of spec.schedulerName.
 const DefaultName = "default-scheduler"
 
 // Config says how to run a scheduler.
 type Config struct {
 	Client *client.Client
-	// Configuration says what profiles there are and how they schedule; nil: config.Default.
+	// Configuration has the profiles, extenders and backoffs; nil: config.Default.
 	Configuration *config.Configuration
-	// Plugins are those that profiles can name besides Kubernetes'.
+	// Plugins are the out-of-tree plugins that profiles can name.
 	Plugins framework.Registry
 	// Gates are those of Kubernetes' feature gates that are on.
 	Gates gates.On
 	// Marks receives Queued, Decision and Bind marks; nil is fine.
 	Marks *mark.Recorder
 	Log   *slog.Logger
-	// Parallelism bounds goroutines that look at nodes; 0: as many as the Configuration says, but no more than CPUs.
+	// Parallelism is the maximum number of goroutines that filter nodes; 0: as in the Configuration, but at most one per CPU.
 	Parallelism int
 	// LeaderElect makes Run wait for the lease of Election, by default kube-system/kube-scheduler, and end when it is lost.
 	LeaderElect bool
@@ -67,29 +67,29 @@ type Scheduler struct {
 	cache           *state.Cache
 	evictions       *preempt.Evictions
 	conditions      groupWrites   // of pod groups
-	groups          *state.Groups // nil: pod groups are no business of this scheduler's
+	groups          *state.Groups // nil: the feature gate is off
 	queue           *lanes
 	extenders       *extender.Set
-	deciding        sync.Mutex // held by the lane that decides; see extenderlane.go
-	asking          sync.Mutex // held for an attempt of the extender lane
-	handed          *handover  // pod groups for that lane
+	cycleLock       sync.Mutex  // held during a scheduling cycle; see extenderlane.go
+	extenderLock    sync.Mutex  // held during an attempt of the extender lane
+	extenderGroups  *groupQueue // pod groups for that lane
 	defaultSelector *defaultSelector
-	budgets         policylisters.PodDisruptionBudgetLister // nil: the server has none
+	pdbLister       policylisters.PodDisruptionBudgetLister // nil: the server has none
 	informers       informers.SharedInformerFactory
-	custom          dynamicinformer.DynamicSharedInformerFactory // nil: no plugin asked for a custom resource
-	writes          chan func(context.Context)
+	custom          dynamicinformer.DynamicSharedInformerFactory // nil: no plugin watches a custom resource
+	writeJobs       chan func(context.Context)
 	storage         *plugins.Storage
-	inEffect        policy.Set                 // policies of the API
+	activePolicies  policy.Set                 // policies of the API
 	policies        *objects.Follower          // nil: no profile uses them, or there is no client
-	devices         *dynamicresources.Tracker  // nil: no profile has the plugin
-	searches        *dynamicresources.Searcher // nil: likewise
-	waits           sync.WaitGroup             // binding cycles that wait, each on a goroutine of its own
-	waiting         waiting                    // the same, by pod: what ends their wait
-	permits         framework.WaitingPods      // those of them that Permit holds back
+	deviceTracker   *dynamicresources.Tracker  // nil: no profile has the plugin
+	deviceSearcher  *dynamicresources.Searcher // nil: likewise
+	bindingCycles   sync.WaitGroup             // those on goroutines of their own
+	waitingBindings waitingBindings            // the same, by pod
+	waitingPods     framework.WaitingPods      // those that wait for Permit
 	log             *slog.Logger
 }
 
-// writers bounds concurrent writes to the server: enough to share its group commits.
+// writers is the maximum number of concurrent writes to the server: enough to share its group commits.
 const writers = 96
 
 // New checks cfg; it starts nothing.
@@ -108,7 +108,7 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		cfg: cfg, client: cfg.Client.Interface, cache: state.NewCache(), evictions: preempt.NewEvictions(), defaultSelector: &defaultSelector{},
-		writes: make(chan func(context.Context), writers), handed: newHandover(), log: cfg.Log, metrics: measured(),
+		writeJobs: make(chan func(context.Context), writers), extenderGroups: newGroupQueue(), log: cfg.Log, metrics: processMetrics(),
 	}
 	if cfg.Gates.GenericWorkload {
 		s.groups = state.NewGroups()
@@ -143,7 +143,7 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	defer stop()
 	defer s.queue.Close()
 	defer s.extenders.Close()
-	defer measured().add(s)()
+	defer processMetrics().add(s)()
 	wait, err := s.watch(ctx)
 	if err != nil {
 		return err
@@ -151,9 +151,9 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	defer wait()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer s.waits.Wait()
+	defer s.bindingCycles.Wait()
 	for range writers {
-		wg.Go(func() { s.write(ctx) })
+		wg.Go(func() { s.runWriter(ctx) })
 	}
 	if s.policies != nil {
 		wg.Go(func() { s.policies.Report(ctx) })
@@ -161,7 +161,7 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	defer cancel() // before waiting for the writers and informers
 	if s.cfg.LeaderElect {
 		ready()
-		return s.lead(ctx)
+		return s.runAsLeader(ctx)
 	}
 	ready()
 	s.loop(ctx)
@@ -173,36 +173,36 @@ func (s *Scheduler) loop(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	if s.queue.extenderLane != nil {
-		wg.Go(func() { s.loopOutside(ctx) })
-		wg.Go(func() { s.loopGroupsOutside(ctx) })
+		wg.Go(func() { s.extenderLoop(ctx) })
+		wg.Go(func() { s.extenderGroupLoop(ctx) })
 	}
-	if s.searches != nil {
-		wg.Go(func() { s.searches.Run(ctx) })
+	if s.deviceSearcher != nil {
+		wg.Go(func() { s.deviceSearcher.Run(ctx) })
 	}
 	for {
 		it := s.queue.Pop(ctx)
 		if it == nil {
 			return
 		}
-		if it.IsGroup() && s.ofExtenders(it) {
-			s.handed.put(it)
+		if it.IsGroup() && s.extendersInterestedInGroup(it) {
+			s.extenderGroups.add(it)
 			continue
 		}
-		s.deciding.Lock()
+		s.cycleLock.Lock()
 		if it.IsGroup() {
-			s.tryGroup(ctx, it)
+			s.scheduleGroup(ctx, it)
 		} else {
-			s.try(ctx, it)
+			s.scheduleOne(ctx, it)
 		}
-		s.deciding.Unlock()
+		s.cycleLock.Unlock()
 	}
 }
 
-// write runs jobs until ctx is done.
-func (s *Scheduler) write(ctx context.Context) {
+// runWriter runs jobs until ctx is done.
+func (s *Scheduler) runWriter(ctx context.Context) {
 	for {
 		select {
-		case job := <-s.writes:
+		case job := <-s.writeJobs:
 			job(ctx)
 		case <-ctx.Done():
 			return
@@ -210,19 +210,19 @@ func (s *Scheduler) write(ctx context.Context) {
 	}
 }
 
-// later hands a job (nil: none) to the writers. When all are busy, the caller waits for one.
-func (s *Scheduler) later(ctx context.Context, job func(context.Context)) {
+// enqueueWrite gives a job (nil: none) to the writers. When all are busy, the caller waits for one.
+func (s *Scheduler) enqueueWrite(ctx context.Context, job func(context.Context)) {
 	if job == nil {
 		return
 	}
 	select {
-	case s.writes <- job:
+	case s.writeJobs <- job:
 	case <-ctx.Done():
 	}
 }
 
-// lead runs the loop while this process holds the lease.
-func (s *Scheduler) lead(ctx context.Context) error {
+// runAsLeader runs the loop while this process holds the lease.
+func (s *Scheduler) runAsLeader(ctx context.Context) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("name of this machine: %w", err)

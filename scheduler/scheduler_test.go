@@ -143,14 +143,14 @@ func TestBindsAndMarks(t *testing.T) {
 
 func TestSaysWhyNotAndTriesAgain(t *testing.T) {
 	c := start(t, schedtest.Node("node-1"), schedtest.Node("node-2", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule)),
-		schedtest.Pod("big", schedtest.Asks("1", "64Gi")))
+		schedtest.Pod("big", schedtest.Requests("1", "64Gi")))
 	p := c.eventually("big", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	cond := scheduledCondition(p)
 	const want = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint(s)."
 	if cond.Status != corev1.ConditionFalse || cond.Reason != corev1.PodReasonUnschedulable || !strings.HasPrefix(cond.Message, want) {
 		t.Errorf("condition = %+v, want False Unschedulable %q", cond, want)
 	}
-	if _, err := c.CoreV1().Nodes().Create(t.Context(), schedtest.Node("node-3", schedtest.Offers(corev1.ResourceMemory, "128Gi")), metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Nodes().Create(t.Context(), schedtest.Node("node-3", schedtest.Allocatable(corev1.ResourceMemory, "128Gi")), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := c.eventually("big", bound).Spec.NodeName; got != "node-3" {
@@ -162,7 +162,7 @@ func TestSaysWhyNotAndTriesAgain(t *testing.T) {
 func TestDeletedWhileItWaitsForItsVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late, class := storagev1.VolumeBindingWaitForFirstConsumer, "late"
-		pod := schedtest.Pod("a", schedtest.Asks("1", "1Gi"), schedtest.With(func(s *corev1.PodSpec) {
+		pod := schedtest.Pod("a", schedtest.Requests("1", "1Gi"), schedtest.With(func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
 			}}}
@@ -186,7 +186,7 @@ func TestDeletedWhileItWaitsForItsVolume(t *testing.T) {
 		}
 		c.mu.Unlock()
 		// The room is free again, and nothing was said of a failure.
-		if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("b", schedtest.Asks("4", "1Gi")), metav1.CreateOptions{}); err != nil {
+		if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("b", schedtest.Requests("4", "1Gi")), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		c.eventually("b", bound)
@@ -213,8 +213,8 @@ func TestLeavesOthersPodsAlone(t *testing.T) {
 }
 
 func TestPreemptsAndSaysSo(t *testing.T) {
-	c := start(t, schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Asks("4", "")),
-		schedtest.Pod("high", schedtest.Asks("2", ""), schedtest.Priority(1000)))
+	c := start(t, schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("4", "")),
+		schedtest.Pod("high", schedtest.Requests("2", ""), schedtest.Priority(1000)))
 	if got := c.eventually("high", bound).Spec.NodeName; got != "node-1" {
 		t.Errorf("node = %q, want node-1", got)
 	}
@@ -235,7 +235,7 @@ func TestPreemptsAndSaysSo(t *testing.T) {
 func TestBindingFailsOnce(t *testing.T) {
 	c := start(t, schedtest.Node("node-1"))
 	c.refuse.Store(true)
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("a", schedtest.Asks("4", "")), metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("a", schedtest.Requests("4", "")), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p := c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })

@@ -53,8 +53,8 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 			AddFunc: func(o any) { s.setPod(nil, o) }, UpdateFunc: s.setPod, DeleteFunc: s.dropPod,
 		}},
 	}
-	synced := append(s.defaultSelector.use(rest), s.watchBudgets(rest)...)
-	for _, more := range []func(informers.SharedInformerFactory) ([]cache.DoneChecker, error){s.watchStorage, s.watchGroups, s.watchWanted} {
+	synced := append(s.defaultSelector.setInformers(rest), s.watchPDBs(rest)...)
+	for _, more := range []func(informers.SharedInformerFactory) ([]cache.DoneChecker, error){s.watchStorage, s.watchGroups, s.watchPluginResources} {
 		done, err := more(rest)
 		if err != nil {
 			return nil, err
@@ -81,7 +81,7 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 	}
 	others := wait
 	wait = func() { others(); policies() }
-	if err := s.filled(ctx, rest, synced); err != nil {
+	if err := s.waitForSync(ctx, rest, synced); err != nil {
 		wait()
 		return nil, err
 	}
@@ -97,11 +97,11 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 	var synced []cache.DoneChecker
 	for _, inf := range all {
 		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(o any) { s.tellStorage(nil, o) }, UpdateFunc: s.tellStorage, DeleteFunc: func(o any) {
+			AddFunc: func(o any) { s.storageEvent(nil, o) }, UpdateFunc: s.storageEvent, DeleteFunc: func(o any) {
 				if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 					o = gone.Obj
 				}
-				s.tellStorage(o, nil)
+				s.storageEvent(o, nil)
 			},
 		})
 		if err != nil {
@@ -112,16 +112,16 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 	return synced, nil
 }
 
-// tellStorage reports an event about a storage object to the queue. old is nil for a new object, now for a deleted one.
-func (s *Scheduler) tellStorage(old, now any) {
-	e := framework.Event{Kinds: framework.Volumes, OldObject: old, NewObject: now}
+// storageEvent reports an event about a storage object to the queue. old is nil for a new object, now for a deleted one.
+func (s *Scheduler) storageEvent(old, now any) {
+	e := framework.Event{Kinds: framework.Storage, OldObject: old, NewObject: now}
 	latest := now
 	if now == nil {
 		latest = old
 	}
 	switch o := latest.(type) {
 	case *corev1.PersistentVolumeClaim:
-		e = framework.Event{Kinds: framework.Claims, Claim: o}
+		e = framework.Event{Kinds: framework.PersistentVolumeClaims, Claim: o}
 	case *storagev1.VolumeAttachment:
 		e.Kinds, e.Resource = framework.Objects, plugins.VolumeAttachments
 	}
@@ -129,9 +129,10 @@ func (s *Scheduler) tellStorage(old, now any) {
 	s.queue.OnEvent(e)
 }
 
-// watchWanted watches the resources that plugins named with framework.Objects. Custom ones may not be there yet: nothing waits for them.
-func (s *Scheduler) watchWanted(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
-	seen := map[schema.GroupVersionResource]bool{ // others watch these
+// watchPluginResources watches the resources that plugins registered with framework.Objects. The sync of custom resources is not waited for,
+// since their definitions may not exist yet.
+func (s *Scheduler) watchPluginResources(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
+	seen := map[schema.GroupVersionResource]bool{ // other functions watch these
 		{}: true, policy.Resource: true, plugins.PodGroups: s.groups != nil, plugins.VolumeAttachments: true,
 	}
 	synced, err := s.watchDevices(f, seen)
@@ -139,7 +140,7 @@ func (s *Scheduler) watchWanted(f informers.SharedInformerFactory) ([]cache.Done
 		return nil, err
 	}
 	for _, p := range s.profiles {
-		for _, e := range p.extensions {
+		for _, e := range p.enqueueExtensions {
 			for _, h := range e.EventsToRegister() {
 				if seen[h.Resource] {
 					continue
@@ -147,9 +148,9 @@ func (s *Scheduler) watchWanted(f informers.SharedInformerFactory) ([]cache.Done
 				seen[h.Resource] = true
 				inf, custom := s.informerOf(f, h.Resource)
 				if inf == nil {
-					return nil, fmt.Errorf("plugin %s wants events of %s: there is no client for it", e.Name(), h.Resource)
+					return nil, fmt.Errorf("plugin %s registers events of %s: there is no client for it", e.Name(), h.Resource)
 				}
-				reg, err := inf.AddEventHandler(s.tellOf(h.Resource))
+				reg, err := inf.AddEventHandler(s.resourceEventHandler(h.Resource))
 				if err != nil {
 					return nil, fmt.Errorf("watch %s: %w", h.Resource.Resource, err)
 				}
@@ -175,17 +176,17 @@ func (s *Scheduler) informerOf(f informers.SharedInformerFactory, of schema.Grou
 	return s.custom.ForResource(of).Informer(), true
 }
 
-// tellOf passes on what happens to objects of a resource.
-func (s *Scheduler) tellOf(of schema.GroupVersionResource) cache.ResourceEventHandler {
-	tell := func(old, now any) {
+// resourceEventHandler reports events about the objects of a resource to the queue.
+func (s *Scheduler) resourceEventHandler(of schema.GroupVersionResource) cache.ResourceEventHandler {
+	onEvent := func(old, now any) {
 		s.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: of, OldObject: old, NewObject: now})
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { tell(nil, o) }, UpdateFunc: tell, DeleteFunc: func(o any) {
+		AddFunc: func(o any) { onEvent(nil, o) }, UpdateFunc: onEvent, DeleteFunc: func(o any) {
 			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = gone.Obj
 			}
-			tell(o, nil)
+			onEvent(o, nil)
 		},
 	}
 }
@@ -216,9 +217,9 @@ func (s *Scheduler) setNode(before, after any) {
 	s.queue.OnEvent(e)
 }
 
-// nodeChange says what of a node changed that scheduling looks at.
-func nodeChange(old, node *corev1.Node) framework.Kinds {
-	var k framework.Kinds
+// nodeChange returns the event kinds of an update of a node.
+func nodeChange(old, node *corev1.Node) framework.EventKinds {
+	var k framework.EventKinds
 	if !reflect.DeepEqual(old.Status.Allocatable, node.Status.Allocatable) {
 		k |= framework.NodeAllocatable
 	}
@@ -229,16 +230,16 @@ func nodeChange(old, node *corev1.Node) framework.Kinds {
 		k |= framework.NodeTaints
 	}
 	if !slices.Equal(old.Status.DeclaredFeatures, node.Status.DeclaredFeatures) {
-		k |= framework.NodeFeatures
+		k |= framework.NodeDeclaredFeatures
 	}
-	if otherwise(old, node) {
+	if otherNodeChange(old, node) {
 		k |= framework.NodeOther
 	}
 	return k
 }
 
-// otherwise reports whether anything else of a node changed, but for the times of its heartbeats.
-func otherwise(old, node *corev1.Node) bool {
+// otherNodeChange reports whether anything else of a node changed, except the timestamps of its heartbeats.
+func otherNodeChange(old, node *corev1.Node) bool {
 	if !maps.Equal(old.Annotations, node.Annotations) || !reflect.DeepEqual(&old.Spec, &node.Spec) {
 		return true
 	}
@@ -277,7 +278,7 @@ func (s *Scheduler) setPod(before, after any) {
 	case s.profile(pod) != nil && pod.DeletionTimestamp == nil:
 		s.groups.AddPod(pod)
 		if _, assumed := s.cache.Where(pod.UID); assumed {
-			if s.queue.Has(pod.UID) { // its binding is under way, and may fail
+			if s.queue.Has(pod.UID) { // its binding cycle is running, and may fail
 				s.queue.Set(pod)
 			}
 			return
@@ -287,9 +288,9 @@ func (s *Scheduler) setPod(before, after any) {
 		}
 		s.queue.Set(pod)
 	default:
-		s.waiting.stop(pod.UID)
+		s.waitingBindings.cancel(pod.UID)
 		s.queue.Delete(pod.UID)
-		s.denominate(pod)
+		s.clearNomination(pod)
 		s.groups.RemovePod(pod)
 	}
 }
@@ -299,25 +300,25 @@ func (s *Scheduler) setBoundPod(old, pod *corev1.Pod) {
 	s.groups.AddPod(pod)
 	if old == nil || old.Spec.NodeName == "" {
 		s.queue.Delete(pod.UID)
-		s.denominate(pod)
-		s.queue.OnEvent(framework.Event{Kinds: framework.PodAdd, NewPod: pod})
+		s.clearNomination(pod)
+		s.queue.OnEvent(framework.Event{Kinds: framework.AssignedPodAdd, NewPod: pod})
 		return
 	}
 	e := framework.Event{Kinds: podChange(old, pod), OldPod: old, NewPod: pod}
-	if e.Kinds&framework.PodShrinks != 0 {
+	if e.Kinds&framework.AssignedPodScaleDown != 0 {
 		e.NodeView = s.cache.NodeView(pod.Spec.NodeName)
 	}
 	s.queue.OnEvent(e)
 }
 
-// podChange says what of a bound pod changed that other pods' scheduling looks at.
-func podChange(old, pod *corev1.Pod) framework.Kinds {
-	var k framework.Kinds
+// podChange returns the event kinds of an update of a bound pod.
+func podChange(old, pod *corev1.Pod) framework.EventKinds {
+	var k framework.EventKinds
 	if !maps.Equal(old.Labels, pod.Labels) || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) {
-		k |= framework.PodLabels
+		k |= framework.AssignedPodLabels
 	}
 	if old.Generation != pod.Generation || !reflect.DeepEqual(old.Spec.Containers, pod.Spec.Containers) || !state.SameAllocation(old, pod) {
-		k |= framework.PodShrinks
+		k |= framework.AssignedPodScaleDown
 	}
 	return k
 }
@@ -327,35 +328,35 @@ func (s *Scheduler) dropPod(o any) {
 	if !ok {
 		return
 	}
-	s.waiting.stop(pod.UID)
+	s.waitingBindings.cancel(pod.UID)
 	s.queue.Delete(pod.UID)
-	s.denominate(pod)
+	s.clearNomination(pod)
 	node, _ := s.cache.Where(pod.UID)
 	s.cache.RemovePod(pod.UID)
 	s.groups.RemovePod(pod)
 	if node = cmp.Or(node, pod.Spec.NodeName); node != "" {
-		s.freed(pod, node)
+		s.resourcesFreed(pod, node)
 	}
 }
 
 // known reports whether a pod may still exist.
 func (s *Scheduler) known(pod *state.PodInfo) bool { return s.queue.Has(pod.Pod.UID) }
 
-// watchBudgets watches disruption budgets if the server has them.
-func (s *Scheduler) watchBudgets(f informers.SharedInformerFactory) []cache.DoneChecker {
+// watchPDBs watches disruption budgets if the server has them.
+func (s *Scheduler) watchPDBs(f informers.SharedInformerFactory) []cache.DoneChecker {
 	if !s.serves(policyv1.SchemeGroupVersion, "poddisruptionbudgets") {
 		return nil
 	}
 	b := f.Policy().V1().PodDisruptionBudgets()
-	s.budgets = b.Lister()
+	s.pdbLister = b.Lister()
 	return []cache.DoneChecker{b.Informer().HasSyncedChecker()}
 }
 
-func (s *Scheduler) listBudgets() []*policyv1.PodDisruptionBudget {
-	if s.budgets == nil {
+func (s *Scheduler) listPDBs() []*policyv1.PodDisruptionBudget {
+	if s.pdbLister == nil {
 		return nil
 	}
-	list, err := s.budgets.List(labels.Everything())
+	list, err := s.pdbLister.List(labels.Everything())
 	if err != nil {
 		return nil // a lister over a cache does not fail
 	}

@@ -28,7 +28,7 @@ const MaxWhatIf = 10000
 
 // Question is what to try on a copy of a cluster's state.
 type Question struct {
-	Wanted Wanted
+	Manifest Manifest
 	// Drain are nodes to cordon; their pods move, except those of DaemonSets. Remove are nodes to delete with all their pods.
 	Drain, Remove []string
 	Add           []*corev1.Node
@@ -40,8 +40,8 @@ type Question struct {
 type Outcome struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Of is the workload ("Deployment/web"); empty for a pod without a controller.
-	Of string `json:"of,omitempty"`
+	// Workload is the controller of the pod ("Deployment/web"); empty for a pod without a controller.
+	Workload string `json:"of,omitempty"`
 	// Why is the pod here: "new", "pending", "leaves node-1", "preempted on node-1".
 	Why string `json:"why"`
 	// Node is the chosen node; empty: the pod stays pending, and Reason says why.
@@ -51,8 +51,8 @@ type Outcome struct {
 	Decision *mark.Decision `json:"decision,omitempty"`
 }
 
-// Lost is a removed pod that no controller recreates.
-type Lost struct {
+// LostPod is a removed pod that no controller recreates.
+type LostPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Why       string `json:"why"`
@@ -62,7 +62,7 @@ type Lost struct {
 type Answer struct {
 	Nodes    int       `json:"nodes"`
 	Outcomes []Outcome `json:"outcomes"`
-	Lost     []Lost    `json:"lost,omitempty"`
+	Lost     []LostPod `json:"lost,omitempty"`
 	// Notes say what the answer leaves out.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -75,7 +75,7 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.measureApart()
+	s.useOwnMetrics()
 	defer s.queue.Close()
 	defer s.extenders.Close()
 	pending, err := s.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
@@ -90,7 +90,7 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	if err := s.readOnce(ctx, q.Reader); err != nil {
 		return nil, err
 	}
-	t := &trial{s: s, answer: &Answer{}, limits: map[string]*namespaceLimits{}}
+	t := &simulation{s: s, answer: &Answer{}, limits: map[string]*namespaceLimits{}}
 	if q.Reader != nil && q.Reader.policies.Load() {
 		t.note("SchedulingPolicies do not count: they may not be read")
 	}
@@ -102,7 +102,7 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 			t.add(p, "pending", "")
 		}
 	}
-	if err := t.want(ctx, &q.Wanted, classes.Items); err != nil {
+	if err := t.addManifest(ctx, &q.Manifest, classes.Items); err != nil {
 		return nil, err
 	}
 	if err := t.run(ctx); err != nil {
@@ -113,18 +113,18 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 }
 
 // noteGroups adds a note that pods of pod groups are tried one by one.
-func (t *trial) noteGroups() {
+func (t *simulation) noteGroups() {
 	const most = 3
 	slices.Sort(t.grouped)
 	names := slices.Compact(t.grouped)
 	if len(names) == 0 {
 		return
 	}
-	told := strings.Join(names[:min(len(names), most)], ", ")
+	list := strings.Join(names[:min(len(names), most)], ", ")
 	if more := len(names) - most; more > 0 {
-		told += fmt.Sprintf(" and %d more", more)
+		list += fmt.Sprintf(" and %d more", more)
 	}
-	t.note("the pods of pod groups are tried one by one: not considered is that minCount of them get nodes together or none does, nor whom a group as a whole drives away (" + told + ")")
+	t.note("the pods of pod groups are tried one by one: not considered is that minCount of them get nodes together or none does, nor the preemption by a group as a whole (" + list + ")")
 }
 
 // readOnce fills the caches and ends the watches. It returns an error at once if a resource is forbidden.
@@ -136,7 +136,7 @@ func (s *Scheduler) readOnce(ctx context.Context, r *Reader) error {
 	if r != nil {
 		wg.Go(func() {
 			select {
-			case err := <-r.refused:
+			case err := <-r.forbidden:
 				stop(err)
 			case <-following.Done():
 			}
@@ -154,44 +154,44 @@ func (s *Scheduler) readOnce(ctx context.Context, r *Reader) error {
 	return err
 }
 
-// trial is one run of WhatIf.
-type trial struct {
+// simulation is one run of WhatIf.
+type simulation struct {
 	s       *Scheduler
 	answer  *Answer
 	work    []task
 	created int
 	limits  map[string]*namespaceLimits // by namespace
-	// silent are the extenders that failed.
-	silent  []string
-	drained map[string]bool
-	// budgets are there if a node is drained, in the order of their names.
-	budgets []*drainedBudget
+	// failedExtenders are the extenders that failed.
+	failedExtenders []string
+	drained         map[string]bool
+	// pdbs are the PodDisruptionBudgets by name, if a node is drained.
+	pdbs []*drainedPDB
 	// grouped are the pod groups of pods that were tried one by one, one name a pod.
 	grouped []string
 }
 
-func (t *trial) note(text string) {
+func (t *simulation) note(text string) {
 	if !slices.Contains(t.answer.Notes, text) {
 		t.answer.Notes = append(t.answer.Notes, text)
 	}
 }
 
 type task struct {
-	pod    *corev1.Pod
-	of     string
-	why    string
-	number int
-	daemon bool // of a DaemonSet: pinned to a node, to which the DaemonSet may not apply
+	pod      *corev1.Pod
+	workload string
+	why      string
+	number   int
+	daemon   bool // of a DaemonSet: pinned to a node, to which the DaemonSet may not apply
 }
 
-func (t *trial) add(pod *corev1.Pod, why, of string) {
+func (t *simulation) add(pod *corev1.Pod, why, of string) {
 	t.created++
 	t.s.groups.AddPod(pod)
-	t.work = append(t.work, task{pod: pod, of: of, why: why, number: t.created})
+	t.work = append(t.work, task{pod: pod, workload: of, why: why, number: t.created})
 }
 
 // changeNodes adds, drains and removes nodes.
-func (t *trial) changeNodes(q *Question) error {
+func (t *simulation) changeNodes(q *Question) error {
 	for _, n := range q.Add {
 		if t.s.cache.Refresh().Node(n.Name) != nil {
 			return fmt.Errorf("there is a node %s already", n.Name)
@@ -199,7 +199,7 @@ func (t *trial) changeNodes(q *Question) error {
 		t.s.cache.SetNode(n)
 	}
 	if len(q.Drain) > 0 {
-		t.readBudgets()
+		t.readPDBs()
 		t.drained = map[string]bool{}
 	}
 	for _, name := range q.Drain {
@@ -214,7 +214,7 @@ func (t *trial) changeNodes(q *Question) error {
 		t.s.cache.SetNode(node)
 		t.removePods(pods, "leaves "+name, drained)
 	}
-	t.noteBudgets(q.Drain)
+	t.notePDBs(q.Drain)
 	for _, name := range q.Remove {
 		n := t.s.cache.Refresh().Node(name)
 		if n == nil {
@@ -237,7 +237,7 @@ const (
 
 // removePods removes pods from their nodes. Pods with a controller are tried again. A DaemonSet's pod stays on a drained node, disappears
 // with a removed node, and is tried again on its node after a preemption.
-func (t *trial) removePods(pods []*state.PodInfo, why string, by cause) {
+func (t *simulation) removePods(pods []*state.PodInfo, why string, by cause) {
 	for _, p := range pods {
 		owner := metav1.GetControllerOfNoCopy(p.Pod)
 		_, mirror := p.Pod.Annotations[corev1.MirrorPodAnnotationKey]
@@ -253,9 +253,9 @@ func (t *trial) removePods(pods []*state.PodInfo, why string, by cause) {
 		switch {
 		case by == removed && (mirror || daemon): // it goes with its node
 		case mirror:
-			t.answer.Lost = append(t.answer.Lost, Lost{p.Pod.Namespace, p.Pod.Name, why + ", and its kubelet makes it anew: it is a static pod"})
+			t.answer.Lost = append(t.answer.Lost, LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and its kubelet makes it anew: it is a static pod"})
 		case owner == nil:
-			t.answer.Lost = append(t.answer.Lost, Lost{p.Pod.Namespace, p.Pod.Name, why + ", and no controller makes it anew"})
+			t.answer.Lost = append(t.answer.Lost, LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and no controller makes it anew"})
 		default:
 			next := recreated(p.Pod)
 			if daemon {
@@ -275,7 +275,7 @@ func recreated(pod *corev1.Pod) *corev1.Pod {
 }
 
 // run tries the pods by priority. With equal priority, existing pods come before new ones.
-func (t *trial) run(ctx context.Context) error {
+func (t *simulation) run(ctx context.Context) error {
 	tried := 0
 	for len(t.work) > 0 {
 		if err := ctx.Err(); err != nil {
@@ -312,7 +312,7 @@ func priority(p *corev1.Pod) int32 {
 }
 
 // try runs one attempt, and assumes the pod on the chosen node.
-func (t *trial) try(ctx context.Context, it *task) error {
+func (t *simulation) try(ctx context.Context, it *task) error {
 	pod := it.pod
 	out := it.outcome("")
 	p := t.s.profile(pod)
@@ -345,15 +345,15 @@ func (t *trial) try(ctx context.Context, it *task) error {
 		}
 	}
 	if a.Chosen == nil && a.Failed == nil && len(a.Snapshot.Nodes) > 0 {
-		a.PostMessage = p.wouldPreempt(a)
+		a.PostFilterMessage = p.wouldPreempt(a)
 		for _, name := range t.s.extenders.Preempting(pod) {
 			t.note(name + " is not asked who may be preempted")
 		}
 	}
 	out.Decision = t.explain(a)
-	if room := a.Preemption; room != nil {
-		for _, v := range room.Victims {
-			t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", room.NodeOf(v), pod.Namespace, pod.Name), preempted)
+	if preemption := a.Preemption; preemption != nil {
+		for _, v := range preemption.Victims {
+			t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", preemption.NodeOf(v), pod.Namespace, pod.Name), preempted)
 		}
 		a = t.decide(ctx, p.engine, t.s.cache, info, nil)
 	}
@@ -362,11 +362,11 @@ func (t *trial) try(ctx context.Context, it *task) error {
 		t.answer.Outcomes = append(t.answer.Outcomes, out)
 		return nil
 	}
-	return t.take(ctx, p, a, out)
+	return t.assume(ctx, p, a, out)
 }
 
-// take assumes a pod on the chosen node and runs Reserve.
-func (t *trial) take(ctx context.Context, p *profile, a *framework.Attempt, out Outcome) error {
+// assume assumes a pod on the chosen node and runs Reserve.
+func (t *simulation) assume(ctx context.Context, p *profile, a *framework.Attempt, out Outcome) error {
 	info, pod := a.Pod, a.Pod.Pod
 	out.Node = a.Chosen.Name
 	if err := t.s.cache.Assume(info, out.Node); err != nil {
@@ -390,10 +390,10 @@ func (p *profile) wouldPreempt(a *framework.Attempt) (why string) {
 	if policy := a.Pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
 		return ""
 	}
-	for _, post := range p.post {
+	for _, post := range p.postFilter {
 		if by, ok := post.(*preempt.Plugin); ok {
-			room, why := by.Choose(a)
-			if a.Preemption = room; room == nil {
+			preemption, why := by.Choose(a)
+			if a.Preemption = preemption; preemption == nil {
 				return "preemption: " + why
 			}
 		}
@@ -402,7 +402,7 @@ func (p *profile) wouldPreempt(a *framework.Attempt) (why string) {
 }
 
 // complete sets the fields of a new pod that the API server would set: defaults, priority, UID.
-func (t *trial) complete(pod *corev1.Pod, classes map[string]*int32) error {
+func (t *simulation) complete(pod *corev1.Pod, classes map[string]*int32) error {
 	podkind.Pod(t.s.cfg.Gates).Default(pod)
 	pod.Namespace = cmp.Or(pod.Namespace, metav1.NamespaceDefault)
 	pod.UID = types.UID(fmt.Sprintf("new-%d", t.created+1))

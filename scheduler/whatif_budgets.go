@@ -16,41 +16,41 @@ import (
 	podkind "keelson/api/core/pod"
 )
 
-// drainedBudget is a disruption budget, with the number of its pods that a drain evicts.
-type drainedBudget struct {
+// drainedPDB is a PodDisruptionBudget, with the number of its pods that a drain evicts.
+type drainedPDB struct {
 	*policyv1.PodDisruptionBudget
 	selector labels.Selector
 	evicted  map[string]int32 // by node
 }
 
-// readBudgets prepares the disruption budgets for countEvictions.
-func (t *trial) readBudgets() {
-	for _, b := range t.s.listBudgets() {
+// readPDBs prepares the budgets for countEviction.
+func (t *simulation) readPDBs() {
+	for _, b := range t.s.listPDBs() {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 		if err != nil {
 			continue // it covers no pods
 		}
-		t.budgets = append(t.budgets, &drainedBudget{b, selector, map[string]int32{}})
+		t.pdbs = append(t.pdbs, &drainedPDB{b, selector, map[string]int32{}})
 	}
-	slices.SortFunc(t.budgets, func(a, b *drainedBudget) int {
+	slices.SortFunc(t.pdbs, func(a, b *drainedPDB) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 }
 
 // countEviction counts the eviction of a pod in its budgets. Eviction does not ask the budgets of pods that wait or have ended.
-func (t *trial) countEviction(pod *corev1.Pod) {
+func (t *simulation) countEviction(pod *corev1.Pod) {
 	if !podkind.Active(pod) || pod.Status.Phase == corev1.PodPending {
 		return
 	}
-	for _, b := range t.budgets {
-		if b.Namespace == pod.Namespace && b.selector.Matches(labels.Set(pod.Labels)) && !b.lets(pod) {
+	for _, b := range t.pdbs {
+		if b.Namespace == pod.Namespace && b.selector.Matches(labels.Set(pod.Labels)) && !b.mayEvictUnhealthy(pod) {
 			b.evicted[pod.Spec.NodeName]++
 		}
 	}
 }
 
-// lets reports whether a pod may be evicted whatever the budget allows, since it is not ready.
-func (b *drainedBudget) lets(pod *corev1.Pod) bool {
+// mayEvictUnhealthy reports whether a pod may be evicted regardless of the allowed disruptions, because it is not ready.
+func (b *drainedPDB) mayEvictUnhealthy(pod *corev1.Pod) bool {
 	if podkind.Ready(pod) {
 		return false
 	}
@@ -58,9 +58,9 @@ func (b *drainedBudget) lets(pod *corev1.Pod) bool {
 	return policy != nil && *policy == policyv1.AlwaysAllow || b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy
 }
 
-// noteBudgets notes the budgets that would hold up the drain.
-func (t *trial) noteBudgets(drained []string) {
-	for _, b := range t.budgets {
+// notePDBs notes the budgets that would hold up the drain.
+func (t *simulation) notePDBs(drained []string) {
+	for _, b := range t.pdbs {
 		var all int32
 		var on []string
 		for _, node := range slices.Compact(slices.Sorted(slices.Values(drained))) {

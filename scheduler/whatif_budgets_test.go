@@ -71,7 +71,7 @@ func TestWhatIfDrainGivesNoHintToUncordon(t *testing.T) {
 	ofSet := func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "x", Controller: new(true)}}
 	}
-	a, full, cordoned := schedtest.Node("a"), schedtest.Node("full", schedtest.Offers(corev1.ResourceCPU, "1")), schedtest.Node("z", schedtest.Cordoned())
+	a, full, cordoned := schedtest.Node("a"), schedtest.Node("full", schedtest.Allocatable(corev1.ResourceCPU, "1")), schedtest.Node("z", schedtest.Cordoned())
 	for _, tt := range []struct {
 		what string
 		objs []runtime.Object
@@ -81,7 +81,7 @@ func TestWhatIfDrainGivesNoHintToUncordon(t *testing.T) {
 		{"another node is too small", []runtime.Object{a, full}, "fits on full if cpu request <= 1"},
 		{"another node is cordoned", []runtime.Object{a, cordoned}, "uncordon z"},
 	} {
-		objs := append(tt.objs, schedtest.Pod("p", schedtest.On("a"), schedtest.Asks("2", ""), ofSet))
+		objs := append(tt.objs, schedtest.Pod("p", schedtest.On("a"), schedtest.Requests("2", ""), ofSet))
 		for _, objs := range [][]runtime.Object{objs, append(members("g", 1, "2"), append(objs, gang("g", 1))...)} {
 			_, answer := whatIf(t, scheduler.Question{Drain: []string{"a"}}, "", nil, objs...)
 			if len(answer.Outcomes) == 0 {

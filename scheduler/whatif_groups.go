@@ -21,16 +21,16 @@ import (
 	"keelson/scheduler/state"
 )
 
-// groupQuestion is a pod group at its turn.
-type groupQuestion struct {
+// groupSimulation is the attempt for a pod group in a simulation.
+type groupSimulation struct {
 	*groupAttempt
-	trial     *trial
-	tasks     []task
-	decisions map[types.UID]*mark.Decision
+	simulation *simulation
+	tasks      []task
+	decisions  map[types.UID]*mark.Decision
 }
 
-// groups adds the pod groups of a manifest where there are none of these names.
-func (t *trial) groups(g *schedulingv1beta1.PodGroup, classes map[string]*int32) error {
+// addGroup adds a pod group of a manifest, unless it exists.
+func (t *simulation) addGroup(g *schedulingv1beta1.PodGroup, classes map[string]*int32) error {
 	if t.s.groups == nil {
 		return fmt.Errorf("pod group %s/%s: %w", g.Namespace, g.Name, errNoGroups)
 	}
@@ -47,8 +47,8 @@ func (t *trial) groups(g *schedulingv1beta1.PodGroup, classes map[string]*int32)
 	return nil
 }
 
-// waitsForGroup says for what a pod's group waits before it is tried; empty: for nothing.
-func (t *trial) waitsForGroup(key state.GroupKey) string {
+// groupNotReady returns why a group is not tried yet; empty: it is tried.
+func (t *simulation) groupNotReady(key state.GroupKey) string {
 	switch g := t.s.groups.Get(key); {
 	case g.Object == nil:
 		return fmt.Sprintf("it waits for the pod group %s", key.Name)
@@ -59,9 +59,9 @@ func (t *trial) waitsForGroup(key state.GroupKey) string {
 }
 
 // tryGroup tries all pods of a group that wait, of which first is one, as the scheduler does: all that are needed get nodes, or none does.
-func (t *trial) tryGroup(ctx context.Context, first *task) {
+func (t *simulation) tryGroup(ctx context.Context, first *task) {
 	key, _ := state.GroupOf(first.pod)
-	q := &groupQuestion{trial: t, tasks: []task{*first}, decisions: map[types.UID]*mark.Decision{}}
+	q := &groupSimulation{simulation: t, tasks: []task{*first}, decisions: map[types.UID]*mark.Decision{}}
 	t.work = slices.DeleteFunc(t.work, func(o task) bool {
 		of, _ := state.GroupOf(o.pod)
 		with := of == key && !o.daemon && len(o.pod.Spec.SchedulingGates) == 0 && t.s.profile(o.pod) != nil
@@ -70,122 +70,121 @@ func (t *trial) tryGroup(ctx context.Context, first *task) {
 		}
 		return with
 	})
-	if why := t.waitsForGroup(key); why != "" {
+	if why := t.groupNotReady(key); why != "" {
 		for i := range q.tasks {
 			t.answer.Outcomes = append(t.answer.Outcomes, q.tasks[i].outcome(why))
 		}
 		return
 	}
-	q.begin(ctx, key)
+	q.newAttempt(ctx, key)
 	if q.err = q.check(); q.err == nil {
 		q.placeAll(ctx)
 	}
-	var room *framework.Preemption
-	if q.err == nil && q.verdict != nil {
-		if room = q.room(ctx); room != nil {
-			for _, v := range room.Victims {
-				t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by group %s", room.NodeOf(v), key), preempted)
+	var preemption *framework.Preemption
+	if q.err == nil && q.status != nil {
+		if preemption = q.choosePreemption(ctx); preemption != nil {
+			for _, v := range preemption.Victims {
+				t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by group %s", preemption.NodeOf(v), key), preempted)
 			}
 			q.placeAll(ctx)
 		}
 	}
-	q.tell(room)
+	q.addOutcomes(preemption)
 }
 
-// begin makes the attempt.
-func (q *groupQuestion) begin(ctx context.Context, key state.GroupKey) {
-	t, p := q.trial, q.trial.s.profile(q.tasks[0].pod)
-	q.groupAttempt = &groupAttempt{s: t.s, profile: p, key: key, began: time.Now(), by: p.engine}
+// newAttempt creates the attempt.
+func (q *groupSimulation) newAttempt(ctx context.Context, key state.GroupKey) {
+	t, p := q.simulation, q.simulation.s.profile(q.tasks[0].pod)
+	q.groupAttempt = &groupAttempt{s: t.s, profile: p, key: key, start: time.Now(), laneEngine: p.engine}
 	for i := range q.tasks {
 		q.members = append(q.members, &member{it: &queue.Item{QueuedPod: framework.QueuedPod{Pod: state.NewPodInfo(q.tasks[i].pod)}}})
 	}
 	q.group = t.s.groups.Get(key)
-	q.decides = func(pod *state.PodInfo) *framework.Attempt {
-		at := t.decide(ctx, q.by, t.s.cache, pod, q.own)
+	q.decideFunc = func(pod *state.PodInfo) *framework.Attempt {
+		at := t.decide(ctx, q.laneEngine, t.s.cache, pod, q.isMember)
 		q.decisions[pod.Pod.UID] = t.explain(at)
 		return at
 	}
-	q.decidesIn = func(copied *groupTrial, ctx context.Context, pod *state.PodInfo) *framework.Attempt {
+	q.dryRunFunc = func(copied *groupDryRun, ctx context.Context, pod *state.PodInfo) *framework.Attempt {
 		return t.decide(ctx, copied.engine, copied.cache, pod, nil)
 	}
 }
 
 // placeAll gives nodes to the group's pods. If the group cannot be placed none has one afterwards.
-func (q *groupQuestion) placeAll(ctx context.Context) {
+func (q *groupSimulation) placeAll(ctx context.Context) {
 	for _, m := range q.members { // of an earlier try
-		m.would, m.message, m.refused = "", "", nil
+		m.chosenNode, m.message, m.refusedBy = "", "", nil
 	}
 	q.group = q.s.groups.Get(q.key)
-	q.scheduled, q.remaining, q.verdict = q.group.Scheduled, len(q.members), nil
+	q.scheduled, q.remaining, q.status = q.group.Scheduled, len(q.members), nil
 	q.place(ctx)
-	if q.err != nil || q.verdict != nil {
-		q.takeBack(ctx)
+	if q.err != nil || q.status != nil {
+		q.unreserveAll(ctx)
 	}
 	q.s.cache.EndTentative()
 }
 
-// room returns the victims that the group would preempt; nil: none, and the verdict says why.
-func (q *groupQuestion) room(ctx context.Context) *framework.Preemption {
-	for _, post := range q.groupPost {
+// choosePreemption returns the victims that the group would preempt; nil: none, and q.message says why.
+func (q *groupSimulation) choosePreemption(ctx context.Context) *framework.Preemption {
+	for _, post := range q.groupPostFilter {
 		by, ok := post.(*preempt.Plugin)
 		if !ok {
 			continue
 		}
-		room, why := by.ChooseForGroup(q.roomNeeded(ctx))
-		if room != nil {
-			return room
+		preemption, why := by.ChooseForGroup(q.postFilterInput(ctx))
+		if preemption != nil {
+			return preemption
 		}
 		q.message = ", " + why
 	}
 	return nil
 }
 
-// tell adds the outcomes of the pods.
-func (q *groupQuestion) tell(room *framework.Preemption) {
+// addOutcomes adds the outcomes of the pods.
+func (q *groupSimulation) addOutcomes(preemption *framework.Preemption) {
 	for i, m := range q.members {
 		out, d := q.tasks[i].outcome(""), q.decisions[m.it.Pod.Pod.UID]
 		switch {
-		case m.round != nil:
-			out.Node = m.round.node
+		case m.binding != nil:
+			out.Node = m.binding.node
 		case q.err != nil:
 			out.Reason = q.err.Error()
 		case m.message != "":
 			out.Reason = m.message
 		default:
-			out.Reason = q.verdict.Error() + q.message
+			out.Reason = q.status.Error() + q.message
 		}
 		if d != nil {
-			d.PodGroup = q.stands(m)
-			if m.round == nil {
+			d.PodGroup = q.summary(m)
+			if m.binding == nil {
 				d.Chosen, d.Scores, d.Tied = "", nil, 0
 			}
-			if m.round != nil && room != nil { // it is told once
-				d.Preemption, room = explain.Preemption(room), nil
+			if m.binding != nil && preemption != nil { // only for one pod of the group
+				d.Preemption, preemption = explain.Preemption(preemption), nil
 			}
 		}
 		out.Decision = d
-		q.trial.answer.Outcomes = append(q.trial.answer.Outcomes, out)
+		q.simulation.answer.Outcomes = append(q.simulation.answer.Outcomes, out)
 	}
 }
 
 // outcome returns the outcome of a pod without a node.
 func (it *task) outcome(reason string) Outcome {
-	return Outcome{Namespace: it.pod.Namespace, Name: it.pod.Name, Of: it.of, Why: it.why, Reason: reason}
+	return Outcome{Namespace: it.pod.Namespace, Name: it.pod.Name, Workload: it.workload, Why: it.why, Reason: reason}
 }
 
 // explain returns the decision of an attempt, without hints to use drained nodes.
-func (t *trial) explain(a *framework.Attempt) *mark.Decision {
-	a.Leaving = t.drained
+func (t *simulation) explain(a *framework.Attempt) *mark.Decision {
+	a.DrainedNodes = t.drained
 	return explain.Decision(a, 1, 0)
 }
 
-// decide makes the attempt for one pod. Extenders say which nodes they refuse and score the others, which are questions; one that fails is
-// left out.
-func (t *trial) decide(ctx context.Context, by *framework.Engine, on *state.Cache, pod *state.PodInfo, but func(*state.PodInfo) bool) *framework.Attempt {
-	if !t.s.askedAbout(pod.Pod) {
-		return by.Decide(pod, on.Refresh(), but)
+// decide makes the attempt for one pod. It calls extenders to filter and score nodes, which changes nothing; one that fails is left out.
+func (t *simulation) decide(ctx context.Context, engine *framework.Engine, cache *state.Cache, pod *state.PodInfo, ignoreNominated func(*state.PodInfo) bool) *framework.Attempt {
+	if !t.s.extendersInterested(pod.Pod) {
+		return engine.Decide(pod, cache.Refresh(), ignoreNominated)
 	}
-	at := by.Fit(pod, on.Refresh(), but)
+	at := engine.FindFeasible(pod, cache.Refresh(), ignoreNominated)
 	if at.Failed != nil || len(at.Feasible) == 0 {
 		return at
 	}
@@ -193,17 +192,17 @@ func (t *trial) decide(ctx context.Context, by *framework.Engine, on *state.Cach
 	for i, n := range at.Feasible {
 		nodes[i] = n.Node
 	}
-	advice, failed := t.s.extenders.Advise(ctx, pod.Pod, nodes)
+	results, failed := t.s.extenders.FilterAndPrioritize(ctx, pod.Pod, nodes)
 	if failed != nil {
-		if !slices.Contains(t.silent, failed.Plugin) {
-			t.silent = append(t.silent, failed.Plugin)
+		if !slices.Contains(t.failedExtenders, failed.Plugin) {
+			t.failedExtenders = append(t.failedExtenders, failed.Plugin)
 			t.note("the answer is without " + failed.Plugin + ": " + failed.Error())
 		}
-		return by.Decide(pod, on.Refresh(), but)
+		return engine.Decide(pod, cache.Refresh(), ignoreNominated)
 	}
-	for _, why := range advice.Ignored {
+	for _, why := range results.IgnoredErrors {
 		t.note("the answer is without " + why)
 	}
-	advice.Before, advice.Looked = append(advice.Before, at.Refused...), at.Looked
-	return by.DecideWith(advice, pod, on.Refresh(), but)
+	results.RefusedByPlugins, results.EvaluatedNodes = append(results.RefusedByPlugins, at.Refused...), at.EvaluatedNodes
+	return engine.DecideWith(results, pod, cache.Refresh(), ignoreNominated)
 }

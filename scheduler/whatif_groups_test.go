@@ -36,7 +36,7 @@ func whatIf(t *testing.T, q scheduler.Question, manifest string, configure func(
 		configure(&cfg)
 	}
 	var err error
-	if q.Wanted, err = scheduler.ReadWanted(strings.NewReader(manifest), ""); err != nil {
+	if q.Manifest, err = scheduler.ReadManifest(strings.NewReader(manifest), ""); err != nil {
 		t.Fatal(err)
 	}
 	if answer, err = scheduler.WhatIf(t.Context(), cfg, &q); err != nil {
@@ -79,7 +79,7 @@ func TestWhatIfGroups(t *testing.T) {
 		{"no group", "", append(members("g", 1, "3"), n1), "g-0: pending -> it waits for the pod group g", 0},
 		{
 			"pods that are placed already count", "",
-			append(members("g", 2, "3"), gang("g", 2), n1, schedtest.Pod("g-here", schedtest.On("n1"), schedtest.Asks("1", ""), of("g"))),
+			append(members("g", 2, "3"), gang("g", 2), n1, schedtest.Pod("g-here", schedtest.On("n1"), schedtest.Requests("1", ""), of("g"))),
 			"g-0: pending -> n1; g-1: pending -> 0/1 nodes are available: 1 Insufficient cpu.", 0,
 		},
 		{
@@ -138,7 +138,7 @@ func TestWhatIfAsksExtenders(t *testing.T) {
 		"preempt": counting("preempt", func(*json.Decoder) any { return extenderv1.ExtenderPreemptionResult{} }),
 		"broken":  counting("broken", func(*json.Decoder) any { return extenderv1.ExtenderFilterResult{Error: "out of order"} }),
 	})
-	objs := []runtime.Object{schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"), schedtest.Pod("p", schedtest.Asks("3", ""))}
+	objs := []runtime.Object{schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"), schedtest.Pod("p", schedtest.Requests("3", ""))}
 	group := append(members("g", 2, "3"), gang("g", 2))
 	answers := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, prioritizeVerb: score, weight: 9, bindVerb: bind, preemptVerb: preempt}]", url))
 	if got, a := whatIf(t, scheduler.Question{}, "", answers, objs...); got != "p: pending -> n3" || len(a.Notes) > 0 {
@@ -157,7 +157,7 @@ func TestWhatIfAsksExtenders(t *testing.T) {
 	}
 	mu.Unlock()
 	fails := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: broken}]", url))
-	got, a := whatIf(t, scheduler.Question{}, "", fails, append(objs[:1:1], objs[3], schedtest.Pod("q", schedtest.Asks("1", "")))...)
+	got, a := whatIf(t, scheduler.Question{}, "", fails, append(objs[:1:1], objs[3], schedtest.Pod("q", schedtest.Requests("1", "")))...)
 	want := "the answer is without extender " + url + ": broken: it says: out of order"
 	if got != "p: pending -> n1; q: pending -> n1" || !slices.Equal(a.Notes, []string{want}) {
 		t.Errorf("%s, notes %q, want %q", got, a.Notes, want)

@@ -18,14 +18,14 @@ import (
 	"keelson/api/quota"
 )
 
-// namespaceLimits are the limit ranges and quotas of a namespace. A question must not plan pods that admission would refuse.
+// namespaceLimits are the limit ranges and quotas of a namespace. A simulation must not place pods that admission would refuse.
 type namespaceLimits struct {
 	ranges []corev1.LimitRange
-	quotas []corev1.ResourceQuota // Status.Used grows with the pods and claims that the question adds
+	quotas []corev1.ResourceQuota // Status.Used grows with the pods and claims that the simulation adds
 }
 
 // readLimits reads a namespace's limit ranges and quotas. If the user may not read them, none apply, and a note says so.
-func (t *trial) readLimits(ctx context.Context, namespace string) error {
+func (t *simulation) readLimits(ctx context.Context, namespace string) error {
 	if t.limits[namespace] != nil {
 		return nil
 	}
@@ -46,20 +46,20 @@ func (t *trial) readLimits(ctx context.Context, namespace string) error {
 	return t.noteForbidden("quotas", err)
 }
 
-func (t *trial) noteForbidden(what string, err error) error {
+func (t *simulation) noteForbidden(resource string, err error) error {
 	if apierrors.IsForbidden(err) {
-		t.note(what + " are not regarded: " + err.Error())
+		t.note(resource + " do not count: " + err.Error())
 		return nil
 	}
-	return fmt.Errorf("list %s: %w", what, err)
+	return fmt.Errorf("list %s: %w", resource, err)
 }
 
 // notCreated returns the reason of an object that admission would refuse.
-func notCreated(err error) string { return "is not made: " + err.Error() }
+func notCreated(err error) string { return "is not created: " + err.Error() }
 
 // applyLimitRanges sets the defaults of the namespace's limit ranges in a pod. It returns why they refuse the pod or claim; empty: they do
 // not.
-func (t *trial) applyLimitRanges(obj metav1.Object) string {
+func (t *simulation) applyLimitRanges(obj metav1.Object) string {
 	l, o := t.limits[obj.GetNamespace()], obj.(runtime.Object) //nolint:forcetypeassert // pods and claims are
 	if l == nil {
 		return ""
@@ -80,7 +80,7 @@ func (t *trial) applyLimitRanges(obj metav1.Object) string {
 }
 
 // useQuota counts a new object in the quotas of its namespace. It returns which quota is exceeded, and then counts nothing; empty: none.
-func (t *trial) useQuota(obj metav1.Object, resource string) string {
+func (t *simulation) useQuota(obj metav1.Object, resource string) string {
 	l, o := t.limits[obj.GetNamespace()], obj.(runtime.Object) //nolint:forcetypeassert // pods and claims are
 	if l == nil {
 		return ""

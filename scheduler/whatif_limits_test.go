@@ -24,13 +24,13 @@ import (
 // asked is the answer to a question, as text: what becomes of each pod, who is lost, and the notes.
 func asked(t *testing.T, c *fake.Clientset, manifest string, configure func(*scheduler.Config)) string {
 	t.Helper()
-	wanted, err := scheduler.ReadWanted(strings.NewReader(manifest), "")
+	wanted, err := scheduler.ReadManifest(strings.NewReader(manifest), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := scheduler.Config{Client: &client.Client{Interface: c}, Parallelism: 1}
 	configure(&cfg)
-	answer, err := scheduler.WhatIf(t.Context(), cfg, &scheduler.Question{Wanted: wanted})
+	answer, err := scheduler.WhatIf(t.Context(), cfg, &scheduler.Question{Manifest: wanted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,18 +72,18 @@ func TestWhatIfLetsIn(t *testing.T) {
 	lr := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
 		{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: schedtest.Quantity("1")}},
 	}}}
-	node := schedtest.Node("a", schedtest.Offers(corev1.ResourceCPU, "8"))
+	node := schedtest.Node("a", schedtest.Allocatable(corev1.ResourceCPU, "8"))
 	none := func(*scheduler.Config) {}
-	want := "web-0: new -> a\nweb-1: new -> a\nweb-2: new -> is not made: exceeded quota: few, requested: requests.cpu=1, used: requests.cpu=2500m, limited: requests.cpu=3"
+	want := "web-0: new -> a\nweb-1: new -> a\nweb-2: new -> is not created: exceeded quota: few, requested: requests.cpu=1, used: requests.cpu=2500m, limited: requests.cpu=3"
 	if got := asked(t, clienttest.New(node, q, lr), deployment(3, ""), none); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	want = "web-0: new -> is not made: failed quota: few: must specify requests.cpu for: c"
+	want = "web-0: new -> is not created: failed quota: few: must specify requests.cpu for: c"
 	if got := asked(t, clienttest.New(node, q), deployment(1, ""), none); got != want {
 		t.Errorf("without defaults: got\n%s\nwant\n%s", got, want)
 	}
 	lr.Spec.Limits[0].Min = corev1.ResourceList{corev1.ResourceCPU: schedtest.Quantity("2")}
-	want = "web-0: new -> is not made: minimum cpu usage per Container is 2, but request is 1"
+	want = "web-0: new -> is not created: minimum cpu usage per Container is 2, but request is 1"
 	if got := asked(t, clienttest.New(node, lr), deployment(1, ""), none); got != want {
 		t.Errorf("out of bounds: got\n%s\nwant\n%s", got, want)
 	}
@@ -92,7 +92,7 @@ func TestWhatIfLetsIn(t *testing.T) {
 	one := q.DeepCopy()
 	one.Status.Hard, one.Status.Used = corev1.ResourceList{corev1.ResourcePods: schedtest.Quantity("1")}, corev1.ResourceList{corev1.ResourcePods: schedtest.Quantity("0")}
 	nodes := []runtime.Object{one, node, schedtest.Node("x", schedtest.Labels("pool", "x")), schedtest.Node("y", schedtest.Labels("pool", "x"))}
-	want = "web-x: new -> x\nweb-y: new -> is not made: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1"
+	want = "web-x: new -> x\nweb-y: new -> is not created: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1"
 	if got := asked(t, clienttest.New(nodes...), daemon, none); got != want {
 		t.Errorf("DaemonSet: got\n%s\nwant\n%s", got, want)
 	}
@@ -100,7 +100,7 @@ func TestWhatIfLetsIn(t *testing.T) {
 	c.PrependReactor("list", "resourcequotas", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("resourcequotas"), "", nil)
 	})
-	want = "web-0: new -> a\nquotas are not regarded: resourcequotas is forbidden"
+	want = "web-0: new -> a\nquotas do not count: resourcequotas is forbidden"
 	if got := asked(t, c, deployment(1, ""), none); !strings.HasPrefix(got, want) {
 		t.Errorf("forbidden: got\n%s\nwant\n%s", got, want)
 	}
@@ -113,8 +113,8 @@ func TestWhatIfPreempts(t *testing.T) {
 	}
 	static := func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
 	objs := []runtime.Object{
-		schedtest.Node("a", schedtest.Labels("pool", "a")), schedtest.Node("b"), schedtest.Pod("agent-a", schedtest.On("a"), schedtest.Asks("2", ""), daemon),
-		schedtest.Pod("static-a", schedtest.On("a"), schedtest.Asks("1", ""), static),
+		schedtest.Node("a", schedtest.Labels("pool", "a")), schedtest.Node("b"), schedtest.Pod("agent-a", schedtest.On("a"), schedtest.Requests("2", ""), daemon),
+		schedtest.Pod("static-a", schedtest.On("a"), schedtest.Requests("1", ""), static),
 	}
 	manifest := deployment(1, ", nodeSelector: {pool: a}, priority: 100")
 	manifest = strings.Replace(manifest, "image: i", "image: i, resources: {requests: {cpu: 4}}", 1)

@@ -33,17 +33,17 @@ import (
 // maxManifest is the limit for a manifest, in bytes.
 const maxManifest = 8 << 20
 
-// Wanted are the objects of a manifest whose pods `keelson whatif` is asked to place, with their claims and pod groups.
-type Wanted struct {
+// Manifest are the objects of a manifest whose pods `keelson whatif` places, with their claims and pod groups.
+type Manifest struct {
 	objects []runtime.Object
 	// skipped counts the objects that lead to no pods, by kind ("ConfigMap", "Certificate.cert-manager.io").
 	skipped map[string]int
 }
 
-// ReadWanted reads YAML or JSON documents. namespace is for objects that name none. It skips custom resources, and built-in kinds that lead
+// ReadManifest reads YAML or JSON documents. namespace is for objects that name none. It skips custom resources, and built-in kinds that lead
 // to no pods. A manifest that has only such objects is an error.
-func ReadWanted(r io.Reader, namespace string) (Wanted, error) {
-	var w Wanted
+func ReadManifest(r io.Reader, namespace string) (Manifest, error) {
+	var w Manifest
 	b, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
 	if err != nil {
 		return w, fmt.Errorf("read manifest: %w", err)
@@ -70,7 +70,7 @@ func ReadWanted(r io.Reader, namespace string) (Wanted, error) {
 }
 
 // read reads one document.
-func (w *Wanted) read(doc []byte, namespace string) error {
+func (w *Manifest) read(doc []byte, namespace string) error {
 	obj, kind, err := scheme.Strict.UniversalDeserializer().Decode(doc, nil, nil)
 	if err != nil {
 		if custom := customKind(doc, err); custom != nil {
@@ -83,7 +83,7 @@ func (w *Wanted) read(doc []byte, namespace string) error {
 	case *schedulingv1beta1.PodGroup, *corev1.Pod, *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *batchv1.Job, *corev1.PersistentVolumeClaim:
 	default:
 		if meta.IsListType(obj) {
-			return fmt.Errorf("a %s is not read: write its items as documents of their own", kind.Kind)
+			return fmt.Errorf("a %s is not supported: write its items as separate documents", kind.Kind)
 		}
 		w.skip(schema.GroupVersionKind{Kind: kind.Kind})
 		return nil
@@ -109,7 +109,7 @@ func customKind(doc []byte, err error) *schema.GroupVersionKind {
 	return &kind
 }
 
-func (w *Wanted) skip(kind schema.GroupVersionKind) {
+func (w *Manifest) skip(kind schema.GroupVersionKind) {
 	if w.skipped == nil {
 		w.skipped = map[string]int{}
 	}
@@ -117,7 +117,7 @@ func (w *Wanted) skip(kind schema.GroupVersionKind) {
 }
 
 // check requires that something of the manifest is read, if anything is written there.
-func (w *Wanted) check() error {
+func (w *Manifest) check() error {
 	if len(w.objects) > 0 || len(w.skipped) == 0 {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (w *Wanted) check() error {
 }
 
 // listSkipped returns the numbers and kinds of the skipped objects: "1 ConfigMap, 2 Services".
-func (w *Wanted) listSkipped() string {
+func (w *Manifest) listSkipped() string {
 	var out []string
 	for _, kind := range slices.Sorted(maps.Keys(w.skipped)) {
 		n := w.skipped[kind]
@@ -148,8 +148,8 @@ func plural(kind string) string {
 	return strings.TrimSuffix(name[:stem]+resource.Resource[stem:]+"."+group, ".")
 }
 
-// want adds the pods that controllers would create for the objects.
-func (t *trial) want(ctx context.Context, w *Wanted, list []schedulingv1.PriorityClass) error {
+// addManifest adds the pods that controllers would create for the objects.
+func (t *simulation) addManifest(ctx context.Context, w *Manifest, list []schedulingv1.PriorityClass) error {
 	if len(w.skipped) > 0 {
 		t.note("not counted: " + w.listSkipped())
 	}
@@ -167,26 +167,26 @@ func (t *trial) want(ctx context.Context, w *Wanted, list []schedulingv1.Priorit
 			}
 		}
 		if g, ok := obj.(*schedulingv1beta1.PodGroup); ok {
-			if err := t.groups(g, classes); err != nil {
+			if err := t.addGroup(g, classes); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := t.claims(obj); err != nil {
+		if err := t.addClaims(obj); err != nil {
 			return err
 		}
 		if _, ok := obj.(*corev1.PersistentVolumeClaim); ok {
 			continue
 		}
-		if err := t.wantPods(obj, classes); err != nil {
+		if err := t.addPodsOf(obj, classes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// wantPods adds the pods of one object, those apart that its namespace's limits or quota refuse.
-func (t *trial) wantPods(obj runtime.Object, classes map[string]*int32) error {
+// addPodsOf adds the pods of one object, except those that the limits or quotas of the namespace refuse.
+func (t *simulation) addPodsOf(obj runtime.Object, classes map[string]*int32) error {
 	pods, of, daemon := t.podsOf(obj)
 	if len(t.work)+len(pods) > MaxWhatIf {
 		return fmt.Errorf("more than %d pods: ask a smaller question", MaxWhatIf)
@@ -200,7 +200,7 @@ func (t *trial) wantPods(obj runtime.Object, classes map[string]*int32) error {
 			why = t.useQuota(pod, "pods")
 		}
 		if why != "" {
-			t.answer.Outcomes = append(t.answer.Outcomes, Outcome{Namespace: pod.Namespace, Name: pod.Name, Of: of, Why: "new", Reason: why})
+			t.answer.Outcomes = append(t.answer.Outcomes, Outcome{Namespace: pod.Namespace, Name: pod.Name, Workload: of, Why: "new", Reason: why})
 			continue
 		}
 		t.add(pod, "new", of)
@@ -209,23 +209,23 @@ func (t *trial) wantPods(obj runtime.Object, classes map[string]*int32) error {
 	return nil
 }
 
-// claims adds the claim that an object is, or the claims that its controller would create, unless they exist.
-func (t *trial) claims(obj runtime.Object) error {
-	var wanted []*corev1.PersistentVolumeClaim
+// addClaims adds the claim that an object is, or the claims that its controller would create, unless they exist.
+func (t *simulation) addClaims(obj runtime.Object) error {
+	var claims []*corev1.PersistentVolumeClaim
 	switch o := obj.(type) {
 	case *corev1.PersistentVolumeClaim:
-		wanted = append(wanted, o.DeepCopy())
+		claims = append(claims, o.DeepCopy())
 	case *appsv1.StatefulSet:
 		for i := range min(replicas(o.Spec.Replicas), MaxWhatIf) {
 			for j := range o.Spec.VolumeClaimTemplates {
 				c := o.Spec.VolumeClaimTemplates[j].DeepCopy()
 				c.Name, c.Namespace = fmt.Sprintf("%s-%s-%d", c.Name, o.Name, i), o.Namespace
-				wanted = append(wanted, c)
+				claims = append(claims, c)
 			}
 		}
 	}
 	store := t.s.informers.Core().V1().PersistentVolumeClaims().Informer().GetStore()
-	for _, c := range wanted {
+	for _, c := range claims {
 		if c.Spec.StorageClassName == nil {
 			c.Spec.StorageClassName = t.defaultClass()
 		}
@@ -245,7 +245,7 @@ func (t *trial) claims(obj runtime.Object) error {
 }
 
 // defaultClass returns the default storage class; nil: there is none.
-func (t *trial) defaultClass() *string {
+func (t *simulation) defaultClass() *string {
 	for _, o := range t.s.informers.Storage().V1().StorageClasses().Informer().GetStore().List() {
 		if c, ok := o.(*storagev1.StorageClass); ok && c.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
 			return &c.Name
@@ -255,7 +255,7 @@ func (t *trial) defaultClass() *string {
 }
 
 // podsOf returns the pods that the controller of an object would create.
-func (t *trial) podsOf(obj runtime.Object) (pods []*corev1.Pod, of string, daemon bool) {
+func (t *simulation) podsOf(obj runtime.Object) (pods []*corev1.Pod, of string, daemon bool) {
 	var meta *metav1.ObjectMeta
 	var template *corev1.PodTemplateSpec
 	var kind string

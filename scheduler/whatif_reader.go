@@ -16,27 +16,27 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Reader wraps the transport of a question's client. It passes only GET requests, and reports the first forbidden one: informers would
+// Reader wraps the transport of the client of a simulation. It passes only GET requests, and reports the first forbidden one: informers would
 // retry it forever without an error for the user.
 //
 // SchedulingPolicies that may not be read are left out, and the answer has a note.
 type Reader struct {
-	refused  chan error
-	policies atomic.Bool // may not be read
+	forbidden chan error
+	policies  atomic.Bool // may not be read
 }
 
-// NewReader returns a Reader for one question.
-func NewReader() *Reader { return &Reader{refused: make(chan error, 1)} }
+// NewReader returns a Reader for one call of WhatIf.
+func NewReader() *Reader { return &Reader{forbidden: make(chan error, 1)} }
 
 // Wrap returns a transport that checks the requests.
-func (r *Reader) Wrap(rt http.RoundTripper) http.RoundTripper { return reading{rt, r} }
+func (r *Reader) Wrap(rt http.RoundTripper) http.RoundTripper { return readOnlyTransport{rt, r} }
 
-type reading struct {
+type readOnlyTransport struct {
 	http.RoundTripper
 	*Reader
 }
 
-var errReadOnly = errors.New("a question changes nothing")
+var errReadOnly = errors.New("what-if changes nothing")
 
 // The paths of the policies' CustomResourceDefinition and of the policies.
 const (
@@ -47,7 +47,7 @@ const (
 // maxRefusal is the limit for the body of a refusal, in bytes.
 const maxRefusal = 64 << 10
 
-func (r reading) RoundTrip(rq *http.Request) (*http.Response, error) {
+func (r readOnlyTransport) RoundTrip(rq *http.Request) (*http.Response, error) {
 	if rq.Method != http.MethodGet {
 		return nil, fmt.Errorf("%s %s: %w", rq.Method, rq.URL.Path, errReadOnly)
 	}
@@ -65,7 +65,7 @@ func (r reading) RoundTrip(rq *http.Request) (*http.Response, error) {
 	}
 	rs.Body = io.NopCloser(bytes.NewReader(text))
 	select {
-	case r.refused <- refusal(rq.URL.Path, text):
+	case r.forbidden <- refusal(rq.URL.Path, text):
 	default: // one is enough
 	}
 	return rs, nil

@@ -50,8 +50,8 @@ func TestWhatIf(t *testing.T) {
 	state := func() []runtime.Object {
 		return []runtime.Object{
 			class, schedtest.Node("a", schedtest.Labels("pool", "a")), schedtest.Node("b"),
-			schedtest.Pod("cheap-1", schedtest.On("a"), schedtest.Asks("3", ""), ofSet), schedtest.Pod("cheap-2", schedtest.On("b"), schedtest.Asks("3", ""), ofSet, schedtest.Priority(1)),
-			schedtest.Pod("alone", schedtest.On("b"), schedtest.Asks("1", "")), schedtest.Pod("waits", schedtest.Asks("4", "")),
+			schedtest.Pod("cheap-1", schedtest.On("a"), schedtest.Requests("3", ""), ofSet), schedtest.Pod("cheap-2", schedtest.On("b"), schedtest.Requests("3", ""), ofSet, schedtest.Priority(1)),
+			schedtest.Pod("alone", schedtest.On("b"), schedtest.Requests("1", "")), schedtest.Pod("waits", schedtest.Requests("4", "")),
 		}
 	}
 	tests := []struct {
@@ -74,7 +74,7 @@ func TestWhatIf(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := clienttest.New(state()...)
 			var err error
-			if tc.question.Wanted, err = scheduler.ReadWanted(strings.NewReader(tc.manifest), ""); err != nil {
+			if tc.question.Manifest, err = scheduler.ReadManifest(strings.NewReader(tc.manifest), ""); err != nil {
 				t.Fatal(err)
 			}
 			answer, err := scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: c}, Parallelism: 1}, &tc.question)
@@ -124,7 +124,7 @@ func TestWhatIfNotesGroups(t *testing.T) {
 		return answer.Notes
 	}
 	const want = "the pods of pod groups are tried one by one: not considered is that minCount of them get nodes together or none does, " +
-		"nor whom a group as a whole drives away (default/g0, default/g2, default/g4)"
+		"nor the preemption by a group as a whole (default/g0, default/g2, default/g4)"
 	if got := ask(objs...); !slices.Equal(got, []string{want}) {
 		t.Errorf("notes %q, want %q", got, want)
 	}
@@ -137,17 +137,17 @@ func TestWhatIfNotesGroups(t *testing.T) {
 func TestWhatIfRefuses(t *testing.T) {
 	for manifest, want := range map[string]string{
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}": "the manifest leads to no pods, it has 1 Secret: write Pods", "kind: [": "document 1",
-		"apiVersion: v1\nkind: List\nitems: []": "document 1: a List is not read", "apiVersion: apps/v1\nkind: Deploymnt": `no kind "Deploymnt"`,
+		"apiVersion: v1\nkind: List\nitems: []": "document 1: a List is not supported", "apiVersion: apps/v1\nkind: Deploymnt": `no kind "Deploymnt"`,
 		"apiVersion: x.example/v1\nmetadata: {name: p}": "'Kind' is missing", "apiVersion: v1\nkind: Service\nspec: {prots: []}": "prots",
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {contaners: []}": "contaners", strings.Repeat("#", 9<<20): "more than 8388608 bytes",
 	} {
-		if _, err := scheduler.ReadWanted(strings.NewReader(manifest), ""); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := scheduler.ReadManifest(strings.NewReader(manifest), ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 	ask := func(q scheduler.Question, manifest string) error {
 		var err error
-		if q.Wanted, err = scheduler.ReadWanted(strings.NewReader(manifest), ""); err != nil {
+		if q.Manifest, err = scheduler.ReadManifest(strings.NewReader(manifest), ""); err != nil {
 			t.Fatal(err)
 		}
 		_, err = scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: clienttest.New(schedtest.Node("a"))}}, &q)
@@ -175,7 +175,7 @@ func TestWhatIfSkips(t *testing.T) {
 	if got := asked(t, clienttest.New(schedtest.Node("a")), others+deployment(1, ""), func(*scheduler.Config) {}); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if _, err := scheduler.ReadWanted(strings.NewReader(others), ""); err == nil || !strings.Contains(err.Error(), "it has 1 ConfigMap, 1 Job.x.example, 2 Pol") {
+	if _, err := scheduler.ReadManifest(strings.NewReader(others), ""); err == nil || !strings.Contains(err.Error(), "it has 1 ConfigMap, 1 Job.x.example, 2 Pol") {
 		t.Errorf("nothing leads to pods: %v", err)
 	}
 }

@@ -31,8 +31,8 @@ type Configuration struct {
 // Profile is a resolved profile: the plugins for the pods of one scheduler name.
 type Profile struct {
 	SchedulerName string
-	// PercentageOfNodes is percentageOfNodesToScore; 0: not set.
-	PercentageOfNodes int32
+	// PercentageOfNodesToScore is percentageOfNodesToScore; 0: not set.
+	PercentageOfNodesToScore int32
 	// Points lists the enabled plugins of each extension point, in order. A plugin may not implement the extension point.
 	Points map[framework.Point][]Plugin
 	// Args are the plugins' arguments: a *configv1.XArgs with its defaults for an in-tree plugin with arguments, a json.RawMessage for others.
@@ -129,9 +129,9 @@ func (c *Configuration) resolve(args []map[string]any) {
 			p.SchedulerName = *in.SchedulerName
 		}
 		if in.PercentageOfNodesToScore != nil {
-			p.PercentageOfNodes = *in.PercentageOfNodesToScore
+			p.PercentageOfNodesToScore = *in.PercentageOfNodesToScore
 		} else if c.PercentageOfNodesToScore != nil {
-			p.PercentageOfNodes = *c.PercentageOfNodesToScore
+			p.PercentageOfNodesToScore = *c.PercentageOfNodesToScore
 		}
 		custom := in.Plugins
 		if custom == nil {

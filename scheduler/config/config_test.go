@@ -184,7 +184,7 @@ func TestDefaults(t *testing.T) {
 	if !ok || fit.ScoringStrategy.Type != configv1.LeastAllocated || len(fit.ScoringStrategy.Resources) != 2 {
 		t.Errorf("fit by default: %+v", fit)
 	}
-	if c.Profiles[0].PercentageOfNodes != 7 || c.Profiles[1].PercentageOfNodes != 0 || c.InitialBackoff().Seconds() != 1 || c.MaxBackoff().Seconds() != 10 ||
+	if c.Profiles[0].PercentageOfNodesToScore != 7 || c.Profiles[1].PercentageOfNodesToScore != 0 || c.InitialBackoff().Seconds() != 1 || c.MaxBackoff().Seconds() != 10 ||
 		*c.Parallelism != 16 || !*c.LeaderElection.LeaderElect || c.LeaderElection.ResourceName != "kube-scheduler" {
 		t.Errorf("got %+v", c)
 	}

@@ -22,7 +22,7 @@ func BenchmarkClaims(b *testing.B) {
 			}
 		}
 		w.add(s)
-		w.Add(schedtest.Node(node, schedtest.Offers("cpu", "64")))
+		w.Add(schedtest.Node(node, schedtest.Allocatable("cpu", "64")))
 	}
 	for i := range b.N {
 		w.add(claim(fmt.Sprint("c", i), exactly("r", "gpu", 1, `device.attributes["`+driver+`"].model == "big"`)))

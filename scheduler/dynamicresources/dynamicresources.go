@@ -88,7 +88,7 @@ func New(c Config) *Plugin {
 func (*Plugin) Name() string { return Name }
 
 func refuse(reason string) *framework.Status {
-	return framework.Refuse(Name, framework.Unresolvable, reason)
+	return framework.NewStatus(Name, framework.Unresolvable, reason)
 }
 
 // PreEnqueue gates a pod until the claims of its claim templates exist. A pod that names a missing claim is not gated: its attempt reports
@@ -145,18 +145,18 @@ func (p *Plugin) claimsOf(pod *corev1.Pod, visit func(*resourcev1.ResourceClaim)
 // update of the pod's status with its generated claims.
 func (p *Plugin) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
-		{On: framework.NodeAdd | framework.NodeLabels | framework.NodeAllocatable | framework.Self},
-		{On: framework.PodDelete, Worth: func(_ *state.PodInfo, e *framework.Event) bool {
+		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NodeAllocatable | framework.UnscheduledPodUpdate},
+		{Kinds: framework.AssignedPodDelete, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
 			return e.OldPod == nil || len(e.OldPod.Spec.ResourceClaims) > 0 || e.OldPod.Status.ExtendedResourceClaimStatus != nil
 		}},
-		{On: framework.Objects, Resource: Claims, Worth: p.claimMayHelp},
-		{On: framework.Objects, Resource: Searches, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		{Kinds: framework.Objects, Resource: Claims, QueueingHintFn: p.claimMayHelp},
+		{Kinds: framework.Objects, Resource: Searches, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 			about, _ := e.NewObject.(types.UID)
 			return p.Searcher.mayHelp(pod.Pod.UID, about)
 		}},
-		{On: framework.Objects, Resource: Slices, Worth: exists},
-		{On: framework.Objects, Resource: Classes, Worth: exists},
-		{On: framework.Objects, Resource: TaintRules, Worth: func(_ *state.PodInfo, e *framework.Event) bool { return e.OldObject != nil }},
+		{Kinds: framework.Objects, Resource: Slices, QueueingHintFn: exists},
+		{Kinds: framework.Objects, Resource: Classes, QueueingHintFn: exists},
+		{Kinds: framework.Objects, Resource: TaintRules, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool { return e.OldObject != nil }},
 	}
 }
 

@@ -238,7 +238,7 @@ func TestRuleComesAndGoes(t *testing.T) {
 		want     bool
 	}{{"new", nil, r, false}, {"changed", r, changed, true}, {"gone", r, nil, true}} {
 		for _, h := range w.plugin.EventsToRegister() {
-			if h.Resource == TaintRules && h.Worth(nil, &framework.Event{OldObject: tt.old, NewObject: tt.now}) != tt.want {
+			if h.Resource == TaintRules && h.QueueingHintFn(nil, &framework.Event{OldObject: tt.old, NewObject: tt.now}) != tt.want {
 				t.Errorf("a rule that is %s wakes pods: %v, want %v", tt.name, !tt.want, tt.want)
 			}
 		}

@@ -173,7 +173,7 @@ func (p *Plugin) prepare(s *podClaims) *framework.Status {
 		s.allocator, err = structured.NewAllocator(context.Background(), features, s.view.taken, p.Tracker, s.slices, p.cel)
 	}
 	if err != nil {
-		return framework.Refuse(Name, framework.Failed, err.Error())
+		return framework.NewStatus(Name, framework.Failed, err.Error())
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ const (
 // Decision returns the decision of an attempt.
 func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decision {
 	d := &mark.Decision{
-		Attempt: attempt, QueueWait: wait, Nodes: a.Looked, Fit: len(a.Feasible), Filter: a.FilterTook, Score: a.ScoreTook,
+		Attempt: attempt, QueueWait: wait, Nodes: a.EvaluatedNodes, Fit: len(a.Feasible), Filter: a.FilterTook, Score: a.ScoreTook,
 		PreFilter: a.PreFilterTook, PostFilter: a.PostFilterTook, PreScore: a.PreScoreTook,
 	}
 	small := len(a.Snapshot.Nodes) <= SmallCluster
@@ -44,7 +44,7 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 		d.Nodes = len(a.Snapshot.Nodes)
 		d.Message = a.Message()
 	}
-	if len(a.Refused)+a.Narrowed > 0 && a.Failed == nil {
+	if len(a.Refused)+a.Excluded > 0 && a.Failed == nil {
 		d.RejectedBy = a.Reasons()
 		d.Rejected = verdicts(a, small)
 	}
@@ -54,9 +54,9 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 	if a.Chosen == nil {
 		d.Groups, d.Fixes, d.Preemption = groups(a), fixes(a, d.Rejected), Preemption(a.Preemption)
 	}
-	if a.All != nil {
+	if a.PreFilterStatus != nil {
 		d.RejectedBy = map[string]int{}
-		for _, r := range a.All.Reasons {
+		for _, r := range a.PreFilterStatus.Reasons {
 			d.RejectedBy[r] = len(a.Snapshot.Nodes)
 		}
 	}
@@ -71,8 +71,8 @@ func tied(a *framework.Attempt) int {
 	return len(a.Best)
 }
 
-// rankedVerdict is a verdict with the distance of the node from fitting (framework.Explainer).
-type rankedVerdict struct {
+// verdictWithDistance is a verdict with the distance of the node from fitting (framework.Explainer).
+type verdictWithDistance struct {
 	mark.Verdict
 	distance float64
 	of       *framework.Refusal // that Verdict does not explain yet; nil: it does
@@ -87,16 +87,16 @@ func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
 			look = min(look, maxVerdicts)
 		}
 	}
-	all := make([]rankedVerdict, 0, look)
+	all := make([]verdictWithDistance, 0, look)
 	for i := range a.Refused[:look] {
 		r := &a.Refused[i]
-		if m, ok := rank(a, r); ok && look > keep {
+		if m, ok := distanceOf(a, r); ok && look > keep {
 			all = append(all, m)
 			continue
 		}
 		all = append(all, explainRefusal(a, r))
 	}
-	slices.SortStableFunc(all, func(x, y rankedVerdict) int {
+	slices.SortStableFunc(all, func(x, y verdictWithDistance) int {
 		if !small {
 			if c := cmp.Compare(x.distance, y.distance); c != 0 {
 				return c
@@ -119,7 +119,7 @@ func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
 }
 
 // markNearest marks the nearest node with a hint, and removes the hints of the other nodes.
-func markNearest(all []rankedVerdict) {
+func markNearest(all []verdictWithDistance) {
 	best, at := math.Inf(1), -1
 	for i := range all {
 		if all[i].Hint != "" && all[i].distance < best {
@@ -136,19 +136,19 @@ func markNearest(all []rankedVerdict) {
 // farDistance is the distance of nodes without an explanation.
 const farDistance = 10
 
-// rank is measure without the texts. ok: the plugin that refused the node can rank it.
-func rank(a *framework.Attempt, r *framework.Refusal) (m rankedVerdict, ok bool) {
+// distanceOf is measure without the texts. ok: the plugin that refused the node can rank it.
+func distanceOf(a *framework.Attempt, r *framework.Refusal) (m verdictWithDistance, ok bool) {
 	at := refusedBy(a, r)
 	if at < 0 {
 		return m, false
 	}
-	ranker, ok := a.Filters[at].Plugin.(framework.Ranker)
+	explainer, ok := a.Filters[at].Plugin.(framework.DistanceExplainer)
 	if !ok {
 		return m, false
 	}
 	m.Node, m.of = r.Node.Name, r
 	var fixable bool
-	if m.distance, fixable = ranker.Distance(a.Pod, r.Node, r.Status); fixable && a.Chosen == nil && refusedNext(a, at, r.Node) != "" {
+	if m.distance, fixable = explainer.Distance(a.Pod, r.Node, r.Status); fixable && a.Chosen == nil && refusedNext(a, at, r.Node) != "" {
 		m.distance += farDistance
 	}
 	return m, true
@@ -160,14 +160,14 @@ func refusedBy(a *framework.Attempt, r *framework.Refusal) int {
 }
 
 // explainRefusal explains the refusal of a node, and says how far the node is from fitting.
-func explainRefusal(a *framework.Attempt, r *framework.Refusal) rankedVerdict {
-	m := rankedVerdict{Verdict: mark.Verdict{Node: r.Node.Name, Plugin: r.Status.Plugin, Reason: strings.Join(r.Status.Reasons, ", ")}, distance: farDistance}
+func explainRefusal(a *framework.Attempt, r *framework.Refusal) verdictWithDistance {
+	m := verdictWithDistance{Verdict: mark.Verdict{Node: r.Node.Name, Plugin: r.Status.Plugin, Reason: strings.Join(r.Status.Reasons, ", ")}, distance: farDistance}
 	at := refusedBy(a, r)
 	if at < 0 {
 		return m
 	}
 	m.Short, m.Hint, m.distance = callExplainer(a, at, r.Node, r.Status)
-	if a.Chosen != nil || a.Leaving[r.Node.Name] {
+	if a.Chosen != nil || a.DrainedNodes[r.Node.Name] {
 		m.Hint = "" // the pod has a node, or must not get this one
 	}
 	if m.Hint != "" {
@@ -230,7 +230,7 @@ func scores(a *framework.Attempt, small bool) []mark.NodeScore {
 
 // rules returns the rules of plugins whose score is a sum of rules (CELPolicy).
 func rules(a *framework.Attempt) (out []mark.Rule) {
-	for p, r := range a.Ruled {
+	for p, r := range a.RuleScorers {
 		if r == nil {
 			continue
 		}
@@ -246,14 +246,14 @@ func rules(a *framework.Attempt) (out []mark.Rule) {
 
 // addRuleScores adds the scores of the rules to out, which has the nodes at places of a.Feasible.
 func addRuleScores(out []mark.NodeScore, a *framework.Attempt, places []int) {
-	for _, r := range a.Ruled {
+	for _, r := range a.RuleScorers {
 		if r == nil {
 			continue
 		}
 		n := len(r.Rules())
 		for i, at := range places {
 			for rule := range n {
-				raw, score, ok := r.Given(at, rule)
+				raw, score, ok := r.RuleResult(at, rule)
 				out[i].Rules = append(out[i].Rules, mark.RuleScore{Raw: raw, Score: score, Failed: !ok})
 			}
 		}

@@ -46,9 +46,9 @@ func judging(t *testing.T) *plugins.CELPolicy {
 // TestDecisions compares what people read, messages included, with golden files.
 func TestDecisions(t *testing.T) {
 	small := []any{
-		schedtest.Node("node-1", schedtest.Offers(corev1.ResourceMemory, "4Gi")), schedtest.Node("node-2", schedtest.Offers(corev1.ResourceMemory, "4Gi")),
+		schedtest.Node("node-1", schedtest.Allocatable(corev1.ResourceMemory, "4Gi")), schedtest.Node("node-2", schedtest.Allocatable(corev1.ResourceMemory, "4Gi")),
 		schedtest.Node("node-3", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule)),
-		schedtest.Pod("p", schedtest.On("node-1"), schedtest.Asks("", "2.8Gi")), schedtest.Pod("q", schedtest.On("node-2"), schedtest.Asks("1", "1Gi")),
+		schedtest.Pod("p", schedtest.On("node-1"), schedtest.Requests("", "2.8Gi")), schedtest.Pod("q", schedtest.On("node-2"), schedtest.Requests("1", "1Gi")),
 	}
 	ofJob := func(job string) schedtest.PodOption {
 		return func(p *corev1.Pod) {
@@ -57,7 +57,7 @@ func TestDecisions(t *testing.T) {
 	}
 	busy := []any{schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Node("node-3", schedtest.Cordoned())}
 	for i, node := range []string{"node-1", "node-2"} {
-		busy = append(busy, schedtest.Pod("x-"+node, schedtest.On(node), schedtest.Asks("3", ""), ofJob("x"), schedtest.Priority(int32(i))), schedtest.Pod("y-"+node, schedtest.On(node), schedtest.Asks("1", ""), ofJob("y")))
+		busy = append(busy, schedtest.Pod("x-"+node, schedtest.On(node), schedtest.Requests("3", ""), ofJob("x"), schedtest.Priority(int32(i))), schedtest.Pod("y-"+node, schedtest.On(node), schedtest.Requests("1", ""), ofJob("y")))
 	}
 	tests := []struct {
 		name    string
@@ -65,15 +65,15 @@ func TestDecisions(t *testing.T) {
 		pod     *corev1.Pod
 		more    []framework.Weighted
 	}{
-		{"job-ends", busy, schedtest.Pod("waits", schedtest.Asks("2", ""), schedtest.Priority(-1)), nil},
-		{"preempts", busy, schedtest.Pod("important", schedtest.Asks("2", ""), schedtest.Priority(1000)), nil},
+		{"job-ends", busy, schedtest.Pod("waits", schedtest.Requests("2", ""), schedtest.Priority(-1)), nil},
+		{"preempts", busy, schedtest.Pod("important", schedtest.Requests("2", ""), schedtest.Priority(1000)), nil},
 		{
-			"two-reasons", []any{schedtest.Node("node-1", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule), schedtest.Offers(corev1.ResourceCPU, "1"))},
-			schedtest.Pod("large", schedtest.Asks("2", "")), nil,
+			"two-reasons", []any{schedtest.Node("node-1", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule), schedtest.Allocatable(corev1.ResourceCPU, "1"))},
+			schedtest.Pod("large", schedtest.Requests("2", "")), nil,
 		},
 		{"bound", small, schedtest.Pod("small"), nil},
-		{"pending", small, schedtest.Pod("big", schedtest.Asks("1", "4Gi")), nil},
-		{"too-large-for-any", small, schedtest.Pod("huge", schedtest.Asks("64", "64Gi")), nil},
+		{"pending", small, schedtest.Pod("big", schedtest.Requests("1", "4Gi")), nil},
+		{"too-large-for-any", small, schedtest.Pod("huge", schedtest.Requests("64", "64Gi")), nil},
 		{
 			"policies", []any{schedtest.Node("node-1", schedtest.Labels("disk", "ssd")), schedtest.Node("node-2", schedtest.Labels("rank", "7"))}, schedtest.Pod("judged"),
 			[]framework.Weighted{{Plugin: judging(t), Weight: 2}},
@@ -89,7 +89,7 @@ func TestDecisions(t *testing.T) {
 			if a.Chosen == nil && len(tc.cluster) > 0 {
 				room, why := preempt.Choose(a, nil)
 				if a.Preemption = room; room == nil {
-					a.PostMessage = "preemption: " + why
+					a.PostFilterMessage = "preemption: " + why
 				}
 			}
 			d := explain.Decision(a, 1, 0)
@@ -125,9 +125,9 @@ func TestDecisions(t *testing.T) {
 func TestLargeClusterIsBounded(t *testing.T) {
 	h := schedtest.New(1, 1)
 	for i := range 200 {
-		h.Add(schedtest.Node(fmt.Sprintf("n%03d", i), schedtest.Offers(corev1.ResourceCPU, fmt.Sprintf("%dm", 1000+i))))
+		h.Add(schedtest.Node(fmt.Sprintf("n%03d", i), schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprintf("%dm", 1000+i))))
 	}
-	d := explain.Decision(h.Try(schedtest.Pod("big", schedtest.Asks("2", ""))), 1, 0)
+	d := explain.Decision(h.Try(schedtest.Pod("big", schedtest.Requests("2", ""))), 1, 0)
 	if len(d.Rejected) != 16 || d.RejectedBy["Insufficient cpu"] != 200 || !d.Rejected[0].Nearest || d.Rejected[0].Node != "n199" {
 		t.Errorf("%d verdicts, first %+v, counted %v; want 16, n199 nearest, 200", len(d.Rejected), d.Rejected[0], d.RejectedBy)
 	}

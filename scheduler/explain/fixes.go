@@ -54,11 +54,11 @@ func groups(a *framework.Attempt) []mark.Group {
 			g.Names = append(g.Names, a.Refused[i].Node.Name)
 		}
 	}
-	if a.NarrowedBy != nil {
-		group(a.NarrowedBy).Nodes += a.Narrowed
+	if a.ExcludedBy != nil {
+		group(a.ExcludedBy).Nodes += a.Excluded
 	}
-	if a.All != nil {
-		group(a.All).Nodes = len(a.Snapshot.Nodes)
+	if a.PreFilterStatus != nil {
+		group(a.PreFilterStatus).Nodes = len(a.Snapshot.Nodes)
 	}
 	slices.SortStableFunc(out, func(x, y mark.Group) int {
 		return cmp.Or(cmp.Compare(y.Nodes, x.Nodes), cmp.Compare(x.Plugin, y.Plugin), cmp.Compare(x.Reason, y.Reason))
@@ -67,12 +67,12 @@ func groups(a *framework.Attempt) []mark.Group {
 }
 
 // fixes returns what would make the pod fit: the hint of the nearest node, the hint of another plugin, and the Job whose end helps most.
-func fixes(a *framework.Attempt, told []mark.Verdict) []string {
+func fixes(a *framework.Attempt, verdicts []mark.Verdict) []string {
 	var out []string
-	for i := range told {
-		if told[i].Nearest {
-			out = append(out, told[i].Hint)
-			if other := otherHint(a, told[i].Plugin); other != "" {
+	for i := range verdicts {
+		if verdicts[i].Nearest {
+			out = append(out, verdicts[i].Hint)
+			if other := otherHint(a, verdicts[i].Plugin); other != "" {
 				out = append(out, other)
 			}
 			break
@@ -85,14 +85,14 @@ func fixes(a *framework.Attempt, told []mark.Verdict) []string {
 }
 
 // otherHint returns the hint for a node that another plugin than not refused.
-func otherHint(a *framework.Attempt, not string) string {
-	asked := map[string]int{}
+func otherHint(a *framework.Attempt, plugin string) string {
+	explained := map[string]int{}
 	for i := range a.Refused[:min(len(a.Refused), maxExplained)] {
 		r := &a.Refused[i]
-		if r.Status.Plugin == not || asked[r.Status.Plugin] == maxNames {
+		if r.Status.Plugin == plugin || explained[r.Status.Plugin] == maxNames {
 			continue
 		}
-		asked[r.Status.Plugin]++
+		explained[r.Status.Plugin]++
 		if m := explainRefusal(a, r); m.Hint != "" && m.distance < farDistance {
 			return m.Hint
 		}
@@ -112,7 +112,7 @@ func jobToWaitFor(a *framework.Attempt) string {
 			break
 		}
 		for job, pods := range jobsOn(r.Node) {
-			if framework.Check(framework.Adjusted(a.Filters, r.Node, nil, pods), r.Node.With(nil, pods)) == nil {
+			if framework.Check(framework.AdjustedFilters(a.Filters, r.Node, nil, pods), r.Node.With(nil, pods)) == nil {
 				nodes[job] = append(nodes[job], r.Node.Name)
 			}
 		}
@@ -154,7 +154,7 @@ func Preemption(p *framework.Preemption) *mark.Preemption {
 		return nil
 	}
 	out := &mark.Preemption{
-		Node: p.Node, Count: len(p.Victims), Protected: p.Violations, Spared: p.Spared, Candidates: p.Candidates, RunnerUp: p.RunnerUp, Why: p.Why,
+		Node: p.Node, Count: len(p.Victims), Protected: p.PDBViolations, Spared: p.Reprieved, Candidates: p.Candidates, RunnerUp: p.RunnerUp, Why: p.Why,
 	}
 	for _, v := range p.Victims[:min(len(p.Victims), maxVictims)] {
 		out.Victims = append(out.Victims, mark.Victim{Namespace: v.Pod.Namespace, Name: v.Pod.Name, Priority: v.Priority})

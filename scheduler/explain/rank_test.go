@@ -19,14 +19,14 @@ func TestRankIsMeasure(t *testing.T) {
 	h := schedtest.New(1, 1)
 	for i := range 300 {
 		name := fmt.Sprintf("node-%d", i)
-		h.Add(schedtest.Node(name, schedtest.Zone(fmt.Sprint(random.IntN(3))), schedtest.Offers(corev1.ResourcePods, fmt.Sprint(1+random.IntN(3))),
-			schedtest.Offers(corev1.ResourceCPU, fmt.Sprint(1+random.IntN(4))), schedtest.Offers(corev1.ResourceMemory, fmt.Sprintf("%dGi", 1+random.IntN(4)))))
+		h.Add(schedtest.Node(name, schedtest.Zone(fmt.Sprint(random.IntN(3))), schedtest.Allocatable(corev1.ResourcePods, fmt.Sprint(1+random.IntN(3))),
+			schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprint(1+random.IntN(4))), schedtest.Allocatable(corev1.ResourceMemory, fmt.Sprintf("%dGi", 1+random.IntN(4)))))
 		for p := range random.IntN(3) {
-			h.Add(schedtest.Pod(fmt.Sprintf("p-%d-%d", i, p), schedtest.On(name), schedtest.Asks(fmt.Sprint(random.IntN(2)), fmt.Sprintf("%dMi", 256*random.IntN(6))),
+			h.Add(schedtest.Pod(fmt.Sprintf("p-%d-%d", i, p), schedtest.On(name), schedtest.Requests(fmt.Sprint(random.IntN(2)), fmt.Sprintf("%dMi", 256*random.IntN(6))),
 				schedtest.Labelled("app", fmt.Sprint(random.IntN(2)))))
 		}
 	}
-	pod := schedtest.Pod("pod", schedtest.Asks("3", "3Gi"), schedtest.With(func(s *corev1.PodSpec) { // the filter after the resources refuses some nodes, too
+	pod := schedtest.Pod("pod", schedtest.Requests("3", "3Gi"), schedtest.With(func(s *corev1.PodSpec) { // the filter after the resources refuses some nodes, too
 		s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "0"}}, TopologyKey: corev1.LabelHostname,
 		}}}}
@@ -36,7 +36,7 @@ func TestRankIsMeasure(t *testing.T) {
 	a.Chosen = nil // as if none fitted, so that hints count
 	for i := range a.Refused {
 		r := &a.Refused[i]
-		got, ok := rank(a, r)
+		got, ok := distanceOf(a, r)
 		want := explainRefusal(a, r)
 		if !ok {
 			continue

@@ -61,14 +61,14 @@ func (b *Binder) Bind(ctx context.Context, _ *framework.CycleState, pod *state.P
 }
 
 func (e *Extender) bind(ctx context.Context, pod *state.PodInfo, node string) error {
-	var answer extenderv1.ExtenderBindingResult
+	var result extenderv1.ExtenderBindingResult
 	p := pod.Pod
 	args := &extenderv1.ExtenderBindingArgs{PodName: p.Name, PodNamespace: p.Namespace, PodUID: p.UID, Node: node}
-	if err := e.call(ctx, e.cfg.BindVerb, args, &answer); err != nil {
+	if err := e.call(ctx, e.cfg.BindVerb, args, &result); err != nil {
 		return err
 	}
-	if answer.Error != "" {
-		return fmt.Errorf("%s: it says: %s", e.cfg.BindVerb, oneShortLine(answer.Error))
+	if result.Error != "" {
+		return fmt.Errorf("%s: it says: %s", e.cfg.BindVerb, oneShortLine(result.Error))
 	}
 	return nil
 }

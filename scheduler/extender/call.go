@@ -20,11 +20,11 @@ import (
 
 // Limits for the answers of an extender.
 const (
-	maxHeader      = 64 << 10
-	answerExtra    = 1 << 20 // an answer may have twice the bytes of its request, plus this
-	maxReason      = 256     // bytes of one reason
-	maxReasons     = 16      // different ones in an answer
-	cooldownFactor = 4
+	maxHeader          = 64 << 10
+	extraResponseBytes = 1 << 20 // an answer may have twice the bytes of its request, plus this
+	maxReason          = 256     // bytes of one reason
+	maxReasons         = 16      // different ones in an answer
+	cooldownFactor     = 4
 )
 
 // cooldown is a circuit breaker. After a call without an answer, the extender is not called for cooldownFactor times the duration of that
@@ -51,16 +51,16 @@ func (r *cooldown) start(took time.Duration, why error) {
 }
 
 // call sends a request with the extender's httpTimeout and decodes the answer.
-func (e *Extender) call(ctx context.Context, verb string, args, answer any) error {
+func (e *Extender) call(ctx context.Context, verb string, args, result any) error {
 	if err := e.cooldown.check(); err != nil {
 		return err
 	}
-	question, err := json.Marshal(args)
+	request, err := json.Marshal(args)
 	if err != nil {
 		return fmt.Errorf("%s: encode: %w", verb, err)
 	}
 	begin := time.Now()
-	text, err := e.send(ctx, verb, question)
+	text, err := e.send(ctx, verb, request)
 	if err != nil {
 		var status *statusError
 		if err = fmt.Errorf("%s: %w", verb, err); !errors.As(err, &status) && ctx.Err() == nil {
@@ -68,7 +68,7 @@ func (e *Extender) call(ctx context.Context, verb string, args, answer any) erro
 		}
 		return err
 	}
-	if err := json.Unmarshal(text, answer); err != nil {
+	if err := json.Unmarshal(text, result); err != nil {
 		return fmt.Errorf("%s: its answer is not understood: %s", verb, oneShortLine(err.Error()))
 	}
 	return nil
@@ -80,7 +80,7 @@ type statusError struct{ text string }
 func (e *statusError) Error() string { return e.text }
 
 // send posts the request and returns the body of the answer.
-func (e *Extender) send(ctx context.Context, verb string, question []byte) ([]byte, error) {
+func (e *Extender) send(ctx context.Context, verb string, request []byte) ([]byte, error) {
 	limit := e.cfg.HTTPTimeout.Duration
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -93,7 +93,7 @@ func (e *Extender) send(ctx context.Context, verb string, question []byte) ([]by
 		}
 		return err
 	}
-	rq, err := http.NewRequestWithContext(within, http.MethodPost, strings.TrimRight(e.cfg.URLPrefix, "/")+"/"+verb, bytes.NewReader(question))
+	rq, err := http.NewRequestWithContext(within, http.MethodPost, strings.TrimRight(e.cfg.URLPrefix, "/")+"/"+verb, bytes.NewReader(request))
 	if err != nil {
 		return nil, reword(err)
 	}
@@ -107,7 +107,7 @@ func (e *Extender) send(ctx context.Context, verb string, question []byte) ([]by
 		text, _ := io.ReadAll(io.LimitReader(rs.Body, maxReason)) // the text is optional
 		return nil, &statusError{strings.TrimSuffix(fmt.Sprintf("answered %d %s: %s", rs.StatusCode, http.StatusText(rs.StatusCode), oneShortLine(string(text))), ": ")}
 	}
-	most := answerExtra + 2*len(question)
+	most := extraResponseBytes + 2*len(request)
 	text, err := io.ReadAll(io.LimitReader(rs.Body, int64(most)+1))
 	if err != nil {
 		return nil, reword(err)

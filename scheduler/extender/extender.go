@@ -103,7 +103,7 @@ func (e *Extender) interested(pod *corev1.Pod) bool {
 	if len(e.managed) == 0 {
 		return true
 	}
-	asks := func(list corev1.ResourceList) bool {
+	requests := func(list corev1.ResourceList) bool {
 		for name := range list {
 			if e.managed[name] {
 				return true
@@ -112,7 +112,7 @@ func (e *Extender) interested(pod *corev1.Pod) bool {
 		return false
 	}
 	return slices.ContainsFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers), func(c corev1.Container) bool {
-		return asks(c.Resources.Requests) || asks(c.Resources.Limits)
+		return requests(c.Resources.Requests) || requests(c.Resources.Limits)
 	})
 }
 
@@ -149,5 +149,5 @@ func (s *Set) Close() {
 
 // failure returns the status for a failed extender: the pod is tried again after its backoff.
 func (e *Extender) failure(err error) *framework.Status {
-	return framework.Refuse(e.name, framework.Failed, err.Error())
+	return framework.NewStatus(e.name, framework.Failed, err.Error())
 }

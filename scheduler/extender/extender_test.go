@@ -50,7 +50,7 @@ func set(t *testing.T, in ...configv1.Extender) *Set {
 }
 
 // answers serves what is to be said at each path, and keeps what it was asked.
-func answers(t *testing.T, say map[string]string) (url string, asked map[string]string) {
+func answers(t *testing.T, newStatus map[string]string) (url string, asked map[string]string) {
 	t.Helper()
 	asked = map[string]string{}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +59,7 @@ func answers(t *testing.T, say map[string]string) (url string, asked map[string]
 			t.Errorf("%s %s: %v", r.Method, r.Header, err)
 		}
 		asked[r.URL.Path] = string(b)
-		_, _ = io.WriteString(w, say[r.URL.Path])
+		_, _ = io.WriteString(w, newStatus[r.URL.Path])
 	}))
 	t.Cleanup(srv.Close)
 	return srv.URL, asked
@@ -82,7 +82,7 @@ func nodes(names ...string) (out []*corev1.Node) {
 }
 
 // refusals writes an advice's refusals down.
-func refusals(v *framework.Advice) string {
+func refusals(v *framework.ExtenderResults) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(v.Refused)) {
 		st := v.Refused[name]
@@ -94,7 +94,7 @@ func refusals(v *framework.Advice) string {
 func TestFilter(t *testing.T) {
 	long := strings.Repeat("\u00e9", 300)
 	for _, tt := range []struct {
-		name, answer string
+		name, result string
 		cached       bool
 		want         string // refusals, or the failure
 	}{
@@ -108,14 +108,14 @@ func TestFilter(t *testing.T) {
 		{"error", `{"NodeNames":["a"],"Error":"its\nmind is not made up"}`, true, "extender URL: filter: it says: its mind is not made up"},
 		{"foreign node", `{"NodeNames":["a","z"],"FailedNodes":{"b":"x"}}`, true, `extender URL: filter: it names node "z", about which it was not asked`},
 		{"garbage", `<html>`, true, `extender URL: filter: its answer is not understood: invalid character '<' looking for beginning of value`},
-		{"another type", `{"NodeNames":"a"}`, true, `extender URL: filter: its answer is not understood: json: cannot unmarshal string into Go struct field filterAnswer.NodeNames of type []string`},
+		{"another type", `{"NodeNames":"a"}`, true, `extender URL: filter: its answer is not understood: json: cannot unmarshal string into Go struct field filterResult.NodeNames of type []string`},
 		{"nothing", ``, true, `extender URL: filter: its answer is not understood: unexpected end of JSON input`},
 		{"giant", `{"NodeNames":["` + strings.Repeat("a", 2<<20) + `"]}`, true, `extender URL: filter: its answer is longer than N bytes`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			url, asked := answers(t, map[string]string{"/sub/filter": tt.answer})
+			url, asked := answers(t, map[string]string{"/sub/filter": tt.result})
 			s := set(t, ext(url+"/sub/", func(e *configv1.Extender) { filters(e); e.NodeCacheCapable = tt.cached }))
-			v, st := s.Advise(t.Context(), podAsking(), nodes("a", "b", "c"))
+			v, st := s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a", "b", "c"))
 			var got string
 			if st != nil {
 				if st.Code != framework.Failed {
@@ -155,7 +155,7 @@ func TestManyReasons(t *testing.T) {
 		t.Fatal(err)
 	}
 	url, _ := answers(t, map[string]string{"/filter": string(b)})
-	v, st := set(t, ext(url, filters)).Advise(t.Context(), podAsking(), nodes(names...))
+	v, st := set(t, ext(url, filters)).FilterAndPrioritize(t.Context(), podAsking(), nodes(names...))
 	if st != nil {
 		t.Fatal(st)
 	}
@@ -181,7 +181,7 @@ func TestChain(t *testing.T) {
 			e.ManagedResources = []configv1.ExtenderManagedResource{{Name: "x.io/gpu"}}
 		}),
 		ext(url+"/binds", func(e *configv1.Extender) { e.BindVerb = "bind" }))
-	v, st := s.Advise(t.Context(), podAsking("cpu"), nodes("a", "b", "c"))
+	v, st := s.FilterAndPrioritize(t.Context(), podAsking("cpu"), nodes("a", "b", "c"))
 	if st != nil {
 		t.Fatal(st)
 	}
@@ -193,10 +193,10 @@ func TestChain(t *testing.T) {
 			t.Errorf("%s was asked %s", path, asked[path])
 		}
 	}
-	if _, was := asked["/gpu/filter"]; was || len(v.Ignored) != 1 || strings.ReplaceAll(v.Ignored[0], url, "") != "extender /ignorable: filter: it says: no" {
-		t.Errorf("ignored %q; %v", v.Ignored, asked)
+	if _, was := asked["/gpu/filter"]; was || len(v.IgnoredErrors) != 1 || strings.ReplaceAll(v.IgnoredErrors[0], url, "") != "extender /ignorable: filter: it says: no" {
+		t.Errorf("ignored %q; %v", v.IgnoredErrors, asked)
 	}
-	if v, st := s.Advise(t.Context(), podAsking("x.io/gpu"), nodes("a", "b")); st != nil || len(v.Refused) != 2 {
+	if v, st := s.FilterAndPrioritize(t.Context(), podAsking("x.io/gpu"), nodes("a", "b")); st != nil || len(v.Refused) != 2 {
 		t.Errorf("who manages what the pod asks for was not asked: %v %v", v, st)
 	}
 	only := set(t, ext(url, func(e *configv1.Extender) { e.BindVerb = "b" }), ext(url, func(e *configv1.Extender) {
@@ -208,7 +208,7 @@ func TestChain(t *testing.T) {
 }
 
 func TestPrioritize(t *testing.T) {
-	for answer, want := range map[string]string{
+	for result, want := range map[string]string{
 		`[{"Host":"a","Score":10},{"Host":"b","Score":3}]`: "map[a:100 b:30] map[a:10 b:3] 7", `[]`: "map[] map[] 7", `null`: "map[] map[] 7",
 		`[{"Host":"a","Score":11}]`:                       `extender : score: it gives node "a" 11, out of 0 to 10: its scores do not count`,
 		`[{"Host":"a","Score":-1}]`:                       `extender : score: it gives node "a" -1, out of 0 to 10: its scores do not count`,
@@ -216,18 +216,18 @@ func TestPrioritize(t *testing.T) {
 		`[{"Host":"a","Score":1},{"Host":"a","Score":1}]`: `extender : score: it scores node "a" twice: its scores do not count`,
 		`{"Host":"a"}`:                                    `extender : score: its answer is not understood: json: cannot unmarshal object into Go value of type v1.HostPriorityList`,
 	} {
-		url, _ := answers(t, map[string]string{"/score": answer})
+		url, _ := answers(t, map[string]string{"/score": result})
 		s := set(t, ext(url, func(e *configv1.Extender) { e.PrioritizeVerb, e.Weight = "score", 7 }))
-		v, st := s.Advise(t.Context(), podAsking(), nodes("a", "b"))
+		v, st := s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a", "b"))
 		if st != nil {
 			t.Fatal(st)
 		}
-		got := strings.ReplaceAll(strings.Join(v.Ignored, ""), url, "")
+		got := strings.ReplaceAll(strings.Join(v.IgnoredErrors, ""), url, "")
 		for _, s := range v.Scores {
 			got += fmt.Sprintf("%v %v %d", s.Scores, s.Raw, s.By.Weight)
 		}
 		if got != want {
-			t.Errorf("%s:\ngot  %s\nwant %s", answer, got, want)
+			t.Errorf("%s:\ngot  %s\nwant %s", result, got, want)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func TestHangs(t *testing.T) {
 	defer srv.Close()
 	defer close(release)
 	s := set(t, ext(srv.URL, func(e *configv1.Extender) { filters(e); e.HTTPTimeout.Duration = 50 * time.Millisecond }))
-	_, st := s.Advise(t.Context(), podAsking(), nodes("a"))
+	_, st := s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a"))
 	if st == nil || st.Error() != "filter: no answer within 50ms" {
 		t.Fatalf("got %v", st)
 	}
@@ -253,7 +253,7 @@ func TestHangs(t *testing.T) {
 		t.Errorf("it rests for %v", rests)
 	}
 	for range 3 {
-		if _, st = s.Advise(t.Context(), podAsking(), nodes("a")); st == nil || !strings.HasPrefix(st.Error(), "filter: no answer within 50ms; it is asked again from ") {
+		if _, st = s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a")); st == nil || !strings.HasPrefix(st.Error(), "filter: no answer within 50ms; it is asked again from ") {
 			t.Fatalf("got %v", st)
 		}
 	}
@@ -276,7 +276,7 @@ func TestStatus(t *testing.T) {
 		"filter": "filter: answered 307 Temporary Redirect", "broken": "broken: answered 500 Internal Server Error: out of order" + strings.Repeat(".", 244),
 	} {
 		s := set(t, ext(srv.URL, func(e *configv1.Extender) { e.FilterVerb = verb }))
-		if _, st := s.Advise(t.Context(), podAsking(), nodes("a")); st == nil || st.Error() != want {
+		if _, st := s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a")); st == nil || st.Error() != want {
 			t.Errorf("got %v, want %s", st, want)
 		}
 		if s.all[0].cooldown.check() != nil {
@@ -316,7 +316,7 @@ func TestTLS(t *testing.T) {
 					tt.change(e)
 				}
 			}))
-			_, st := s.Advise(t.Context(), podAsking(), nodes("a"))
+			_, st := s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a"))
 			got := "<nil>"
 			if st != nil {
 				got = st.Error()
@@ -351,9 +351,9 @@ func TestPreempt(t *testing.T) {
 	}
 	snapshot := cache.Refresh()
 	on := func(i int) *state.PodInfo { return snapshot.Node("a").Pods[i] }
-	found := []*framework.Preemption{{Node: "a", Victims: []*state.PodInfo{on(0)}, Spared: 1}, {Node: "b", Victims: []*state.PodInfo{info("gone", 0)}}}
+	found := []*framework.Preemption{{Node: "a", Victims: []*state.PodInfo{on(0)}, Reprieved: 1}, {Node: "b", Victims: []*state.PodInfo{info("gone", 0)}}}
 	for _, tt := range []struct {
-		name, answer      string
+		name, result      string
 		cached, ignorable bool
 		want              string
 	}{
@@ -369,19 +369,19 @@ func TestPreempt(t *testing.T) {
 		{"lies, ignorable", `{"NodeNameToMetaVictims":{"z":{}}}`, true, true, "a default/p-low, 0 protected, 1 spared; b default/p-gone, 0 protected, 0 spared"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			url, asked := answers(t, map[string]string{"/preempt": tt.answer})
+			url, asked := answers(t, map[string]string{"/preempt": tt.result})
 			s := set(t, ext(url, func(e *configv1.Extender) {
 				e.PreemptVerb, e.NodeCacheCapable, e.Ignorable = "preempt", tt.cached, tt.ignorable
 			}), ext(url, filters))
-			a := &framework.Attempt{Pod: info("new", 50), Snapshot: snapshot, Outside: func(run func()) { run() }}
-			left, err := s.Preempt(t.Context(), a, found)
+			a := &framework.Attempt{Pod: info("new", 50), Snapshot: snapshot, CallExtenders: func(run func()) { run() }}
+			left, err := s.ProcessPreemption(t.Context(), a, found)
 			var got []string
 			for _, c := range left {
 				text := c.Node
 				for _, v := range c.Victims {
 					text += " " + v.Key
 				}
-				got = append(got, fmt.Sprintf("%s, %d protected, %d spared", text, c.Violations, c.Spared))
+				got = append(got, fmt.Sprintf("%s, %d protected, %d spared", text, c.PDBViolations, c.Reprieved))
 			}
 			all := strings.Join(got, "; ")
 			if err != nil {

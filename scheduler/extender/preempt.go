@@ -16,10 +16,10 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Preempt calls the extenders with a preemptVerb to choose among the candidate nodes and their victims. It does not modify found. The error
+// ProcessPreemption calls the extenders with a preemptVerb to choose among the candidate nodes and their victims. It does not modify found. The error
 // is that of an extender that is not ignorable.
-func (s *Set) Preempt(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error) {
-	if s == nil || a.Outside == nil {
+func (s *Set) ProcessPreemption(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error) {
+	if s == nil || a.CallExtenders == nil {
 		return found, nil
 	}
 	pod := a.Pod.Pod
@@ -28,7 +28,7 @@ func (s *Set) Preempt(ctx context.Context, a *framework.Attempt, found []*framew
 		on[c.Node] = append(slices.Clip(a.Snapshot.Node(c.Node).Pods), c.Victims...) // victims may be on other nodes
 	}
 	var err error
-	a.Outside(func() {
+	a.CallExtenders(func() {
 		for _, e := range s.all {
 			if e.cfg.PreemptVerb == "" || len(found) == 0 || !e.interested(pod) {
 				continue
@@ -61,24 +61,24 @@ func (e *Extender) preempt(ctx context.Context, pod *state.PodInfo, found []*fra
 			pods, uids = append(pods, v.Pod), append(uids, &extenderv1.MetaPod{UID: string(v.Pod.UID)})
 		}
 		if e.cfg.NodeCacheCapable {
-			args.NodeNameToMetaVictims[c.Node] = &extenderv1.MetaVictims{Pods: uids, NumPDBViolations: int64(c.Violations)}
+			args.NodeNameToMetaVictims[c.Node] = &extenderv1.MetaVictims{Pods: uids, NumPDBViolations: int64(c.PDBViolations)}
 		} else {
-			args.NodeNameToVictims[c.Node] = &extenderv1.Victims{Pods: pods, NumPDBViolations: int64(c.Violations)}
+			args.NodeNameToVictims[c.Node] = &extenderv1.Victims{Pods: pods, NumPDBViolations: int64(c.PDBViolations)}
 		}
 	}
-	var answer extenderv1.ExtenderPreemptionResult
+	var result extenderv1.ExtenderPreemptionResult
 	verb := e.cfg.PreemptVerb
-	if err := e.call(ctx, verb, args, &answer); err != nil {
+	if err := e.call(ctx, verb, args, &result); err != nil {
 		return nil, err
 	}
 	var out []*framework.Preemption
 	for _, c := range found {
-		told, ok := answer.NodeNameToMetaVictims[c.Node]
+		chosen, ok := result.NodeNameToMetaVictims[c.Node]
 		if !ok {
 			continue
 		}
-		delete(answer.NodeNameToMetaVictims, c.Node)
-		victims, err := e.victims(pod, told, on[c.Node])
+		delete(result.NodeNameToMetaVictims, c.Node)
+		victims, err := e.victims(pod, chosen, on[c.Node])
 		if errors.Is(err, errNoVictims) && e.cfg.Ignorable {
 			continue
 		}
@@ -86,11 +86,11 @@ func (e *Extender) preempt(ctx context.Context, pod *state.PodInfo, found []*fra
 			return nil, fmt.Errorf("%s: on node %q %w", verb, c.Node, err)
 		}
 		next := *c
-		next.Victims, next.Violations = victims, int(min(max(told.NumPDBViolations, 0), int64(len(victims))))
-		next.Spared = max(c.Spared+len(c.Victims)-len(victims), 0)
+		next.Victims, next.PDBViolations = victims, int(min(max(chosen.NumPDBViolations, 0), int64(len(victims))))
+		next.Reprieved = max(c.Reprieved+len(c.Victims)-len(victims), 0)
 		out = append(out, &next)
 	}
-	for name := range answer.NodeNameToMetaVictims {
+	for name := range result.NodeNameToMetaVictims {
 		return nil, fmt.Errorf("%s: it names node %q, about which it was not asked", verb, oneShortLine(name))
 	}
 	return out, nil
@@ -99,12 +99,12 @@ func (e *Extender) preempt(ctx context.Context, pod *state.PodInfo, found []*fra
 var errNoVictims = errors.New("it names no victim")
 
 // victims returns the pods of a node that an extender names. Each must be on the node and have a lower priority than the pod.
-func (e *Extender) victims(pod *state.PodInfo, told *extenderv1.MetaVictims, on []*state.PodInfo) ([]*state.PodInfo, error) {
-	if told == nil || len(told.Pods) == 0 {
+func (e *Extender) victims(pod *state.PodInfo, chosen *extenderv1.MetaVictims, on []*state.PodInfo) ([]*state.PodInfo, error) {
+	if chosen == nil || len(chosen.Pods) == 0 {
 		return nil, errNoVictims
 	}
 	var out []*state.PodInfo
-	for _, p := range told.Pods {
+	for _, p := range chosen.Pods {
 		if p == nil {
 			return nil, errNoVictims
 		}

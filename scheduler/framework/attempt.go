@@ -25,39 +25,39 @@ type Attempt struct {
 	Cycle    *CycleState // the plugins' data of this attempt; it is also used after the attempt, until the pod is bound
 	Snapshot *state.Snapshot
 	Filters  []NamedFilter
-	// All is set when a PreFilter refused all nodes; the attempt ends there.
-	All *Status
+	// PreFilterStatus is set when a PreFilter refused all nodes; the attempt ends there.
+	PreFilterStatus *Status
 	// Failed is set when a plugin could not decide. The pod may or may not be schedulable; it is tried again later.
 	Failed *Status
-	// Refused are the filtered nodes that do not fit. The nodes that Narrow excluded are not in it: they are counted in Narrowed, and
-	// NarrowedBy is their status.
-	Refused    []Refusal
-	NarrowedBy *Status
-	Narrowed   int
-	Feasible   []*state.NodeInfo
-	Looked     int // number of filtered nodes
+	// Refused are the filtered nodes that do not fit. The nodes that a PreFilterResult excludes are not in it: they are counted in Excluded,
+	// and ExcludedBy is their status.
+	Refused        []Refusal
+	ExcludedBy     *Status
+	Excluded       int
+	Feasible       []*state.NodeInfo
+	EvaluatedNodes int // number of filtered nodes
 	// Scores of the plugins and extenders: Raw[p][i] is the score of Feasible[i] from ScoredBy[p], and Scores[p][i] is the same normalized.
-	// Totals[i] is the weighted sum. Ruled[p] has the rules of ScoredBy[p]; nil: it has none.
-	ScoredBy []Weighted
-	Ruled    []Ruled
-	Raw      [][]int64
-	Scores   [][]int64
-	Totals   []int64
+	// Totals[i] is the weighted sum. RuleScorers[p] has the rules of ScoredBy[p]; nil: it has none.
+	ScoredBy    []Weighted
+	RuleScorers []RuleScorer
+	Raw         [][]int64
+	Scores      [][]int64
+	Totals      []int64
 	// Best are the indexes of the largest totals, in ascending order.
 	Best     []int32
 	Chosen   *state.NodeInfo
 	ChosenAt int // in Feasible
 	// NominatedBefore is the pod's nominated node from an earlier attempt; "": none.
 	NominatedBefore string
-	but             func(*state.PodInfo) bool // selects nominated pods that are not considered; nil: all are considered
-	// Outside is set for pods that HTTP extenders are interested in. PostFilter calls it to send the victims to them. Outside calls run off
-	// the scheduling loop, while other pods are scheduled, and returns when run has returned. nil: PostFilter must not call extenders.
-	Outside func(run func())
-	// PostMessage is PostFilter's message, and Nominated the node where it makes room.
-	PostMessage string
-	Nominated   string
-	// Leaving are nodes that are to be emptied: no hint suggests to use them.
-	Leaving map[string]bool
+	ignoreNominated func(*state.PodInfo) bool // selects nominated pods that do not count; nil: all count
+	// CallExtenders is set for pods that HTTP extenders are interested in. PostFilter sends the victims to them in the function run, during
+	// which other pods are scheduled. CallExtenders returns when run has returned. nil: PostFilter must not call extenders.
+	CallExtenders func(run func())
+	// PostFilterMessage is PostFilter's message, and NominatedNode the node where it makes room.
+	PostFilterMessage string
+	NominatedNode     string
+	// DrainedNodes are nodes that are to be drained: no hint suggests to use them.
+	DrainedNodes map[string]bool
 	// Preemption is PostFilter's choice of victims; nil: there are none.
 	Preemption *Preemption
 
@@ -67,19 +67,19 @@ type Attempt struct {
 
 // Preemption is the node where victims are evicted, and the reason for its choice.
 type Preemption struct {
-	Node       string
-	Victims    []*state.PodInfo     // the most important first
-	Elsewhere  map[types.UID]string // the nodes of victims on other nodes: a pod group may be evicted as a whole; nil: all are on Node
-	Violations int                  // victims that a disruption budget protects
-	Spared     int                  // pods of lower priority on the node that are not evicted
-	Candidates int                  // nodes where preemption is possible
-	RunnerUp   string               // the second best candidate
-	Why        string               // the criterion that decided between Node and RunnerUp
+	Node          string
+	Victims       []*state.PodInfo     // the most important first
+	OtherNodes    map[types.UID]string // the nodes of victims on other nodes: a pod group may be evicted as a whole; nil: all are on Node
+	PDBViolations int                  // victims whose eviction violates a PodDisruptionBudget
+	Reprieved     int                  // pods of lower priority on the node that need not be evicted
+	Candidates    int                  // nodes where preemption is possible
+	RunnerUp      string               // the second best candidate
+	Why           string               // the criterion that decided between Node and RunnerUp
 }
 
 // NodeOf returns a victim's node.
 func (p *Preemption) NodeOf(victim *state.PodInfo) string {
-	if node, ok := p.Elsewhere[victim.Pod.UID]; ok {
+	if node, ok := p.OtherNodes[victim.Pod.UID]; ok {
 		return node
 	}
 	return p.Node
@@ -129,8 +129,8 @@ func (a *Attempt) RefusedBy() []string {
 			names = append(names, st.Plugin)
 		}
 	}
-	add(a.All)
-	add(a.NarrowedBy)
+	add(a.PreFilterStatus)
+	add(a.ExcludedBy)
 	var last *Status
 	for i := range a.Refused {
 		if st := a.Refused[i].Status; st != last {
@@ -149,9 +149,9 @@ func (a *Attempt) Reasons() map[string]int {
 			counts[r] += n
 		}
 	}
-	if a.NarrowedBy != nil {
-		for _, r := range a.NarrowedBy.Reasons {
-			counts[r] += a.Narrowed
+	if a.ExcludedBy != nil {
+		for _, r := range a.ExcludedBy.Reasons {
+			counts[r] += a.Excluded
 		}
 	}
 	return counts
@@ -171,13 +171,13 @@ func (a *Attempt) Message() string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "0/%d nodes are available:", total)
-	if a.All != nil {
-		b.WriteString(" " + strings.Join(a.All.Reasons, ", ") + ".")
+	if a.PreFilterStatus != nil {
+		b.WriteString(" " + strings.Join(a.PreFilterStatus.Reasons, ", ") + ".")
 	} else if s := Histogram(a.Reasons()); s != "" {
 		b.WriteString(" " + s + ".")
 	}
-	if a.PostMessage != "" {
-		b.WriteString(" " + a.PostMessage)
+	if a.PostFilterMessage != "" {
+		b.WriteString(" " + a.PostFilterMessage)
 	}
 	return b.String()
 }

@@ -4,45 +4,45 @@ package framework
 
 import "slices"
 
-// class caches the results of Local filters and scorers for all nodes, for pods with the same requirements (state.PodInfo.AppendClass). A
+// class caches the results of NodeLocal filters and scorers for all nodes, for pods with the same requirements (state.PodInfo.AppendClass). A
 // node is evaluated again only if it has changed since the last pod of the class. So identical pods share one evaluation. The slices are
 // indexed like Snapshot.Nodes; such an index is called a place.
 type class struct {
-	used, epoch int64
-	filters     int // number of Local filters
-	// judged are the node versions (state.Snapshot) for which status is valid, and ranked those for which the scores are valid.
-	judged, ranked []int64
-	status         []*Status
-	// seen is the snapshot version at which all nodes were filtered; -1: not all are. refused is then the number of refused ones.
-	seen    int64
-	refused int
-	// raw are the raw scores by scorer, nil for a scorer that is not Local or that PreScore skipped. base is each node's weighted sum of
+	used, epoch      int64
+	nodeLocalFilters int // number of NodeLocal filters
+	// statusVersions are the node versions (state.Snapshot) for which status is valid, scoreVersions those for which the scores are valid.
+	statusVersions, scoreVersions []int64
+	status                        []*Status
+	// filteredAt is the snapshot version at which all nodes were filtered; -1: not all are. refused is then the number of refused ones.
+	filteredAt int64
+	refused    int
+	// raw are the raw scores by scorer, nil for a scorer that is not NodeLocal or that PreScore skipped. base is each node's weighted sum of
 	// the scores that need no Normalize.
 	raw  [][]int64
 	base []int64
-	// rankedAt is the snapshot version at which all nodes were scored; -1: not all are. top are then the places of the nodes with the
+	// scoredAt is the snapshot version at which all nodes were scored; -1: not all are. top are then the places of the nodes with the
 	// largest base, in ascending order; empty: not computed yet.
-	rankedAt int64
+	scoredAt int64
 	top      []int32
-	// beside caches, by the pod's priority, the results of the filters with the nominated pods added to their nodes.
-	beside map[int32]*beside
+	// withNominated caches, by the pod's priority, the results of the filters with the nominated pods added to their nodes.
+	withNominated map[int32]*nominatedResults
 }
 
-// beside is the cached result for each node on which the pod fits if its nominated pods are ignored: does it also fit beside them?
-// judged are the node versions for which status is valid.
-type beside struct {
-	judged []int64
-	status []*Status
+// nominatedResults are the cached results for the nodes on which the pod fits without their nominated pods: whether it also fits with them.
+// versions are the node versions for which status is valid.
+type nominatedResults struct {
+	versions []int64
+	status   []*Status
 }
 
-// maxBeside is the maximum number of priorities in class.beside.
-const maxBeside = 4
+// maxNominatedPriorities is the maximum number of priorities in class.withNominated.
+const maxNominatedPriorities = 4
 
 // maxClasses is the maximum number of cached classes; the least recently used one is removed.
 const maxClasses = 32
 
-// classOf returns the class of the attempt's pod. Its first local filters are Local.
-func (e *Engine) classOf(a *Attempt, local int) *class {
+// classOf returns the class of the attempt's pod. Its first nodeLocal filters are NodeLocal.
+func (e *Engine) classOf(a *Attempt, nodeLocal int) *class {
 	e.key = a.Pod.AppendClass(e.key[:0])
 	e.clock++
 	c := e.classes[string(e.key)]
@@ -56,11 +56,11 @@ func (e *Engine) classOf(a *Attempt, local int) *class {
 		e.classes[string(e.key)] = c
 	}
 	c.used = e.clock
-	if n := len(a.Snapshot.Nodes); c.epoch != a.Snapshot.Epoch || len(c.judged) != n || c.filters != local {
-		c.epoch, c.filters = a.Snapshot.Epoch, local
-		c.judged, c.ranked, c.status = zeros(c.judged, n), zeros(c.ranked, n), zeros(c.status, n)
-		c.seen, c.rankedAt = -1, -1
-		clear(c.beside)
+	if n := len(a.Snapshot.Nodes); c.epoch != a.Snapshot.Epoch || len(c.statusVersions) != n || c.nodeLocalFilters != nodeLocal {
+		c.epoch, c.nodeLocalFilters = a.Snapshot.Epoch, nodeLocal
+		c.statusVersions, c.scoreVersions, c.status = zeros(c.statusVersions, n), zeros(c.scoreVersions, n), zeros(c.status, n)
+		c.filteredAt, c.scoredAt = -1, -1
+		clear(c.withNominated)
 	}
 	return c
 }
@@ -88,31 +88,31 @@ func (e *Engine) dropClass() *class {
 	return c
 }
 
-// localFilters returns the number of Local filters before the first one that is not Local.
-func localFilters(filters []NamedFilter) int {
+// countNodeLocal returns the number of NodeLocal filters before the first one that is not NodeLocal.
+func countNodeLocal(filters []NamedFilter) int {
 	for i := range filters {
-		if _, ok := filters[i].NodeFilter.(Local); !ok {
+		if _, ok := filters[i].NodeFilter.(NodeLocal); !ok {
 			return i
 		}
 	}
 	return len(filters)
 }
 
-// judge returns the Local filters' status for the node at a place. It runs them only if the node has changed.
-func (c *class) judge(a *Attempt, place int) *Status {
-	if v := a.Snapshot.Versions[place]; c.judged[place] != v {
-		c.judged[place], c.status[place] = v, Check(a.Filters[:c.filters], a.Snapshot.Nodes[place])
+// updateStatus returns the NodeLocal filters' status for the node at a place. It runs them only if the node has changed.
+func (c *class) updateStatus(a *Attempt, place int) *Status {
+	if v := a.Snapshot.Versions[place]; c.statusVersions[place] != v {
+		c.statusVersions[place], c.status[place] = v, Check(a.Filters[:c.nodeLocalFilters], a.Snapshot.Nodes[place])
 	}
 	return c.status[place]
 }
 
-// judgeAll updates the statuses of all nodes.
-func (c *class) judgeAll(a *Attempt) {
-	changed, known := a.Snapshot.Changed(c.seen)
-	if c.seen < 0 || !known {
+// updateStatuses updates the statuses of all nodes.
+func (c *class) updateStatuses(a *Attempt) {
+	changed, known := a.Snapshot.Changed(c.filteredAt)
+	if c.filteredAt < 0 || !known {
 		c.refused = 0
-		for place := range c.judged {
-			if c.judge(a, place) != nil {
+		for place := range c.statusVersions {
+			if c.updateStatus(a, place) != nil {
 				c.refused++
 			}
 		}
@@ -121,106 +121,106 @@ func (c *class) judgeAll(a *Attempt) {
 		if c.status[place] != nil {
 			c.refused--
 		}
-		if c.judge(a, int(place)) != nil {
+		if c.updateStatus(a, int(place)) != nil {
 			c.refused++
 		}
 	}
-	c.seen = a.Snapshot.Version()
+	c.filteredAt = a.Snapshot.Version()
 }
 
-// judgeComing sets the status in out of the nodes on which the pod does not fit together with their nominated pods. The results are cached
-// if all filters are Local and no nominated pods are ignored.
-func (c *class) judgeComing(a *Attempt, out []*Status) {
+// filterWithNominated sets the status in out of the nodes on which the pod does not fit together with their nominated pods. The results are
+// cached if all filters are NodeLocal and no nominated pods are ignored.
+func (c *class) filterWithNominated(a *Attempt, out []*Status) {
 	s := a.Snapshot
-	var b *beside
-	if c.filters == len(a.Filters) && a.but == nil {
-		b = c.besideOf(a.Pod.Priority, len(out))
+	var b *nominatedResults
+	if c.nodeLocalFilters == len(a.Filters) && a.ignoreNominated == nil {
+		b = c.resultsWithNominated(a.Pod.Priority, len(out))
 	}
 	own := s.NominatedPlace(a.Pod.Pod.UID) // on this node the pod's own nomination is ignored, so the class's result is not valid for it
 	for place, n := range s.Nodes {
 		if out[place] != nil {
 			continue
 		}
-		coming := s.NominatedAt(place)
+		nominated := s.NominatedAt(place)
 		switch {
-		case len(coming) == 0:
+		case len(nominated) == 0:
 		case b == nil || place == own:
-			out[place] = a.checkComing(n, coming)
+			out[place] = a.checkWithNominated(n, nominated)
 		default:
-			if v := s.Versions[place]; b.judged[place] != v {
-				b.judged[place], b.status[place] = v, a.checkComing(n, coming)
+			if v := s.Versions[place]; b.versions[place] != v {
+				b.versions[place], b.status[place] = v, a.checkWithNominated(n, nominated)
 			}
 			out[place] = b.status[place]
 		}
 	}
 }
 
-func (c *class) besideOf(priority int32, nodes int) *beside {
-	b := c.beside[priority]
+func (c *class) resultsWithNominated(priority int32, nodes int) *nominatedResults {
+	b := c.withNominated[priority]
 	if b == nil {
-		if c.beside == nil || len(c.beside) >= maxBeside {
-			c.beside = map[int32]*beside{}
+		if c.withNominated == nil || len(c.withNominated) >= maxNominatedPriorities {
+			c.withNominated = map[int32]*nominatedResults{}
 		}
-		b = &beside{judged: make([]int64, nodes), status: make([]*Status, nodes)}
-		c.beside[priority] = b
+		b = &nominatedResults{versions: make([]int64, nodes), status: make([]*Status, nodes)}
+		c.withNominated[priority] = b
 	}
 	return b
 }
 
-// rank updates the scores of the nodes at places. ranking are the NodeScorers of this attempt, by scorer.
-func (c *class) rank(a *Attempt, scorers []Weighted, ranking []NodeScorer, places []int32) {
+// updateScores updates the scores of the nodes at places. nodeScorers are those of this attempt, by scorer.
+func (c *class) updateScores(a *Attempt, scorers []Weighted, nodeScorers []NodeScorer, places []int32) {
 	n := len(a.Snapshot.Nodes)
-	same := len(c.raw) == len(ranking) && len(c.base) == n
-	for i := range ranking {
-		_, local := ranking[i].(Local)
-		same = same && local == (c.raw[i] != nil)
+	same := len(c.raw) == len(nodeScorers) && len(c.base) == n
+	for i := range nodeScorers {
+		_, nodeLocal := nodeScorers[i].(NodeLocal)
+		same = same && nodeLocal == (c.raw[i] != nil)
 	}
 	if !same {
-		c.raw, c.base, c.ranked, c.rankedAt = make([][]int64, len(ranking)), zeros(c.base, n), zeros(c.ranked, n), -1
-		for i := range ranking {
-			if _, local := ranking[i].(Local); local {
+		c.raw, c.base, c.scoreVersions, c.scoredAt = make([][]int64, len(nodeScorers)), zeros(c.base, n), zeros(c.scoreVersions, n), -1
+		for i := range nodeScorers {
+			if _, nodeLocal := nodeScorers[i].(NodeLocal); nodeLocal {
 				c.raw[i] = make([]int64, n)
 			}
 		}
 	}
 	everywhere := len(places) == n
-	if changed, known := a.Snapshot.Changed(c.rankedAt); everywhere && c.rankedAt >= 0 && known {
+	if changed, known := a.Snapshot.Changed(c.scoredAt); everywhere && c.scoredAt >= 0 && known {
 		for _, place := range changed {
 			before := c.base[place]
-			c.rankOne(a, scorers, ranking, place)
-			c.moved(place, before)
+			c.updateScore(a, scorers, nodeScorers, place)
+			c.updateTop(place, before)
 		}
 	} else {
 		c.top = c.top[:0]
 		for _, place := range places {
-			c.rankOne(a, scorers, ranking, place)
+			c.updateScore(a, scorers, nodeScorers, place)
 		}
 	}
-	if c.rankedAt = -1; everywhere {
-		c.rankedAt = a.Snapshot.Version()
+	if c.scoredAt = -1; everywhere {
+		c.scoredAt = a.Snapshot.Version()
 	}
 }
 
-// rankOne updates the scores of the node at a place.
-func (c *class) rankOne(a *Attempt, scorers []Weighted, ranking []NodeScorer, place int32) {
+// updateScore updates the scores of the node at a place.
+func (c *class) updateScore(a *Attempt, scorers []Weighted, nodeScorers []NodeScorer, place int32) {
 	v := a.Snapshot.Versions[place]
-	if c.ranked[place] == v {
+	if c.scoreVersions[place] == v {
 		return
 	}
-	c.ranked[place], c.base[place] = v, 0
+	c.scoreVersions[place], c.base[place] = v, 0
 	for i, raw := range c.raw {
 		if raw == nil {
 			continue
 		}
-		raw[place] = ranking[i].Score(a.Snapshot.Nodes[place])
-		if _, absolute := ranking[i].(Absolute); absolute {
+		raw[place] = nodeScorers[i].Score(a.Snapshot.Nodes[place])
+		if _, noNormalize := nodeScorers[i].(NoNormalize); noNormalize {
 			c.base[place] += raw[place] * scorers[i].Weight
 		}
 	}
 }
 
-// moved updates top after the base of a place has changed; before is the previous base.
-func (c *class) moved(place int32, before int64) {
+// updateTop updates top after the base of a place has changed; before is the previous base.
+func (c *class) updateTop(place int32, before int64) {
 	if len(c.top) == 0 {
 		return
 	}

@@ -13,32 +13,32 @@ import (
 // Engine chooses a node for a pod: it is a function from a pod and a snapshot to an Attempt, and does no I/O. It is not safe for concurrent
 // use. Most of its fields are buffers that the next attempt reuses.
 type Engine struct {
-	filterers   []Filterer
-	scorers     []Weighted
-	parallelism int
-	percent     int
-	rand        *rand.Rand
+	filterers                []Filterer
+	scorers                  []Weighted
+	parallelism              int
+	percentageOfNodesToScore int
+	rand                     *rand.Rand
 
 	feasible []*state.NodeInfo // buffer for Attempt.Feasible
 
-	next    int // index of the node where the next attempt starts, so that all nodes are tried equally often
-	attempt Attempt
-	scores  [][]int64
-	raw     [][]int64
-	leaders []int32      // buffer for Attempt.Best
-	ranking []NodeScorer // of this attempt, by scorer; nil: the scorer treats all nodes as equal
-	results []*Status
-	places  []int32 // of the feasible nodes in Snapshot.Nodes, if filterAll was used
-	classes map[string]*class
-	class   *class // of the attempt's pod; nil: filterAll was not used
-	clock   int64  // counts attempts
-	key     []byte // buffer for the key of the class
+	next        int // index of the node where the next attempt starts, so that all nodes are tried equally often
+	attempt     Attempt
+	scores      [][]int64
+	raw         [][]int64
+	bestBuffer  []int32      // buffer for Attempt.Best
+	nodeScorers []NodeScorer // of this attempt, by scorer; nil: the scorer treats all nodes as equal
+	results     []*Status
+	places      []int32 // of the feasible nodes in Snapshot.Nodes, if filterAll was used
+	classes     map[string]*class
+	class       *class // of the attempt's pod; nil: filterAll was not used
+	clock       int64  // counts attempts
+	key         []byte // buffer for the key of the class
 }
 
 // NewEngine returns an engine for a profile. parallelism is the maximum number of goroutines, which are used in large clusters. seed seeds
 // the random choice among nodes with equal scores.
 func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
-	e := &Engine{classes: map[string]*class{}, filterers: Of[Filterer](p, AtFilter), parallelism: max(parallelism, 1), percent: int(p.PercentageOfNodes)}
+	e := &Engine{classes: map[string]*class{}, filterers: PluginsAt[Filterer](p, AtFilter), parallelism: max(parallelism, 1), percentageOfNodesToScore: int(p.PercentageOfNodesToScore)}
 	e.rand = rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // the choice among equal nodes is not a secret
 	for _, w := range p.At(AtScore) {
 		if _, ok := w.Plugin.(Scorer); ok && w.Weight > 0 {
@@ -59,9 +59,9 @@ const (
 	parallelFromHere = 512 // minimum number of nodes for which goroutines are used
 )
 
-// Enough returns the number of feasible nodes at which the search among n nodes stops. percent is percentageOfNodesToScore; 0: not
+// FeasibleNodesToFind returns the number of feasible nodes at which the search among n nodes stops. percent is percentageOfNodesToScore; 0: not
 // configured.
-func Enough(n, percent int) int {
+func FeasibleNodesToFind(n, percent int) int {
 	if n < minFeasible || percent >= 100 {
 		return n
 	}
@@ -71,58 +71,58 @@ func Enough(n, percent int) int {
 	return max(n*percent/100, minFeasible)
 }
 
-// Decide makes one attempt. Nominated pods for which but returns true are ignored; nil: none is ignored. The result is valid until the
+// Decide makes one attempt. Nominated pods for which ignoreNominated returns true do not count; nil: none is ignored. The result is valid until the
 // next call.
-func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool) *Attempt {
-	a := e.fit(pod, s, but, nil, false)
+func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(*state.PodInfo) bool) *Attempt {
+	a := e.findFeasible(pod, s, ignoreNominated, nil, false)
 	e.choose(a, nil)
 	return a
 }
 
-// Fit is the first half of Decide for pods that extenders are interested in: it finds Enough feasible nodes, and chooses none. but is as
-// for Decide. The result is valid until the next call.
-func (e *Engine) Fit(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool) *Attempt {
-	return e.fit(pod, s, but, nil, true)
+// FindFeasible is the first half of Decide for pods that extenders are interested in: it finds FeasibleNodesToFind nodes, and chooses none.
+// The result is valid until the next call.
+func (e *Engine) FindFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(*state.PodInfo) bool) *Attempt {
+	return e.findFeasible(pod, s, ignoreNominated, nil, true)
 }
 
-// DecideWith is the second half: it chooses among the nodes that Fit found, with the extenders' responses. s is a new snapshot: a node that
+// DecideWith is the second half: it chooses among the nodes that FindFeasible found, with the extenders' results. s is a new snapshot: a node that
 // was feasible in the first half may not be feasible now.
-func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool) *Attempt {
-	a := e.fit(pod, s, but, advice, true)
-	e.choose(a, advice)
-	a.FilterTook += advice.FilterTook
-	a.ScoreTook += advice.ScoreTook
+func (e *Engine) DecideWith(results *ExtenderResults, pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool) *Attempt {
+	a := e.findFeasible(pod, s, but, results, true)
+	e.choose(a, results)
+	a.FilterTook += results.FilterTook
+	a.ScoreTook += results.ScoreTook
 	return a
 }
 
-// fit finds the feasible nodes: all, or Enough of them. With advice it filters only the nodes that were sent to the extenders. part:
-// filterAll must not be used.
-func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool, advice *Advice, part bool) *Attempt {
+// findFeasible finds the feasible nodes: all, or FeasibleNodesToFind of them. With results it filters only the nodes that were sent to the
+// extenders. noFilterAll: filterAll must not be used.
+func (e *Engine) findFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(*state.PodInfo) bool, results *ExtenderResults, noFilterAll bool) *Attempt {
 	begin := time.Now()
 	e.class = nil
 	a := &e.attempt
-	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, but: but, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: e.feasible[:0],
-		ScoredBy: a.ScoredBy[:0], Ruled: a.Ruled[:0], Raw: a.Raw[:0], Scores: a.Scores[:0]}
+	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, ignoreNominated: ignoreNominated, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: e.feasible[:0],
+		ScoredBy: a.ScoredBy[:0], RuleScorers: a.RuleScorers[:0], Raw: a.Raw[:0], Scores: a.Scores[:0]}
 	if len(s.Nodes) == 0 {
 		return a
 	}
 	nodes := e.prepare(a)
 	a.PreFilterTook = time.Since(begin)
-	local := localFilters(a.Filters)
+	nodeLocal := countNodeLocal(a.Filters)
 	switch {
-	case a.All != nil || a.Failed != nil:
-	case advice != nil:
-		advice.apply(a, nodes, func(n *state.NodeInfo) *Status {
+	case a.PreFilterStatus != nil || a.Failed != nil:
+	case results != nil:
+		results.filter(a, nodes, func(n *state.NodeInfo) *Status {
 			if st := Check(a.Filters, n); st != nil {
 				return st
 			}
-			return a.checkComing(n, s.NominatedTo(n.Name))
+			return a.checkWithNominated(n, s.NominatedTo(n.Name))
 		})
-	case !part && e.wholesale(a, nodes, local):
-		e.class = e.classOf(a, local)
+	case !noFilterAll && e.canFilterAll(a, nodes, nodeLocal):
+		e.class = e.classOf(a, nodeLocal)
 		e.filterAll(a, e.class)
 	default:
-		e.filter(a, nodes, local)
+		e.filter(a, nodes, nodeLocal)
 	}
 	if a.Failed != nil {
 		a.Feasible = a.Feasible[:0]
@@ -132,14 +132,14 @@ func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodI
 }
 
 // choose scores the feasible nodes and chooses the best one.
-func (e *Engine) choose(a *Attempt, advice *Advice) {
+func (e *Engine) choose(a *Attempt, results *ExtenderResults) {
 	switch begin := time.Now(); {
 	case len(a.Feasible) == 1 && len(a.Snapshot.Nodes) > alwaysScored:
 		a.Chosen = a.Feasible[0]
 	case len(a.Feasible) > 0:
 		e.score(a)
-		if advice != nil {
-			advice.score(a)
+		if results != nil {
+			results.score(a)
 		}
 		a.ChosenAt = int(e.best(a))
 		a.Chosen = a.Feasible[a.ChosenAt]
@@ -147,11 +147,11 @@ func (e *Engine) choose(a *Attempt, advice *Advice) {
 	}
 }
 
-// prepare runs every PreFilter. It returns the nodes to filter: all nodes of the snapshot, or those that a Narrower names.
+// prepare runs every PreFilter. It returns the nodes to filter: all nodes of the snapshot, or those that a PreFilterResult names.
 func (e *Engine) prepare(a *Attempt) []*state.NodeInfo {
 	nodes := a.Snapshot.Nodes
 	if a.Pod.Err != nil {
-		a.All = Refuse("InterPodAffinity", Unresolvable, a.Pod.Err.Error())
+		a.PreFilterStatus = NewStatus("InterPodAffinity", Unresolvable, a.Pod.Err.Error())
 		return nil
 	}
 	for _, p := range e.filterers {
@@ -161,61 +161,61 @@ func (e *Engine) prepare(a *Attempt) []*state.NodeInfo {
 			return nil
 		}
 		if st != nil {
-			a.All = st
+			a.PreFilterStatus = st
 			return nil
 		}
 		if f == nil {
 			continue
 		}
 		a.Filters = append(a.Filters, NamedFilter{p, f})
-		n, ok := f.(Narrower)
-		if !ok || a.NarrowedBy != nil {
+		n, ok := f.(PreFilterResult)
+		if !ok || a.ExcludedBy != nil {
 			continue
 		}
-		if names := n.Narrow(); names != nil {
-			nodes = e.narrow(a, p, names)
+		if names := n.NodeNames(); names != nil {
+			nodes = e.nodesByName(a, p, names)
 		}
 	}
 	return nodes
 }
 
-// narrow returns the named nodes; the others are refused without running the filters.
-func (e *Engine) narrow(a *Attempt, p Plugin, names []string) []*state.NodeInfo {
+// nodesByName returns the named nodes; the others are refused without running the filters.
+func (e *Engine) nodesByName(a *Attempt, p Plugin, names []string) []*state.NodeInfo {
 	nodes := make([]*state.NodeInfo, 0, len(names))
 	for _, name := range names {
 		if n := a.Snapshot.Node(name); n != nil {
 			nodes = append(nodes, n)
 		}
 	}
-	if a.Narrowed = len(a.Snapshot.Nodes) - len(nodes); a.Narrowed > 0 {
-		a.NarrowedBy = Refuse(p.Name(), Unresolvable, "node(s) didn't satisfy plugin(s) ["+p.Name()+"]")
+	if a.Excluded = len(a.Snapshot.Nodes) - len(nodes); a.Excluded > 0 {
+		a.ExcludedBy = NewStatus(p.Name(), Unresolvable, "node(s) didn't satisfy plugin(s) ["+p.Name()+"]")
 	}
 	return nodes
 }
 
-// filter filters nodes until Enough are feasible. It starts at the node where the last attempt stopped.
-func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, local int) {
-	enough := Enough(len(nodes), e.percent)
+// filter filters nodes until FeasibleNodesToFind of them are feasible. It starts at the node where the last attempt stopped.
+func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) {
+	enough := FeasibleNodesToFind(len(nodes), e.percentageOfNodesToScore)
 	if len(nodes) == 0 {
 		return
 	}
 	start := e.next % len(nodes)
-	check := e.checker(a, nodes, local)
-	for a.Looked < len(nodes) && len(a.Feasible) < enough && a.Failed == nil {
-		if left := len(nodes) - a.Looked; e.parallelism > 1 && left >= parallelFromHere {
+	check := e.checker(a, nodes, nodeLocal)
+	for a.EvaluatedNodes < len(nodes) && len(a.Feasible) < enough && a.Failed == nil {
+		if left := len(nodes) - a.EvaluatedNodes; e.parallelism > 1 && left >= parallelFromHere {
 			e.block(a, nodes, start, min(left, max(2*(enough-len(a.Feasible)), parallelFromHere)), enough, check)
 			continue
 		}
-		i := (start + a.Looked) % len(nodes)
+		i := (start + a.EvaluatedNodes) % len(nodes)
 		n := nodes[i]
-		a.looked(n, check(i, n))
+		a.recordResult(n, check(i, n))
 	}
-	e.next, e.feasible = start+a.Looked, a.Feasible
+	e.next, e.feasible = start+a.EvaluatedNodes, a.Feasible
 }
 
-// looked records the result of the filters for one node.
-func (a *Attempt) looked(n *state.NodeInfo, st *Status) {
-	a.Looked++
+// recordResult records the result of the filters for one node.
+func (a *Attempt) recordResult(n *state.NodeInfo, st *Status) {
+	a.EvaluatedNodes++
 	switch {
 	case st == nil:
 		a.Feasible = append(a.Feasible, n)
@@ -227,30 +227,30 @@ func (a *Attempt) looked(n *state.NodeInfo, st *Status) {
 }
 
 // checker returns the function that filters the node at an index of nodes. Several goroutines call it, at most once for each index.
-func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, local int) func(int, *state.NodeInfo) *Status {
+func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) func(int, *state.NodeInfo) *Status {
 	switch {
 	case a.Snapshot.AnyNominated():
 		return func(_ int, n *state.NodeInfo) *Status {
 			if st := Check(a.Filters, n); st != nil {
 				return st
 			}
-			return a.checkComing(n, a.Snapshot.NominatedTo(n.Name))
+			return a.checkWithNominated(n, a.Snapshot.NominatedTo(n.Name))
 		}
-	case local == 0 || len(nodes) != len(a.Snapshot.Nodes): // a class is indexed like the snapshot's nodes
+	case nodeLocal == 0 || len(nodes) != len(a.Snapshot.Nodes): // a class is indexed like the snapshot's nodes
 		return func(_ int, n *state.NodeInfo) *Status { return Check(a.Filters, n) }
 	}
-	c := e.classOf(a, local)
-	c.seen = -1 // only a part of the nodes is filtered, without counting the refused ones
+	c := e.classOf(a, nodeLocal)
+	c.filteredAt = -1 // only a part of the nodes is filtered, without counting the refused ones
 	return func(i int, n *state.NodeInfo) *Status {
-		if st := c.judge(a, i); st != nil {
+		if st := c.updateStatus(a, i); st != nil {
 			return st
 		}
-		return Check(a.Filters[local:], n)
+		return Check(a.Filters[nodeLocal:], n)
 	}
 }
 
 // block filters the next size nodes with several goroutines. The outcome is the same as one by one: results after the
-// Enough-th feasible node are discarded.
+// last feasible node that is needed are discarded.
 func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough int, check func(int, *state.NodeInfo) *Status) {
 	if cap(e.results) < size {
 		e.results = make([]*Status, size)
@@ -258,48 +258,48 @@ func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough 
 	results := e.results[:size]
 	var wg sync.WaitGroup
 	chunk := (size + e.parallelism - 1) / e.parallelism
-	first := a.Looked
-	judge := func(from, to int) {
+	first := a.EvaluatedNodes
+	filterRange := func(from, to int) {
 		for i := from; i < to; i++ {
 			at := (start + first + i) % len(nodes)
 			results[i] = check(at, nodes[at])
 		}
 	}
 	for from := chunk; from < size; from += chunk {
-		wg.Go(func() { judge(from, min(from+chunk, size)) })
+		wg.Go(func() { filterRange(from, min(from+chunk, size)) })
 	}
-	judge(0, min(chunk, size))
+	filterRange(0, min(chunk, size))
 	wg.Wait()
 	for i, st := range results {
 		if len(a.Feasible) >= enough || a.Failed != nil {
 			return
 		}
-		a.looked(nodes[(start+first+i)%len(nodes)], st)
+		a.recordResult(nodes[(start+first+i)%len(nodes)], st)
 	}
 }
 
-// checkComing filters a feasible node again, with its nominated pods added to it. nil: the pod fits beside them.
-func (a *Attempt) checkComing(n *state.NodeInfo, nominated []*state.PodInfo) *Status {
-	coming := a.Counting(nominated)
-	if len(coming) == 0 {
+// checkWithNominated filters a feasible node again, with its nominated pods added to it. nil: the pod fits with them.
+func (a *Attempt) checkWithNominated(n *state.NodeInfo, nominated []*state.PodInfo) *Status {
+	relevant := a.RelevantNominatedPods(nominated)
+	if len(relevant) == 0 {
 		return nil
 	}
-	return Check(Adjusted(a.Filters, n, coming, nil), n.With(coming, nil))
+	return Check(AdjustedFilters(a.Filters, n, relevant, nil), n.With(relevant, nil))
 }
 
-// Counting returns the nominated pods for which the attempt's pod must leave room: other pods of equal or higher priority.
-func (a *Attempt) Counting(nominated []*state.PodInfo) []*state.PodInfo {
-	var coming []*state.PodInfo
+// RelevantNominatedPods returns the nominated pods for which the attempt's pod must leave room: other pods of equal or higher priority.
+func (a *Attempt) RelevantNominatedPods(nominated []*state.PodInfo) []*state.PodInfo {
+	var relevant []*state.PodInfo
 	for _, p := range nominated {
-		if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID && (a.but == nil || !a.but(p)) {
-			coming = append(coming, p)
+		if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID && (a.ignoreNominated == nil || !a.ignoreNominated(p)) {
+			relevant = append(relevant, p)
 		}
 	}
-	return coming
+	return relevant
 }
 
-// Adjusted returns the filters for a state in which the added pods are on n and the removed ones are not.
-func Adjusted(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.PodInfo) []NamedFilter {
+// AdjustedFilters returns the filters for a state in which the added pods are on n and the removed ones are not.
+func AdjustedFilters(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.PodInfo) []NamedFilter {
 	out := make([]NamedFilter, len(filters))
 	for i, f := range filters {
 		out[i] = f
@@ -326,14 +326,14 @@ func (e *Engine) score(a *Attempt) {
 	} else {
 		e.scoreEach(a)
 	}
-	clear(e.ranking)
+	clear(e.nodeScorers)
 }
 
 func (e *Engine) preScore(a *Attempt) {
-	e.ranking = e.ranking[:0]
+	e.nodeScorers = e.nodeScorers[:0]
 	for _, w := range e.scorers {
 		p, _ := w.Plugin.(Scorer) // NewEngine keeps only Scorers
-		e.ranking = append(e.ranking, p.PreScore(a.Cycle, a.Pod, a.Snapshot, a.Feasible))
+		e.nodeScorers = append(e.nodeScorers, p.PreScore(a.Cycle, a.Pod, a.Snapshot, a.Feasible))
 	}
 }
 
@@ -343,7 +343,7 @@ func (e *Engine) scoreEach(a *Attempt) {
 	a.Totals = buffer(e.scores, len(e.scorers), n)
 	clear(a.Totals)
 	for i, w := range e.scorers {
-		scorer := e.ranking[i]
+		scorer := e.nodeScorers[i]
 		if scorer == nil {
 			continue
 		}
@@ -362,8 +362,8 @@ func (e *Engine) scoreEach(a *Attempt) {
 
 // scored records the scores of a plugin or extender. scorer is nil for an extender.
 func (a *Attempt) scored(by Weighted, scorer NodeScorer, raw, scores []int64) {
-	ruled, _ := scorer.(Ruled)
-	a.ScoredBy, a.Ruled = append(a.ScoredBy, by), append(a.Ruled, ruled)
+	ruled, _ := scorer.(RuleScorer)
+	a.ScoredBy, a.RuleScorers = append(a.ScoredBy, by), append(a.RuleScorers, ruled)
 	a.Raw, a.Scores = append(a.Raw, raw), append(a.Scores, scores)
 }
 
@@ -378,8 +378,8 @@ func buffer(kept [][]int64, i, n int) []int64 {
 // best returns the index of the largest total. If several are equal, it chooses one of them at random.
 func (e *Engine) best(a *Attempt) int32 {
 	if len(a.Best) == 0 {
-		e.leaders = largest(e.leaders[:0], a.Totals)
-		a.Best = e.leaders
+		e.bestBuffer = largest(e.bestBuffer[:0], a.Totals)
+		a.Best = e.bestBuffer
 	}
 	if len(a.Best) == 1 {
 		return a.Best[0]

@@ -9,46 +9,46 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Kinds is a set of kinds of cluster events.
-type Kinds uint32
+// EventKinds is a set of kinds of cluster events.
+type EventKinds uint32
 
-// The kinds of events. Pod events are about pods that have a node, except Self.
+// The kinds of events.
 const (
-	NodeAdd Kinds = 1 << iota
+	NodeAdd EventKinds = 1 << iota
 	NodeAllocatable
 	NodeLabels
 	NodeTaints
 	NodeImages
-	NodeFeatures
-	PodAdd
-	PodLabels
-	PodShrinks
-	PodDelete
-	// Self is a change of the waiting pod itself that may matter to any plugin.
-	Self
+	NodeDeclaredFeatures
+	AssignedPodAdd
+	AssignedPodLabels
+	AssignedPodScaleDown
+	AssignedPodDelete
+	// UnscheduledPodUpdate is a change of the waiting pod itself that may matter to any plugin.
+	UnscheduledPodUpdate
 	NamespaceLabels
-	// Volumes is a change of a PersistentVolume, a StorageClass or an object of a CSI driver; Claims of a PersistentVolumeClaim.
-	Volumes
-	Claims
+	// Storage is a change of a PersistentVolume, a StorageClass or an object of a CSI driver.
+	Storage
+	PersistentVolumeClaims
 	// Objects is a change of an object of another resource, which a plugin has registered (ClusterEventWithHint.Resource).
 	Objects
 	// NodeOther is any other change of a node, except the timestamps of its heartbeats.
 	NodeOther
-	AnyKind Kinds = 1<<iota - 1
+	AnyKind EventKinds = 1<<iota - 1
 )
 
-var kindNames = map[Kinds]string{
+var kindNames = map[EventKinds]string{
 	NodeAdd: "NodeAdd", NodeAllocatable: "NodeAllocatableChange", NodeLabels: "NodeLabelChange", NodeTaints: "NodeTaintChange",
-	NodeImages: "NodeImagesChange", NodeFeatures: "NodeDeclaredFeatureChange", PodAdd: "AssignedPodAdd", PodLabels: "AssignedPodLabelChange", PodShrinks: "AssignedPodScaleDown",
-	PodDelete: "AssignedPodDelete", Self: "PodUpdate", NamespaceLabels: "NamespaceLabelChange", Volumes: "StorageChange", Claims: "PersistentVolumeClaimChange", Objects: "ObjectChange", NodeOther: "NodeChange",
+	NodeImages: "NodeImagesChange", NodeDeclaredFeatures: "NodeDeclaredFeatureChange", AssignedPodAdd: "AssignedPodAdd", AssignedPodLabels: "AssignedPodLabelChange", AssignedPodScaleDown: "AssignedPodScaleDown",
+	AssignedPodDelete: "AssignedPodDelete", UnscheduledPodUpdate: "PodUpdate", NamespaceLabels: "NamespaceLabelChange", Storage: "StorageChange", PersistentVolumeClaims: "PersistentVolumeClaimChange", Objects: "ObjectChange", NodeOther: "NodeChange",
 }
 
 // String names a single kind.
-func (k Kinds) String() string { return kindNames[k] }
+func (k EventKinds) String() string { return kindNames[k] }
 
 // Event is one change in the cluster. The kind determines which Old and New fields are set: for a deleted pod only OldPod.
 type Event struct {
-	Kinds            Kinds // an update of a node may have several
+	Kinds            EventKinds // an update of a node may have several
 	OldNode, NewNode *corev1.Node
 	OldPod, NewPod   *corev1.Pod
 	Claim            *corev1.PersistentVolumeClaim
@@ -65,7 +65,7 @@ func (e *Event) Label() string {
 	if e.Kinds == Objects {
 		return e.Resource.Resource + "Change"
 	}
-	for k := Kinds(1); k < AnyKind; k <<= 1 {
+	for k := EventKinds(1); k < AnyKind; k <<= 1 {
 		if e.Kinds&k != 0 {
 			return k.String()
 		}
@@ -73,20 +73,20 @@ func (e *Event) Label() string {
 	return "Unknown"
 }
 
-// ClusterEventWithHint registers event kinds that may make a refused pod schedulable. Worth is the QueueingHint.
+// ClusterEventWithHint registers event kinds that may make a refused pod schedulable.
 type ClusterEventWithHint struct {
-	On Kinds
+	Kinds EventKinds
 	// Resource is the resource of the kind Objects; the scheduler watches it.
 	Resource schema.GroupVersionResource
-	// Worth reports whether this event may make the pod schedulable; nil means that every such event may. It must be quick and must not
+	// QueueingHintFn reports whether this event may make the pod schedulable; nil means that every such event may. It must be quick and must not
 	// block.
-	Worth func(pod *state.PodInfo, e *Event) bool
+	QueueingHintFn func(pod *state.PodInfo, e *Event) bool
 	// ByClass: Worth returns the same for all pods with the same class (state.PodInfo.AppendClass), priority and preemption policy, except
 	// pods that are nominated to the event's node.
 	ByClass bool
 }
 
-// About reports whether the hint is about events of e's kind.
-func (h *ClusterEventWithHint) About(e *Event) bool {
-	return h.On&e.Kinds&^Objects != 0 || h.On&e.Kinds&Objects != 0 && h.Resource == e.Resource
+// Match reports whether the hint is for events of e's kind.
+func (h *ClusterEventWithHint) Match(e *Event) bool {
+	return h.Kinds&e.Kinds&^Objects != 0 || h.Kinds&e.Kinds&Objects != 0 && h.Resource == e.Resource
 }

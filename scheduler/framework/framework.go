@@ -25,11 +25,11 @@
 //
 // Engine runs the filters and scorers. A NodeFilter or NodeScorer can implement further interfaces, so that it is called less often:
 //
-//	Local                 its result depends on one node only: it is called once for all pods of a class (class.go)
-//	AllFilter, AllScorer  it filters or scores all nodes in one call (wholesale.go)
-//	Narrower              it knows the few nodes that can pass
-//	Absolute              its scores need no Normalize
-//	Ruled                 its score is a sum over rules, which explain shows one by one
+//	NodeLocal             its result depends on one node only: it is called once for all pods of a class (class.go)
+//	AllFilter, AllScorer  it filters or scores all nodes in one call (filterall.go)
+//	PreFilterResult       it knows the few nodes that can pass
+//	NoNormalize           its scores need no Normalize
+//	RuleScorer            its score is a sum over rules, which explain shows one by one
 //	PreFilterExtensions   it can assume added or removed pods: preemption and nominated pods need that
 package framework
 
@@ -51,7 +51,7 @@ type Code int
 const (
 	// Unschedulable means that evicting pods from the node may help.
 	Unschedulable Code = iota
-	// Unresolvable means that evicting pods from the node does not help.
+	// Unresolvable means that evicting pods from the node does not help (UnschedulableAndUnresolvable in kube-scheduler).
 	Unresolvable
 	// Failed means that the plugin could not decide. The attempt is aborted and repeated later.
 	Failed
@@ -64,8 +64,8 @@ type Status struct {
 	Reasons []string // as in kube-scheduler's events
 }
 
-// Refuse returns a new Status.
-func Refuse(plugin string, code Code, reasons ...string) *Status {
+// NewStatus returns a new Status.
+func NewStatus(plugin string, code Code, reasons ...string) *Status {
 	return &Status{Code: code, Plugin: plugin, Reasons: reasons}
 }
 
@@ -93,11 +93,11 @@ type NodeFilter interface {
 	Filter(n *state.NodeInfo) *Status
 }
 
-// Local marks a NodeFilter or NodeScorer whose result depends only on the NodeInfo that it is called with, on the labels, taints and images
+// NodeLocal marks a NodeFilter or NodeScorer whose result depends only on the NodeInfo that it is called with, on the labels, taints and images
 // of all nodes, and on those parts of the pod that state.PodInfo.AppendClass covers. The Engine calls it once per version of a node and
 // class of pods.
-type Local interface {
-	Local()
+type NodeLocal interface {
+	NodeLocal()
 }
 
 // AllFilter is a NodeFilter that is faster for all nodes in one call than for one node after the other.
@@ -113,15 +113,15 @@ type AllScorer interface {
 	ScoreAll(places []int32, scores []int64)
 }
 
-// Absolute marks a NodeScorer whose Normalize changes nothing.
-type Absolute interface {
-	Absolute()
+// NoNormalize marks a NodeScorer whose Normalize changes nothing.
+type NoNormalize interface {
+	NoNormalize()
 }
 
-// Narrower is a NodeFilter that knows in advance which few nodes can pass (PreFilterResult in kube-scheduler).
-type Narrower interface {
-	// Narrow returns the names of the only nodes that can pass, or nil if any node can. Filter still decides.
-	Narrow() []string
+// PreFilterResult is a NodeFilter that knows in advance which few nodes can pass, like kube-scheduler's PreFilterResult.
+type PreFilterResult interface {
+	// NodeNames returns the names of the only nodes that can pass, or nil if any node can. Filter still decides.
+	NodeNames() []string
 }
 
 // PreFilterExtensions is a NodeFilter whose result depends on pods on other nodes too. Preemption uses it to filter as if some pods were
@@ -138,8 +138,8 @@ type Explainer interface {
 	Explain(pod *state.PodInfo, n *state.NodeInfo, st *Status) (short, hint string, distance float64)
 }
 
-// Ranker is an Explainer whose Distance is much cheaper than Explain: only the nearest of many refused nodes are explained.
-type Ranker interface {
+// DistanceExplainer is an Explainer whose Distance is much cheaper than Explain: only the nearest of many refused nodes are explained.
+type DistanceExplainer interface {
 	Explainer
 	// Distance returns Explain's distance, and whether Explain has a hint.
 	Distance(pod *state.PodInfo, n *state.NodeInfo, st *Status) (distance float64, fixable bool)
@@ -160,15 +160,15 @@ type NodeScorer interface {
 	Normalize(scores []int64)
 }
 
-// Ruled is a NodeScorer whose score is the weighted sum of the results of rules. It keeps the result of each rule, for explain to show.
-type Ruled interface {
+// RuleScorer is a NodeScorer whose score is the weighted sum of the results of rules. It keeps the result of each rule, for explain to show.
+type RuleScorer interface {
 	Rules() []Rule
-	// Given returns the result of a rule for the at-th scored node: its raw value, and the same normalized to 0..MaxScore. false: no
+	// RuleResult returns the result of a rule for the at-th scored node: its raw value, and the same normalized to 0..MaxScore. false: no
 	// result.
-	Given(at, rule int) (raw float64, score int64, ok bool)
+	RuleResult(at, rule int) (raw float64, score int64, ok bool)
 }
 
-// Rule is a rule of a Ruled: the policy, the source of the policy (From), and the field of the policy that contains the Expression.
+// Rule is a rule of a RuleScorer: the policy, the source of the policy (From), and the field of the policy that contains the Expression.
 type Rule struct {
 	Policy, From, Field, Expression string
 	Weight                          int64

@@ -27,34 +27,34 @@ type GroupAttempt struct {
 	NominatedBefore func(types.UID) string
 	// GroupOf returns the state of another pod's group.
 	GroupOf func(*corev1.Pod) state.PodGroup
-	// Without tries to place the group in a copy of the cluster without the pods for which gone returns true. If the group does not fit,
-	// why is the reason.
-	Without func(gone func(*state.PodInfo) bool) (t GroupTrial, why *Status)
+	// DryRunWithout tries to place the group in a copy of the cluster without the pods for which removed returns true. If the group does not
+	// fit, why is the reason.
+	DryRunWithout func(removed func(*state.PodInfo) bool) (t GroupDryRun, why *Status)
 	// Nodes are all nodes of the cluster.
 	Nodes []*state.NodeInfo
 }
 
-// GroupTrial is a copy of the cluster in which the group has been placed. It is not safe for concurrent use.
-type GroupTrial interface {
+// GroupDryRun is a copy of the cluster in which the group has been placed. It is not safe for concurrent use.
+type GroupDryRun interface {
 	// Nodes returns the nodes of the group's pods, by the pods' UIDs.
 	Nodes() map[types.UID]string
-	// Return puts the removed pods p back onto their nodes: p[i] onto on[i]. It returns false, and puts none back, if the group then no
+	// Reprieve puts the removed pods back onto their nodes: pods[i] onto nodes[i]. It returns false, and puts none back, if the group then no
 	// longer fits, or if that is too expensive to determine.
-	Return(p []*state.PodInfo, on []string) bool
+	Reprieve(pods []*state.PodInfo, nodes []string) bool
 }
 
-// Judge runs the filters for a pod on one node; nil: the pod fits.
-func (e *Engine) Judge(pod *state.PodInfo, s *state.Snapshot, node string) *Status {
+// FilterNode runs the filters for a pod on one node; nil: the pod fits.
+func (e *Engine) FilterNode(pod *state.PodInfo, s *state.Snapshot, node string) *Status {
 	a := &Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s}
 	e.prepare(a)
 	n := s.Node(node)
 	switch {
 	case a.Failed != nil:
 		return a.Failed
-	case a.All != nil:
-		return a.All
+	case a.PreFilterStatus != nil:
+		return a.PreFilterStatus
 	case n == nil:
-		return Refuse("NodeName", Unresolvable, "node(s) have gone")
+		return NewStatus("NodeName", Unresolvable, "node(s) have gone")
 	}
 	return Check(a.Filters, n)
 }

@@ -61,8 +61,8 @@ type Profile struct {
 	Plugins []Weighted
 	// Points has the plugins of an extension point that uses only some of the Plugins, or uses them in another order.
 	Points map[Point][]Weighted
-	// PercentageOfNodes is percentageOfNodesToScore: see Enough; 0: it depends on the size of the cluster.
-	PercentageOfNodes int32
+	// PercentageOfNodesToScore: see FeasibleNodesToFind; 0: it depends on the size of the cluster.
+	PercentageOfNodesToScore int32
 }
 
 // Weighted is a plugin with its score weight. It matters for Scorers only; a Scorer with weight 0 does not run.
@@ -79,8 +79,8 @@ func (p *Profile) At(point Point) []Weighted {
 	return p.Plugins
 }
 
-// Of returns the plugins that run at an extension point, in order. T must be the interface of that point.
-func Of[T Plugin](p *Profile, at Point) []T {
+// PluginsAt returns the plugins that run at an extension point, in order. T must be the interface of that point.
+func PluginsAt[T Plugin](p *Profile, at Point) []T {
 	var out []T
 	for _, w := range p.At(at) {
 		if t, ok := w.Plugin.(T); ok {
@@ -90,8 +90,8 @@ func Of[T Plugin](p *Profile, at Point) []T {
 	return out
 }
 
-// All returns the profile's plugins that implement T, in order.
-func All[T Plugin](p *Profile) []T {
+// AllPlugins returns the profile's plugins that implement T, in order.
+func AllPlugins[T Plugin](p *Profile) []T {
 	var out []T
 	for _, w := range p.Plugins {
 		if t, ok := w.Plugin.(T); ok {
@@ -103,11 +103,11 @@ func All[T Plugin](p *Profile) []T {
 
 // Validate checks that the profile has one queueSort plugin and at least one bind plugin.
 func (p *Profile) Validate() error {
-	if n := len(Of[QueueSorter](p, AtQueueSort)); n != 1 {
-		return fmt.Errorf("profile %q: one queueSort plugin is wanted, not %d", p.SchedulerName, n)
+	if n := len(PluginsAt[QueueSorter](p, AtQueueSort)); n != 1 {
+		return fmt.Errorf("profile %q: there must be one queueSort plugin, not %d", p.SchedulerName, n)
 	}
-	if len(Of[Binder](p, AtBind)) == 0 {
-		return fmt.Errorf("profile %q: at least one bind plugin is needed", p.SchedulerName)
+	if len(PluginsAt[Binder](p, AtBind)) == 0 {
+		return fmt.Errorf("profile %q: there must be at least one bind plugin", p.SchedulerName)
 	}
 	return nil
 }

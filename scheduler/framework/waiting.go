@@ -28,19 +28,19 @@ type WaitingPod struct {
 	Pod  *state.PodInfo
 	Node string
 
-	mu      sync.Mutex
-	timers  map[string]*time.Timer // by the plugin that the pod waits for
-	verdict chan *Status           // capacity 1: only the first result is used
+	mu     sync.Mutex
+	timers map[string]*time.Timer // by the plugin that the pod waits for
+	result chan *Status           // capacity 1: only the first result is used
 }
 
 // Hold adds a pod that waits for the plugins, for each at most the given time. The caller must then call Await.
 func (w *WaitingPods) Hold(pod *state.PodInfo, node string, plugins map[string]time.Duration) *WaitingPod {
-	p := &WaitingPod{Pod: pod, Node: node, timers: map[string]*time.Timer{}, verdict: make(chan *Status, 1)}
+	p := &WaitingPod{Pod: pod, Node: node, timers: map[string]*time.Timer{}, result: make(chan *Status, 1)}
 	p.mu.Lock()
 	for name, wait := range plugins {
 		wait = min(wait, MaxWait)
 		p.timers[name] = time.AfterFunc(wait, func() {
-			p.end(Refuse(name, Unschedulable, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", wait, name)))
+			p.end(NewStatus(name, Unschedulable, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", wait, name)))
 		})
 	}
 	p.mu.Unlock()
@@ -64,7 +64,7 @@ func (w *WaitingPods) Await(ctx context.Context, p *WaitingPod) (*Status, error)
 		}
 	}()
 	select {
-	case st := <-p.verdict:
+	case st := <-p.result:
 		return st, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -117,7 +117,7 @@ func (p *WaitingPod) Allow(plugin string) {
 }
 
 // Reject refuses the pod. It has no effect if the pod is already allowed or refused.
-func (p *WaitingPod) Reject(plugin, reason string) { p.end(Refuse(plugin, Unschedulable, reason)) }
+func (p *WaitingPod) Reject(plugin, reason string) { p.end(NewStatus(plugin, Unschedulable, reason)) }
 
 func (p *WaitingPod) end(st *Status) {
 	p.mu.Lock()
@@ -127,7 +127,7 @@ func (p *WaitingPod) end(st *Status) {
 	}
 	clear(p.timers)
 	select {
-	case p.verdict <- st:
+	case p.result <- st:
 	default:
 	}
 }

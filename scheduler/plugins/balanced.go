@@ -49,11 +49,11 @@ func (b cpuMemoryBalance) Score(n *state.NodeInfo) int64 {
 	return improved(at(n.Requested.MilliCPU+b.cpu, n.Requested.Memory+b.memory), at(n.Requested.MilliCPU, n.Requested.Memory))
 }
 
-// Local: see framework.Local.
-func (cpuMemoryBalance) Local() {}
+// NodeLocal: see framework.Local.
+func (cpuMemoryBalance) NodeLocal() {}
 
-// Absolute: see framework.Absolute.
-func (cpuMemoryBalance) Absolute() {}
+// NoNormalize: see framework.Absolute.
+func (cpuMemoryBalance) NoNormalize() {}
 
 func (cpuMemoryBalance) Normalize([]int64) {}
 
@@ -71,18 +71,18 @@ func improved(with, without int64) int64 {
 // request.
 type resourceBalance struct {
 	resources []corev1.ResourceName
-	asks      *state.Resource
+	requests  *state.Resource
 }
 
 func (b resourceBalance) Score(n *state.NodeInfo) int64 {
 	var with, without []float64
 	for _, r := range b.resources {
-		offers, asks := n.Allocatable.Get(r), b.asks.Get(r)
-		if offers == 0 || asks == 0 && !native(r) {
+		offers, requests := n.Allocatable.Get(r), b.requests.Get(r)
+		if offers == 0 || requests == 0 && !native(r) {
 			continue
 		}
 		taken := n.Requested.Get(r)
-		with = append(with, min(float64(taken+asks)/float64(offers), 1))
+		with = append(with, min(float64(taken+requests)/float64(offers), 1))
 		without = append(without, min(float64(taken)/float64(offers), 1))
 	}
 	return improved(balanced(deviation(with)), balanced(deviation(without)))
@@ -106,10 +106,10 @@ func deviation(parts []float64) float64 {
 	return math.Sqrt(sum / float64(len(parts)))
 }
 
-// Local: see framework.Local.
-func (resourceBalance) Local() {}
+// NodeLocal: see framework.Local.
+func (resourceBalance) NodeLocal() {}
 
-// Absolute: see framework.Absolute.
-func (resourceBalance) Absolute() {}
+// NoNormalize: see framework.Absolute.
+func (resourceBalance) NoNormalize() {}
 
 func (resourceBalance) Normalize([]int64) {}

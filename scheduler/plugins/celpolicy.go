@@ -63,8 +63,8 @@ func (p *CELPolicy) all() []*policy.Policy {
 	return append(p.Own[:len(p.Own):len(p.Own)], objects...)
 }
 
-// judgeKey is the CycleState key by which PreFilter passes the policies that apply to the pod to PreScore.
-var judgeKey = framework.NewKey[*policy.Evaluation]("policies")
+// evaluationKey is the CycleState key by which PreFilter passes the policies that apply to the pod to PreScore.
+var evaluationKey = framework.NewKey[*policy.Evaluation]("policies")
 
 // PreFilter finds the policies that apply to the pod.
 func (p *CELPolicy) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
@@ -76,7 +76,7 @@ func (p *CELPolicy) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *st
 	if st != nil {
 		return nil, st
 	}
-	judgeKey.Write(c, j)
+	evaluationKey.Write(c, j)
 	if !j.HasFilters() {
 		return nil, nil
 	}
@@ -89,7 +89,7 @@ func (p *CELPolicy) PreScore(c *framework.CycleState, pod *state.PodInfo, s *sta
 	if len(policies) == 0 {
 		return nil
 	}
-	j, ok := judgeKey.Read(c)
+	j, ok := evaluationKey.Read(c)
 	if !ok {
 		var st *framework.Status
 		if j, st = policy.NewEvaluation(policies, p.Profile, pod, s); st != nil {
@@ -101,26 +101,26 @@ func (p *CELPolicy) PreScore(c *framework.CycleState, pod *state.PodInfo, s *sta
 
 // EventsToRegister: a change of fields that the pod's filters read, or of a policy may help.
 func (p *CELPolicy) EventsToRegister() []framework.ClusterEventWithHint {
-	const nodes = framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable | framework.NodeFeatures | framework.NodeOther
-	const pods = framework.PodAdd | framework.PodShrinks | framework.PodDelete
+	const nodes = framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable | framework.NodeDeclaredFeatures | framework.NodeOther
+	const pods = framework.AssignedPodAdd | framework.AssignedPodScaleDown | framework.AssignedPodDelete
 	return []framework.ClusterEventWithHint{
-		{On: nodes, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		{Kinds: nodes, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 			policies := p.all()
 			ns, known := p.labelsOf(pod)
 			return policy.EventKinds(policies, p.Profile, pod, ns, known)&e.Kinds != 0 &&
 				policy.Admits(policies, p.Profile, pod, ns, known, &state.NodeInfo{Node: e.NewNode, Name: e.NewNode.Name})
 		}},
-		{On: pods, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		{Kinds: pods, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 			ns, known := p.labelsOf(pod)
 			return policy.EventKinds(p.all(), p.Profile, pod, ns, known)&e.Kinds != 0
 		}},
-		{On: framework.NamespaceLabels, Worth: func(*state.PodInfo, *framework.Event) bool { return policy.SelectNamespaces(p.all()) }},
-		{On: framework.Objects, Resource: policy.Resource, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		{Kinds: framework.NamespaceLabels, QueueingHintFn: func(*state.PodInfo, *framework.Event) bool { return policy.SelectNamespaces(p.all()) }},
+		{Kinds: framework.Objects, Resource: policy.Resource, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 			old, ok := e.OldObject.(*policy.Policy)
 			ns, known := p.labelsOf(pod)
 			return ok && old.MayApply(p.Profile, pod, ns, known)
 		}},
-		{On: framework.Self},
+		{Kinds: framework.UnscheduledPodUpdate},
 	}
 }
 

@@ -66,7 +66,7 @@ func TestPolicyHints(t *testing.T) {
 	others := labels
 	others.SchedulerNames = []string{"other"}
 	before, after := schedtest.Node("n"), schedtest.Node("n", schedtest.Labels("disk", "ssd"))
-	nodeEvent := func(k framework.Kinds, n *corev1.Node) framework.Event {
+	nodeEvent := func(k framework.EventKinds, n *corev1.Node) framework.Event {
 		return framework.Event{Kinds: k, OldNode: before, NewNode: n}
 	}
 	changed := func(old, now *policy.Policy) framework.Event {
@@ -85,20 +85,20 @@ func TestPolicyHints(t *testing.T) {
 		{"a node that does", labels, nodeEvent(framework.NodeAdd, after), true},
 		{"a node that does not", labels, nodeEvent(framework.NodeAdd, before), false},
 		{"something it does not read", labels, nodeEvent(framework.NodeAllocatable|framework.NodeOther, after), false},
-		{"a pod that leaves, of no interest", labels, framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("o")}, false},
-		{"a pod that leaves", pods, framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("o")}, true},
+		{"a pod that leaves, of no interest", labels, framework.Event{Kinds: framework.AssignedPodDelete, OldPod: schedtest.Pod("o")}, false},
+		{"a pod that leaves", pods, framework.Event{Kinds: framework.AssignedPodDelete, OldPod: schedtest.Pod("o")}, true},
 		{"an annotation", refuses("node.annotations['a'] == 'b'"), nodeEvent(framework.NodeOther, before), true},
 		{"its policy is changed", labels, changed(mine, scores), true},
 		{"its policy goes", labels, changed(mine, nil), true},
 		{"another policy goes", labels, changed(their, nil), false},
 		{"a policy that only scores goes", labels, changed(scores, nil), false},
 		{"a policy comes", labels, changed(nil, mine), false},
-		{"the pod itself", labels, framework.Event{Kinds: framework.Self}, true},
+		{"the pod itself", labels, framework.Event{Kinds: framework.UnscheduledPodUpdate}, true},
 	} {
 		p := &plugins.CELPolicy{Profile: "default-scheduler", Own: []*policy.Policy{policyOf(t, "p", tt.spec)}}
 		got := false
 		for _, h := range p.EventsToRegister() {
-			if h.About(&tt.event) && (h.Worth == nil || h.Worth(state.NewPodInfo(schedtest.Pod("x")), &tt.event)) {
+			if h.Match(&tt.event) && (h.QueueingHintFn == nil || h.QueueingHintFn(state.NewPodInfo(schedtest.Pod("x")), &tt.event)) {
 				got = true
 			}
 		}

@@ -16,7 +16,7 @@ type NodeDeclaredFeatures struct{}
 // Name returns the plugin's name.
 func (NodeDeclaredFeatures) Name() string { return "NodeDeclaredFeatures" }
 
-var undeclared = framework.Refuse("NodeDeclaredFeatures", framework.Unresolvable, "node(s) didn't match Pod's required features")
+var undeclared = framework.NewStatus("NodeDeclaredFeatures", framework.Unresolvable, "node(s) didn't match Pod's required features")
 
 // PreFilter returns nil for pods that need no declared feature.
 func (NodeDeclaredFeatures) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
@@ -38,7 +38,7 @@ func (d featureFilter) Filter(n *state.NodeInfo) *framework.Status {
 
 // EventsToRegister: a node that declares the features, or an update of the pod may help.
 func (NodeDeclaredFeatures) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeFeatures, Worth: func(p *state.PodInfo, e *framework.Event) bool {
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeDeclaredFeatures, QueueingHintFn: func(p *state.PodInfo, e *framework.Event) bool {
 		return len(declared.Missing(declared.ToRun(&p.Pod.Spec), e.NewNode)) == 0
-	}}, {On: framework.Self}}
+	}}, {Kinds: framework.UnscheduledPodUpdate}}
 }

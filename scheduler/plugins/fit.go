@@ -41,9 +41,9 @@ func (p NodeResourcesFit) requests(pod *state.PodInfo) *state.Resource {
 }
 
 // mayUseDevices reports whether a DeviceClass serves one of the requests.
-func (p NodeResourcesFit) mayUseDevices(asks *state.Resource) bool {
+func (p NodeResourcesFit) mayUseDevices(requests *state.Resource) bool {
 	if p.DeviceClass != nil {
-		for name := range asks.Scalar {
+		for name := range requests.Scalar {
 			if p.DeviceClass(name) != "" {
 				return true
 			}
@@ -53,11 +53,11 @@ func (p NodeResourcesFit) mayUseDevices(asks *state.Resource) bool {
 }
 
 // requestsOn returns the requests that n itself has to meet: those without devices.
-func (p NodeResourcesFit) requestsOn(n *state.NodeInfo, asks *state.Resource) *state.Resource {
-	if !p.mayUseDevices(asks) {
-		return asks
+func (p NodeResourcesFit) requestsOn(n *state.NodeInfo, requests *state.Resource) *state.Resource {
+	if !p.mayUseDevices(requests) {
+		return requests
 	}
-	r := *asks
+	r := *requests
 	r.Scalar = maps.Clone(r.Scalar)
 	maps.DeleteFunc(r.Scalar, func(name corev1.ResourceName, _ int64) bool {
 		return n.Allocatable.Scalar[name] == 0 && p.DeviceClass(name) != ""
@@ -81,8 +81,8 @@ func (NodeResourcesFit) Name() string { return "NodeResourcesFit" }
 
 // PreFilter returns the filter.
 func (p NodeResourcesFit) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	if asks := p.requests(pod); !p.mayUseDevices(asks) {
-		return &fitFilter{requests: asks}, nil
+	if requests := p.requests(pod); !p.mayUseDevices(requests) {
+		return &fitFilter{requests: requests}, nil
 	}
 	return &fitWithDevices{p, p.requests(pod)}, nil
 }
@@ -116,7 +116,7 @@ var (
 				}
 			}
 			t[0][set] = newShortStatus(short)
-			short[0].Asks = 1 // of 0
+			short[0].Requested = 1 // of 0
 			t[1][set] = newShortStatus(short)
 		}
 		return t
@@ -131,7 +131,7 @@ func shortStatus(short []Shortage) *framework.Status {
 		if i < 0 {
 			return newShortStatus(short)
 		}
-		if set |= 1 << i; s.Asks > s.Offers {
+		if set |= 1 << i; s.Requested > s.Allocatable {
 			never = 1
 		}
 	}
@@ -146,49 +146,51 @@ func newShortStatus(short []Shortage) *framework.Status {
 		} else {
 			st.Reasons = append(st.Reasons, "Insufficient "+string(s.Name))
 		}
-		if s.Asks > s.Offers {
+		if s.Requested > s.Allocatable {
 			st.Code = framework.Unresolvable
 		}
 	}
 	return st
 }
 
-// Local: see framework.Local.
-func (*fitFilter) Local() {}
+// NodeLocal: see framework.Local.
+func (*fitFilter) NodeLocal() {}
 
 // enough reports whether a request fits. A request of 0 fits even on an overcommitted node.
-func enough(asks, taken, offers int64) bool { return asks == 0 || asks <= offers-taken }
+func enough(requests, used, allocatable int64) bool {
+	return requests == 0 || requests <= allocatable-used
+}
 
 // Shortage is a resource of which a node has too little for a pod.
 type Shortage struct {
-	Name                corev1.ResourceName
-	Asks, Taken, Offers int64
+	Name                         corev1.ResourceName
+	Requested, Used, Allocatable int64
 }
 
 // Shortages returns the shortages on n in this order: pods, cpu, memory, ephemeral storage, then the others by name.
-func Shortages(asks *state.Resource, n *state.NodeInfo) []Shortage {
-	return appendShortages(nil, asks, n)
+func Shortages(requests *state.Resource, n *state.NodeInfo) []Shortage {
+	return appendShortages(nil, requests, n)
 }
 
-func appendShortages(out []Shortage, asks *state.Resource, n *state.NodeInfo) []Shortage {
-	check := func(name corev1.ResourceName, asks, taken, offers int64) {
-		if !enough(asks, taken, offers) {
-			out = append(out, Shortage{name, asks, taken, offers})
+func appendShortages(out []Shortage, requests *state.Resource, n *state.NodeInfo) []Shortage {
+	check := func(name corev1.ResourceName, requests, used, allocatable int64) {
+		if !enough(requests, used, allocatable) {
+			out = append(out, Shortage{name, requests, used, allocatable})
 		}
 	}
 	r, o := &n.Requested, &n.Allocatable
 	check(corev1.ResourcePods, 1, int64(len(n.Pods)), o.Pods)
-	check(corev1.ResourceCPU, asks.MilliCPU, r.MilliCPU, o.MilliCPU)
-	check(corev1.ResourceMemory, asks.Memory, r.Memory, o.Memory)
-	check(corev1.ResourceEphemeralStorage, asks.EphemeralStorage, r.EphemeralStorage, o.EphemeralStorage)
-	if len(asks.Scalar) > 0 {
-		names := make([]corev1.ResourceName, 0, len(asks.Scalar))
-		for name := range asks.Scalar {
+	check(corev1.ResourceCPU, requests.MilliCPU, r.MilliCPU, o.MilliCPU)
+	check(corev1.ResourceMemory, requests.Memory, r.Memory, o.Memory)
+	check(corev1.ResourceEphemeralStorage, requests.EphemeralStorage, r.EphemeralStorage, o.EphemeralStorage)
+	if len(requests.Scalar) > 0 {
+		names := make([]corev1.ResourceName, 0, len(requests.Scalar))
+		for name := range requests.Scalar {
 			names = append(names, name)
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			check(name, asks.Scalar[name], r.Scalar[name], o.Scalar[name])
+			check(name, requests.Scalar[name], r.Scalar[name], o.Scalar[name])
 		}
 	}
 	return out
@@ -204,8 +206,8 @@ func (p NodeResourcesFit) Distance(pod *state.PodInfo, n *state.NodeInfo, _ *fra
 func distanceOf(missing []Shortage) (distance float64, fixable bool) {
 	fixable = len(missing) > 0
 	for _, s := range missing {
-		free := max(s.Offers-s.Taken, 0)
-		distance += float64(s.Asks-free) / float64(max(s.Asks, 1))
+		free := max(s.Allocatable-s.Used, 0)
+		distance += float64(s.Requested-free) / float64(max(s.Requested, 1))
 		fixable = fixable && free > 0 && s.Name != corev1.ResourcePods
 	}
 	return distance, fixable
@@ -220,11 +222,11 @@ func (p NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *fram
 			hint += " and "
 		}
 		if s.Name == corev1.ResourcePods {
-			short += fmt.Sprintf("pods: %d of %d", s.Taken, s.Offers)
+			short += fmt.Sprintf("pods: %d of %d", s.Used, s.Allocatable)
 			continue
 		}
-		left := Amount(s.Name, max(s.Offers-s.Taken, 0))
-		short += string(s.Name) + ": asks " + Amount(s.Name, s.Asks) + ", free " + left + " of " + Amount(s.Name, s.Offers)
+		left := Amount(s.Name, max(s.Allocatable-s.Used, 0))
+		short += string(s.Name) + ": asks " + Amount(s.Name, s.Requested) + ", free " + left + " of " + Amount(s.Name, s.Allocatable)
 		hint += string(s.Name) + " request <= " + left
 	}
 	far, fixable := distanceOf(missing)
@@ -273,27 +275,27 @@ func (p NodeResourcesFit) PreScore(_ *framework.CycleState, pod *state.PodInfo, 
 // EventsToRegister: a new or larger node, a deleted or shrunk pod, or smaller requests of this pod may help.
 func (p NodeResourcesFit) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
-		{On: framework.NodeAdd | framework.NodeAllocatable, ByClass: true, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		{Kinds: framework.NodeAdd | framework.NodeAllocatable, ByClass: true, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 			n := state.NewNodeInfo(e.NewNode)
 			return len(Shortages(p.requestsOn(n, p.requests(pod)), n)) == 0
 		}},
-		{On: framework.PodDelete | framework.PodShrinks, ByClass: true, Worth: p.worthOfFreed},
-		{On: framework.Self},
-		{On: framework.Objects, Resource: deviceClasses, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		{Kinds: framework.AssignedPodDelete | framework.AssignedPodScaleDown, ByClass: true, QueueingHintFn: p.isSchedulableAfterPodDelete},
+		{Kinds: framework.UnscheduledPodUpdate},
+		{Kinds: framework.Objects, Resource: deviceClasses, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 			return e.NewObject != nil && p.mayUseDevices(p.requests(pod))
 		}},
 	}
 }
 
-// worthOfFreed is the QueueingHint for resources that a pod has freed. They help if the pod fits now beside the nominated pods of its
+// isSchedulableAfterPodDelete is the QueueingHint for resources that a pod has freed. They help if the pod fits now beside the nominated pods of its
 // priority or higher. They also help if preemption has become possible: the pod that left could not be preempted, since its priority was
 // not lower.
-func (p NodeResourcesFit) worthOfFreed(pod *state.PodInfo, e *framework.Event) bool {
+func (p NodeResourcesFit) isSchedulableAfterPodDelete(pod *state.PodInfo, e *framework.Event) bool {
 	if e.OldPod == nil || e.NodeView == nil {
 		return e.OldPod != nil
 	}
 	n := e.NodeView.Node
-	asks := p.requestsOn(n, p.requests(pod))
+	requests := p.requestsOn(n, p.requests(pod))
 	var nominated, lower []*state.PodInfo
 	for _, o := range e.NodeView.Nominated {
 		if o.Priority >= pod.Priority && o.Pod.UID != pod.Pod.UID {
@@ -303,7 +305,7 @@ func (p NodeResourcesFit) worthOfFreed(pod *state.PodInfo, e *framework.Event) b
 	if len(nominated) > 0 {
 		n = n.With(nominated, nil)
 	}
-	if len(Shortages(asks, n)) == 0 {
+	if len(Shortages(requests, n)) == 0 {
 		return true
 	}
 	if policy := pod.Pod.Spec.PreemptionPolicy; state.Priority(e.OldPod) < pod.Priority || policy != nil && *policy == corev1.PreemptNever {
@@ -314,5 +316,5 @@ func (p NodeResourcesFit) worthOfFreed(pod *state.PodInfo, e *framework.Event) b
 			lower = append(lower, o)
 		}
 	}
-	return len(lower) > 0 && len(Shortages(asks, n.With(nil, lower))) == 0
+	return len(lower) > 0 && len(Shortages(requests, n.With(nil, lower))) == 0
 }

@@ -17,7 +17,7 @@ import (
 // TestFreedRoom: who is tried again when a pod has left a node of 4 CPUs.
 func TestFreedRoom(t *testing.T) {
 	pod := func(name, cpu string, priority int32) *corev1.Pod {
-		return schedtest.Pod(name, schedtest.Asks(cpu, ""), schedtest.Priority(priority))
+		return schedtest.Pod(name, schedtest.Requests(cpu, ""), schedtest.Priority(priority))
 	}
 	never := pod("p", "4", 5)
 	never.Spec.PreemptionPolicy = new(corev1.PreemptNever)
@@ -48,13 +48,13 @@ func TestFreedRoom(t *testing.T) {
 				}
 				return out
 			}
-			e := &framework.Event{Kinds: framework.PodDelete, OldPod: tc.left}
+			e := &framework.Event{Kinds: framework.AssignedPodDelete, OldPod: tc.left}
 			if !tc.unknown {
 				e.NodeView = &state.NodeView{Node: state.NewNodeInfo(schedtest.Node("n"), infos(tc.stay)...), Nominated: infos(tc.coming)}
 			}
 			got := false
 			for _, h := range (plugins.NodeResourcesFit{}).EventsToRegister() {
-				got = got || h.About(e) && (h.Worth == nil || h.Worth(state.NewPodInfo(tc.pod), e))
+				got = got || h.Match(e) && (h.QueueingHintFn == nil || h.QueueingHintFn(state.NewPodInfo(tc.pod), e))
 			}
 			if got != tc.want {
 				t.Errorf("worth a try = %v, want %v", got, tc.want)

@@ -187,7 +187,7 @@ func (k *freeVolumes) dropOldestLocked() {
 // claimClassKey has all fields of a claim that decide which volumes match.
 func claimClassKey(c *corev1.PersistentVolumeClaim) string {
 	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	_, asks := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	_, requests := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	mode, attributes, selector := "", "", ""
 	if c.Spec.VolumeMode != nil {
 		mode = string(*c.Spec.VolumeMode)
@@ -198,7 +198,7 @@ func claimClassKey(c *corev1.PersistentVolumeClaim) string {
 	if c.Spec.Selector != nil {
 		selector = c.Spec.Selector.String()
 	}
-	return fmt.Sprintf("%q %t %s %s %q %q %q", volume.GetPersistentVolumeClaimClass(c), asks, size.String(), c.Spec.AccessModes, mode, attributes, selector)
+	return fmt.Sprintf("%q %t %s %s %q %q %q", volume.GetPersistentVolumeClaimClass(c), requests, size.String(), c.Spec.AccessModes, mode, attributes, selector)
 }
 
 // accepts reports whether claims of the class match a volume without a claim, whatever its node affinity.

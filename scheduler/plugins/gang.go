@@ -37,9 +37,9 @@ func (p GangScheduling) PreEnqueue(pod *state.PodInfo) *framework.Status {
 	g := p.Groups.Get(key)
 	switch {
 	case g.Object == nil:
-		return framework.Refuse(GangName, framework.Unresolvable, fmt.Sprintf("waiting for pods's pod group %q to appear in scheduling queue", key.Name))
+		return framework.NewStatus(GangName, framework.Unresolvable, fmt.Sprintf("waiting for pods's pod group %q to appear in scheduling queue", key.Name))
 	case g.Object.Spec.SchedulingPolicy.Gang != nil && g.Pods < g.MinCount():
-		return framework.Refuse(GangName, framework.Unresolvable, "waiting for minCount pods from a gang to appear in scheduling queue")
+		return framework.NewStatus(GangName, framework.Unresolvable, "waiting for minCount pods from a gang to appear in scheduling queue")
 	}
 	return nil
 }
@@ -49,9 +49,9 @@ func (GangScheduling) PlacementFeasible(g *state.PodGroup, scheduled, remaining 
 	least := g.MinCount()
 	switch {
 	case scheduled+remaining < least:
-		return framework.Refuse(GangName, framework.Unschedulable, fmt.Sprintf("minCount (%d) cannot be satisfied: %d scheduled, %d remaining", least, scheduled, remaining)), false
+		return framework.NewStatus(GangName, framework.Unschedulable, fmt.Sprintf("minCount (%d) cannot be satisfied: %d scheduled, %d remaining", least, scheduled, remaining)), false
 	case scheduled < least:
-		return framework.Refuse(GangName, framework.Unschedulable, fmt.Sprintf("minCount (%d) is not yet satisfied: %d scheduled, %d remaining", least, scheduled, remaining)), true
+		return framework.NewStatus(GangName, framework.Unschedulable, fmt.Sprintf("minCount (%d) is not yet satisfied: %d scheduled, %d remaining", least, scheduled, remaining)), true
 	}
 	return nil, false
 }
@@ -80,16 +80,16 @@ var PodGroups = schedulingv1beta1.SchemeGroupVersion.WithResource("podgroups")
 // for another waiting pod of the group: the queue handles it itself.
 func (GangScheduling) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
-		{On: framework.PodAdd, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		{Kinds: framework.AssignedPodAdd, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 			own, _ := state.GroupOf(pod.Pod)
 			other, ok := state.GroupOf(e.NewPod)
 			return ok && own == other
 		}},
-		{On: framework.Objects, Resource: PodGroups, Worth: worthOfGroup},
+		{Kinds: framework.Objects, Resource: PodGroups, QueueingHintFn: isSchedulableAfterPodGroupChange},
 	}
 }
 
-func worthOfGroup(pod *state.PodInfo, e *framework.Event) bool {
+func isSchedulableAfterPodGroupChange(pod *state.PodInfo, e *framework.Event) bool {
 	own, ok := state.GroupOf(pod.Pod)
 	now, set := e.NewObject.(*schedulingv1beta1.PodGroup)
 	if !ok || !set || own != (state.GroupKey{Namespace: now.Namespace, Name: now.Name}) {

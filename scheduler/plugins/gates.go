@@ -25,5 +25,5 @@ func (p SchedulingGates) PreEnqueue(pod *state.PodInfo) *framework.Status {
 	for i := range gates {
 		names[i] = gates[i].Name
 	}
-	return framework.Refuse(p.Name(), framework.Unresolvable, fmt.Sprintf("waiting for scheduling gates: %v", names))
+	return framework.NewStatus(p.Name(), framework.Unresolvable, fmt.Sprintf("waiting for scheduling gates: %v", names))
 }

@@ -81,10 +81,10 @@ func (l *imageScorer) Score(n *state.NodeInfo) int64 {
 	return framework.MaxScore * (sum - smallImage) / (most - smallImage)
 }
 
-// Local: see framework.Local.
-func (*imageScorer) Local() {}
+// NodeLocal: see framework.Local.
+func (*imageScorer) NodeLocal() {}
 
-// Absolute: see framework.Absolute.
-func (*imageScorer) Absolute() {}
+// NoNormalize: see framework.Absolute.
+func (*imageScorer) NoNormalize() {}
 
 func (*imageScorer) Normalize([]int64) {}

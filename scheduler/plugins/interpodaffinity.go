@@ -27,9 +27,9 @@ const interPodName = "InterPodAffinity"
 func (InterPodAffinity) Name() string { return interPodName }
 
 var (
-	affinityUnmet             = framework.Refuse(interPodName, framework.Unresolvable, "node(s) didn't match pod affinity rules")
-	antiAffinityUnmet         = framework.Refuse(interPodName, framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
-	existingAntiAffinityUnmet = framework.Refuse(interPodName, framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
+	affinityUnmet             = framework.NewStatus(interPodName, framework.Unresolvable, "node(s) didn't match pod affinity rules")
+	antiAffinityUnmet         = framework.NewStatus(interPodName, framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
+	existingAntiAffinityUnmet = framework.NewStatus(interPodName, framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
 )
 
 // PreFilter returns nil when neither the pod nor an existing pod has a required term that applies.
@@ -217,13 +217,13 @@ func (f *interPodFilter) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framew
 // EventsToRegister: pods that are added, deleted or change labels, and nodes that are added or change labels may help.
 func (InterPodAffinity) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
-		{On: framework.NodeAdd | framework.NodeLabels | framework.NamespaceLabels | framework.Self},
-		{On: framework.PodAdd | framework.PodLabels, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NamespaceLabels | framework.UnscheduledPodUpdate},
+		{Kinds: framework.AssignedPodAdd | framework.AssignedPodLabels, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 			// The labels of namespaces are not known here, so a namespace selector counts as matching.
 			return slices.ContainsFunc(pod.Affinity, func(t *state.Term) bool { return mayMatch(t, e) }) ||
 				e.OldPod != nil && slices.ContainsFunc(pod.AntiAffinity, func(t *state.Term) bool { return t.Selector.Matches(labels.Set(e.OldPod.Labels)) })
 		}},
-		{On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		{Kinds: framework.AssignedPodDelete, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 			gone := state.NewPodInfo(e.OldPod)
 			return slices.ContainsFunc(pod.AntiAffinity, func(t *state.Term) bool { return t.Selector.Matches(labels.Set(e.OldPod.Labels)) }) ||
 				slices.ContainsFunc(gone.AntiAffinity, func(t *state.Term) bool { return t.Selector.Matches(labels.Set(pod.Pod.Labels)) })

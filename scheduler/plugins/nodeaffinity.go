@@ -27,13 +27,13 @@ const nodeAffinityName = "NodeAffinity"
 // Name returns the plugin's name.
 func (NodeAffinity) Name() string { return nodeAffinityName }
 
-var affinityMismatch = framework.Refuse(nodeAffinityName, framework.Unresolvable, "node(s) didn't match Pod's node affinity/selector")
+var affinityMismatch = framework.NewStatus(nodeAffinityName, framework.Unresolvable, "node(s) didn't match Pod's node affinity/selector")
 
 // PreFilter returns nil for pods without node selector and required node affinity.
 func (p NodeAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	added, err := p.added()
 	if err != nil {
-		return nil, framework.Refuse(nodeAffinityName, framework.Unresolvable, err.Error())
+		return nil, framework.NewStatus(nodeAffinityName, framework.Unresolvable, err.Error())
 	}
 	if !selectsNodes(&pod.Pod.Spec) {
 		if added == nil {
@@ -43,11 +43,11 @@ func (p NodeAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *
 	}
 	names := namedNodes(&pod.Pod.Spec)
 	if names != nil && len(names) == 0 {
-		return nil, framework.Refuse(nodeAffinityName, framework.Unresolvable, "pod affinity terms conflict")
+		return nil, framework.NewStatus(nodeAffinityName, framework.Unresolvable, "pod affinity terms conflict")
 	}
 	m := &nodeAffinityFilter{nodeaffinity.GetRequiredNodeAffinity(pod.Pod), names, added}
 	if _, err := m.Match(&corev1.Node{}); err != nil && !anyReadable(requiredNodes(&pod.Pod.Spec)) {
-		return nil, framework.Refuse(nodeAffinityName, framework.Unresolvable, "node affinity: "+err.Error())
+		return nil, framework.NewStatus(nodeAffinityName, framework.Unresolvable, "node affinity: "+err.Error())
 	}
 	return m, nil
 }
@@ -68,7 +68,7 @@ func (p NodeAffinity) added() (*nodeaffinity.NodeSelector, error) {
 	return nodeaffinity.NewNodeSelector(p.Added.RequiredDuringSchedulingIgnoredDuringExecution)
 }
 
-var addedAffinityMismatch = framework.Refuse(nodeAffinityName, framework.Unresolvable, "node(s) didn't match scheduler-enforced node affinity")
+var addedAffinityMismatch = framework.NewStatus(nodeAffinityName, framework.Unresolvable, "node(s) didn't match scheduler-enforced node affinity")
 
 func selectsNodes(s *corev1.PodSpec) bool { return len(s.NodeSelector) > 0 || requiredNodes(s) != nil }
 
@@ -123,11 +123,11 @@ func (m *nodeAffinityFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Local: see framework.Local.
-func (*nodeAffinityFilter) Local() {}
+// NodeLocal: see framework.Local.
+func (*nodeAffinityFilter) NodeLocal() {}
 
-// Narrow returns the nodes that the pod selects by name, so that only these are filtered.
-func (m *nodeAffinityFilter) Narrow() []string { return m.names }
+// NodeNames returns the nodes that the pod selects by name, so that only these are filtered.
+func (m *nodeAffinityFilter) NodeNames() []string { return m.names }
 
 // Explain names the first label of the node selector that does not match. If it is the only one and the node does not have it, the hint is
 // to set it. Without such a label, it names of each required term the first expression that does not match.
@@ -234,15 +234,15 @@ type nodeAffinityScorer struct {
 
 func (p nodeAffinityScorer) Score(n *state.NodeInfo) int64 { return p.terms.Score(n.Node) }
 
-// Local: see framework.Local.
-func (nodeAffinityScorer) Local() {}
+// NodeLocal: see framework.Local.
+func (nodeAffinityScorer) NodeLocal() {}
 
 func (nodeAffinityScorer) Normalize(scores []int64) { framework.NormalizeByMax(scores, false) }
 
 // EventsToRegister: a node that matches now may help.
 func (NodeAffinity) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeLabels, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeLabels, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 		ok, err := nodeaffinity.GetRequiredNodeAffinity(pod.Pod).Match(e.NewNode)
 		return err == nil && ok
-	}}, {On: framework.Self}}
+	}}, {Kinds: framework.UnscheduledPodUpdate}}
 }

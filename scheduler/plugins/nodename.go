@@ -13,7 +13,7 @@ type NodeName struct{}
 // Name returns the plugin's name.
 func (NodeName) Name() string { return "NodeName" }
 
-var wrongName = framework.Refuse("NodeName", framework.Unresolvable, "node(s) didn't match the requested node name")
+var wrongName = framework.NewStatus("NodeName", framework.Unresolvable, "node(s) didn't match the requested node name")
 
 // PreFilter returns nil for pods without spec.nodeName.
 func (NodeName) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
@@ -32,12 +32,12 @@ func (want nodeNameFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Local: see framework.Local.
-func (nodeNameFilter) Local() {}
+// NodeLocal: see framework.Local.
+func (nodeNameFilter) NodeLocal() {}
 
 // EventsToRegister: only a new node of that name may help.
 func (NodeName) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.NodeAdd, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 		return e.NewNode.Name == pod.Pod.Spec.NodeName
 	}}}
 }

@@ -17,7 +17,7 @@ type NodePorts struct{}
 // Name returns the plugin's name.
 func (NodePorts) Name() string { return "NodePorts" }
 
-var portTaken = framework.Refuse("NodePorts", framework.Unschedulable, "node(s) didn't have free ports for the requested pod ports")
+var portTaken = framework.NewStatus("NodePorts", framework.Unschedulable, "node(s) didn't have free ports for the requested pod ports")
 
 // PreFilter returns nil for pods without host ports.
 func (NodePorts) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
@@ -36,8 +36,8 @@ func (want portsFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Local: see framework.Local.
-func (portsFilter) Local() {}
+// NodeLocal: see framework.Local.
+func (portsFilter) NodeLocal() {}
 
 // conflict returns the first port in want that conflicts with one in taken.
 func conflict(want, taken []podkind.HostPort) *podkind.HostPort {
@@ -61,7 +61,7 @@ func (NodePorts) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Sta
 
 // EventsToRegister: a new node, or a deleted pod with one of the ports may help.
 func (NodePorts) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.Self}, {On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate}, {Kinds: framework.AssignedPodDelete, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 		return conflict(pod.Ports, state.NewPodInfo(e.OldPod).Ports) != nil
 	}}}
 }

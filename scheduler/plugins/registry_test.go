@@ -42,26 +42,26 @@ func configured(t *testing.T, name, args string) framework.Plugin {
 // TestConfiguredScores: arguments of the file reach the formulas. Nodes have 4 CPUs and 32Gi.
 func TestConfiguredScores(t *testing.T) {
 	const gpu = "example.com/gpu"
-	gpus := []any{node("n1", schedtest.Offers(gpu, "4")), node("n2", schedtest.Offers(gpu, "8"))}
+	gpus := []any{node("n1", schedtest.Allocatable(gpu, "4")), node("n2", schedtest.Allocatable(gpu, "8"))}
 	zones := zonesOf("a", "b")
-	taken := with(zones, there("p", "n1", schedtest.Asks("1", "8Gi")))
+	taken := with(zones, there("p", "n1", schedtest.Requests("1", "8Gi")))
 	for _, tt := range []struct {
 		name, plugin, args string
 		cluster            []any
 		pod                *corev1.Pod
 		want               []int64
 	}{
-		{"most allocated", "NodeResourcesFit", `{"scoringStrategy": {"type": "MostAllocated"}}`, taken, pod(schedtest.Asks("1", "8Gi")), []int64{50, 25}},
-		{"weights", "NodeResourcesFit", `{"scoringStrategy": {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 3}, {"name": "memory"}]}}`, taken, pod(schedtest.Asks("2", "8Gi")), []int64{31, 56}},
+		{"most allocated", "NodeResourcesFit", `{"scoringStrategy": {"type": "MostAllocated"}}`, taken, pod(schedtest.Requests("1", "8Gi")), []int64{50, 25}},
+		{"weights", "NodeResourcesFit", `{"scoringStrategy": {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 3}, {"name": "memory"}]}}`, taken, pod(schedtest.Requests("2", "8Gi")), []int64{31, 56}},
 		{"extended", "NodeResourcesFit", `{"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "example.com/gpu"}]}}`, gpus, pod(scalar(gpu, "2")), []int64{50, 25}},
-		{"extended that is not asked for", "NodeResourcesFit", `{"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "example.com/gpu"}, {"name": "cpu"}]}}`, gpus, pod(schedtest.Asks("2", "")), []int64{50, 50}},
+		{"extended that is not asked for", "NodeResourcesFit", `{"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "example.com/gpu"}, {"name": "cpu"}]}}`, gpus, pod(schedtest.Requests("2", "")), []int64{50, 50}},
 		{
 			"by capacity", "NodeResourcesFit", `{"scoringStrategy": {"type": "RequestedToCapacityRatio", "resources": [{"name": "cpu"}], "requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}}}`,
-			taken, pod(schedtest.Asks("1", "")), []int64{50, 25},
+			taken, pod(schedtest.Requests("1", "")), []int64{50, 25},
 		},
 		{
 			"by capacity, what scores nothing does not count", "NodeResourcesFit", `{"scoringStrategy": {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": [{"utilization": 30, "score": 0}, {"utilization": 100, "score": 10}]}}}`,
-			zones, pod(schedtest.Asks("4", "8Gi")), []int64{100, 100},
+			zones, pod(schedtest.Requests("4", "8Gi")), []int64{100, 100},
 		},
 		{"hard affinity counts for nothing", "InterPodAffinity", `{"hardPodAffinityWeight": 0}`, with(zones, there("p", "n2", schedtest.Labelled("app", "x"), near(inZone))), pod(schedtest.Labelled("app", "x")), nil},
 		{"others' preferences", "InterPodAffinity", `{"ignorePreferredTermsOfExistingPods": true}`, with(zones, there("p", "n2", prefersPods(3, false, inZone))), pod(isApp), nil},

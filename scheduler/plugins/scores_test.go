@@ -62,18 +62,18 @@ func TestScores(t *testing.T) {
 		want    []int64
 	}{
 		// (4000-2000)/4000 = 50 and (32-16)/32 = 50; (4000-1000)/4000 = 75 and 50.
-		{"least allocated", plugins.NodeResourcesFit{}, with(zones, there("p", "n1", schedtest.Asks("1", "8Gi"))), pod(schedtest.Asks("1", "8Gi")), []int64{50, 75}},
-		{"most allocated", plugins.NodeResourcesFit{Strategy: plugins.Strategy{Rank: plugins.MostAllocated}}, with(zones, there("p", "n1", schedtest.Asks("1", "8Gi"))), pod(schedtest.Asks("1", "8Gi")), []int64{50, 25}},
+		{"least allocated", plugins.NodeResourcesFit{}, with(zones, there("p", "n1", schedtest.Requests("1", "8Gi"))), pod(schedtest.Requests("1", "8Gi")), []int64{50, 75}},
+		{"most allocated", plugins.NodeResourcesFit{Strategy: plugins.Strategy{Rank: plugins.MostAllocated}}, with(zones, there("p", "n1", schedtest.Requests("1", "8Gi"))), pod(schedtest.Requests("1", "8Gi")), []int64{50, 25}},
 		{
 			"requested to capacity", plugins.NodeResourcesFit{Strategy: plugins.Strategy{Rank: plugins.RequestedToCapacity([]plugins.Point{{0, 0}, {50, 10}, {100, 5}})}},
-			with(zones, there("p", "n1", schedtest.Asks("1", "8Gi"))), pod(schedtest.Asks("1", "8Gi")), []int64{100, 50},
+			with(zones, there("p", "n1", schedtest.Requests("1", "8Gi"))), pod(schedtest.Requests("1", "8Gi")), []int64{100, 50},
 		},
 		// Balance with and without the pod: 75 (cpu 3/4, memory 1/4) and 75 (2/4, 0), 100 (1/4 both) and 100.
-		{"balance stays", plugins.NodeResourcesBalancedAllocation{}, with(zones, there("p", "n1", schedtest.Asks("2", ""))), pod(schedtest.Asks("1", "8Gi")), []int64{75, 75}},
+		{"balance stays", plugins.NodeResourcesBalancedAllocation{}, with(zones, there("p", "n1", schedtest.Requests("2", ""))), pod(schedtest.Requests("1", "8Gi")), []int64{75, 75}},
 		// 100 (2/4 both) and 75, 75 (0, 2/4) and 100.
-		{"balance", plugins.NodeResourcesBalancedAllocation{}, with(zones, there("p", "n1", schedtest.Asks("2", ""))), pod(schedtest.Asks("", "16Gi")), []int64{87, 62}},
-		{"balance of others", plugins.NodeResourcesBalancedAllocation{Resources: []corev1.ResourceName{"memory", "example.com/gpu", "cpu"}}, with(zones, there("p", "n1", schedtest.Asks("2", ""))), pod(schedtest.Asks("", "16Gi")), []int64{87, 62}},
-		{"balanced, asks for nothing", plugins.NodeResourcesBalancedAllocation{}, zones, pod(schedtest.Asks("", "")), nil},
+		{"balance", plugins.NodeResourcesBalancedAllocation{}, with(zones, there("p", "n1", schedtest.Requests("2", ""))), pod(schedtest.Requests("", "16Gi")), []int64{87, 62}},
+		{"balance of others", plugins.NodeResourcesBalancedAllocation{Resources: []corev1.ResourceName{"memory", "example.com/gpu", "cpu"}}, with(zones, there("p", "n1", schedtest.Requests("2", ""))), pod(schedtest.Requests("", "16Gi")), []int64{87, 62}},
+		{"balanced, asks for nothing", plugins.NodeResourcesBalancedAllocation{}, zones, pod(schedtest.Requests("", "")), nil},
 		{"soft taints", plugins.TaintToleration{}, two([]schedtest.NodeOption{schedtest.Taint("k", "", corev1.TaintEffectPreferNoSchedule)}, nil), pod(), []int64{0, 100}},
 		{"no soft taints", plugins.TaintToleration{}, zones, pod(), nil},
 		{"preferred nodes", plugins.NodeAffinity{}, zones, pod(prefersZoneA), []int64{100, 0}},
@@ -159,8 +159,8 @@ func TestAmount(t *testing.T) {
 }
 
 func TestHints(t *testing.T) {
-	small, large := node("n", schedtest.Offers(corev1.ResourceCPU, "1")), node("n")
-	big := pod(schedtest.Asks("2", ""))
+	small, large := node("n", schedtest.Allocatable(corev1.ResourceCPU, "1")), node("n")
+	big := pod(schedtest.Requests("2", ""))
 	tests := []struct {
 		name   string
 		plugin framework.EnqueueExtensions
@@ -170,7 +170,7 @@ func TestHints(t *testing.T) {
 	}{
 		{"node grows enough", plugins.NodeResourcesFit{}, big, framework.Event{Kinds: framework.NodeAllocatable, OldNode: small, NewNode: large}, true},
 		{"node grows too little", plugins.NodeResourcesFit{}, big, framework.Event{Kinds: framework.NodeAllocatable, OldNode: small, NewNode: small}, false},
-		{"pod leaves", plugins.NodeResourcesFit{}, big, framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n")}, true},
+		{"pod leaves", plugins.NodeResourcesFit{}, big, framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n")}, true},
 		{"labels, to resources", plugins.NodeResourcesFit{}, big, framework.Event{Kinds: framework.NodeLabels, NewNode: large}, false},
 		{"matching label", plugins.NodeAffinity{}, pod(selector("a", "b")), framework.Event{Kinds: framework.NodeLabels, NewNode: node("n", schedtest.Labels("a", "b"))}, true},
 		{"other label", plugins.NodeAffinity{}, pod(selector("a", "b")), framework.Event{Kinds: framework.NodeLabels, NewNode: node("n")}, false},
@@ -178,25 +178,25 @@ func TestHints(t *testing.T) {
 		{"taint stays", plugins.TaintToleration{}, pod(), framework.Event{Kinds: framework.NodeTaints, NewNode: node("n", schedtest.Taint("k", "", corev1.TaintEffectNoSchedule))}, false},
 		{
 			"feature declared", plugins.NodeDeclaredFeatures{}, pod(restartsAll), framework.Event{
-				Kinds: framework.NodeFeatures, NewNode: node("n", func(n *corev1.Node) { n.Status.DeclaredFeatures = []string{"RestartAllContainersOnContainerExits"} }),
+				Kinds: framework.NodeDeclaredFeatures, NewNode: node("n", func(n *corev1.Node) { n.Status.DeclaredFeatures = []string{"RestartAllContainersOnContainerExits"} }),
 			}, true,
 		},
-		{"other feature declared", plugins.NodeDeclaredFeatures{}, pod(restartsAll), framework.Event{Kinds: framework.NodeFeatures, NewNode: node("n")}, false},
+		{"other feature declared", plugins.NodeDeclaredFeatures{}, pod(restartsAll), framework.Event{Kinds: framework.NodeDeclaredFeatures, NewNode: node("n")}, false},
 		{"uncordoned", plugins.NodeUnschedulable{}, pod(), framework.Event{Kinds: framework.NodeTaints, NewNode: node("n")}, true},
-		{"port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 80))}, true},
-		{"other port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 81))}, false},
-		{"friend arrives", plugins.InterPodAffinity{HardWeight: 1}, pod(near(inZone)), framework.Event{Kinds: framework.PodAdd, NewPod: there("p", "n", isApp)}, true},
-		{"stranger arrives", plugins.InterPodAffinity{HardWeight: 1}, pod(near(inZone)), framework.Event{Kinds: framework.PodAdd, NewPod: there("p", "n")}, false},
-		{"foe leaves", plugins.InterPodAffinity{HardWeight: 1}, pod(away(inZone)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", isApp)}, true},
-		{"who kept it away leaves", plugins.InterPodAffinity{HardWeight: 1}, pod(isApp), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", away(inZone))}, true},
-		{"one of the kind leaves", plugins.PodTopologySpread{}, pod(isApp, spreads(corev1.TopologySpreadConstraint{TopologyKey: "z"})), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", isApp)}, true},
-		{"another leaves", plugins.PodTopologySpread{}, pod(isApp, spreads(corev1.TopologySpreadConstraint{TopologyKey: "z"})), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n")}, false},
+		{"port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 80))}, true},
+		{"other port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 81))}, false},
+		{"friend arrives", plugins.InterPodAffinity{HardWeight: 1}, pod(near(inZone)), framework.Event{Kinds: framework.AssignedPodAdd, NewPod: there("p", "n", isApp)}, true},
+		{"stranger arrives", plugins.InterPodAffinity{HardWeight: 1}, pod(near(inZone)), framework.Event{Kinds: framework.AssignedPodAdd, NewPod: there("p", "n")}, false},
+		{"foe leaves", plugins.InterPodAffinity{HardWeight: 1}, pod(away(inZone)), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", isApp)}, true},
+		{"who kept it away leaves", plugins.InterPodAffinity{HardWeight: 1}, pod(isApp), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", away(inZone))}, true},
+		{"one of the kind leaves", plugins.PodTopologySpread{}, pod(isApp, spreads(corev1.TopologySpreadConstraint{TopologyKey: "z"})), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", isApp)}, true},
+		{"another leaves", plugins.PodTopologySpread{}, pod(isApp, spreads(corev1.TopologySpreadConstraint{TopologyKey: "z"})), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n")}, false},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			info, worth := state.NewPodInfo(tc.pod), false
 			for _, h := range tc.plugin.EventsToRegister() {
-				if h.On&tc.event.Kinds != 0 && (h.Worth == nil || h.Worth(info, &tc.event)) {
+				if h.Kinds&tc.event.Kinds != 0 && (h.QueueingHintFn == nil || h.QueueingHintFn(info, &tc.event)) {
 					worth = true
 				}
 			}

@@ -79,11 +79,11 @@ func (l leastAllocatedScorer) Score(n *state.NodeInfo) int64 {
 	return score / weight
 }
 
-// Local: see framework.Local.
-func (leastAllocatedScorer) Local() {}
+// NodeLocal: see framework.Local.
+func (leastAllocatedScorer) NodeLocal() {}
 
-// Absolute: see framework.Absolute.
-func (leastAllocatedScorer) Absolute() {}
+// NoNormalize: see framework.Absolute.
+func (leastAllocatedScorer) NoNormalize() {}
 
 func (leastAllocatedScorer) Normalize([]int64) {}
 
@@ -102,9 +102,9 @@ func (s *strategyScorer) Score(n *state.NodeInfo) int64 {
 	}
 	var score, weight int64
 	for _, r := range resources {
-		asks, offers := s.pod.Request.Get(r.Name), n.Allocatable.Get(r.Name)
-		taken := n.Requested.Get(r.Name) + asks
-		if asks == 0 && !native(r.Name) {
+		requests, offers := s.pod.Request.Get(r.Name), n.Allocatable.Get(r.Name)
+		taken := n.Requested.Get(r.Name) + requests
+		if requests == 0 && !native(r.Name) {
 			continue
 		}
 		switch r.Name {
@@ -135,10 +135,10 @@ func native(r corev1.ResourceName) bool {
 	return r == corev1.ResourceCPU || r == corev1.ResourceMemory || r == corev1.ResourceEphemeralStorage
 }
 
-// Local: see framework.Local.
-func (*strategyScorer) Local() {}
+// NodeLocal: see framework.Local.
+func (*strategyScorer) NodeLocal() {}
 
-// Absolute: see framework.Absolute.
-func (*strategyScorer) Absolute() {}
+// NoNormalize: see framework.Absolute.
+func (*strategyScorer) NoNormalize() {}
 
 func (*strategyScorer) Normalize([]int64) {}

@@ -19,7 +19,7 @@ type TaintToleration struct{}
 // Name returns the plugin's name.
 func (TaintToleration) Name() string { return "TaintToleration" }
 
-var tainted = framework.Refuse("TaintToleration", framework.Unresolvable, "node(s) had untolerated taint(s)")
+var tainted = framework.NewStatus("TaintToleration", framework.Unresolvable, "node(s) had untolerated taint(s)")
 
 // tolerates reports whether any toleration tolerates a taint.
 func tolerates(ts []corev1.Toleration, taint *corev1.Taint) bool {
@@ -55,8 +55,8 @@ func (t taintFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Local: see framework.Local.
-func (taintFilter) Local() {}
+// NodeLocal: see framework.Local.
+func (taintFilter) NodeLocal() {}
 
 // Explain names the first taint, and suggests tolerations for all. It suggests none for taints that Kubernetes itself sets and removes.
 func (TaintToleration) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
@@ -114,14 +114,14 @@ func (t softTaintScorer) Score(n *state.NodeInfo) int64 {
 	return count
 }
 
-// Local: see framework.Local.
-func (softTaintScorer) Local() {}
+// NodeLocal: see framework.Local.
+func (softTaintScorer) NodeLocal() {}
 
 func (softTaintScorer) Normalize(scores []int64) { framework.NormalizeByMax(scores, true) }
 
 // EventsToRegister: a node whose taints the pod tolerates may help.
 func (TaintToleration) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeTaints, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeTaints, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 		return untolerated(e.NewNode.Spec.Taints, pod.Pod.Spec.Tolerations) == nil
-	}}, {On: framework.Self}}
+	}}, {Kinds: framework.UnscheduledPodUpdate}}
 }

@@ -48,8 +48,8 @@ const spreadName = "PodTopologySpread"
 func (PodTopologySpread) Name() string { return spreadName }
 
 var (
-	skewExceeded         = framework.Refuse(spreadName, framework.Unschedulable, "node(s) didn't match pod topology spread constraints")
-	missingTopologyLabel = framework.Refuse(spreadName, framework.Unresolvable, "node(s) didn't match pod topology spread constraints (missing required label)")
+	skewExceeded         = framework.NewStatus(spreadName, framework.Unschedulable, "node(s) didn't match pod topology spread constraints")
+	missingTopologyLabel = framework.NewStatus(spreadName, framework.Unresolvable, "node(s) didn't match pod topology spread constraints (missing required label)")
 	systemDefaults       = []corev1.TopologySpreadConstraint{
 		{TopologyKey: corev1.LabelHostname, MaxSkew: 3, WhenUnsatisfiable: corev1.ScheduleAnyway},
 		{TopologyKey: corev1.LabelTopologyZone, MaxSkew: 5, WhenUnsatisfiable: corev1.ScheduleAnyway},
@@ -148,7 +148,7 @@ func (p PodTopologySpread) PreFilter(_ *framework.CycleState, pod *state.PodInfo
 	}
 	cs, err := parseConstraints(pod.Pod, in, corev1.DoNotSchedule, byDefault)
 	if err != nil {
-		return nil, framework.Refuse(spreadName, framework.Unresolvable, err.Error())
+		return nil, framework.NewStatus(spreadName, framework.Unresolvable, err.Error())
 	}
 	if len(cs) == 0 {
 		return nil, nil
@@ -317,8 +317,8 @@ func (f *spreadFilter) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework
 // EventsToRegister: nodes that are added or change, and pods that a constraint selects may help.
 func (p PodTopologySpread) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
-		{On: framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.Self},
-		{On: framework.PodAdd | framework.PodLabels | framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.UnscheduledPodUpdate},
+		{Kinds: framework.AssignedPodAdd | framework.AssignedPodLabels | framework.AssignedPodDelete, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 			in := pod.Pod.Spec.TopologySpreadConstraints
 			var byDefault labels.Selector
 			if len(in) == 0 {

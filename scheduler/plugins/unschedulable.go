@@ -15,7 +15,7 @@ type NodeUnschedulable struct{}
 // Name returns the plugin's name.
 func (NodeUnschedulable) Name() string { return "NodeUnschedulable" }
 
-var cordoned = framework.Refuse("NodeUnschedulable", framework.Unresolvable, "node(s) were unschedulable")
+var cordoned = framework.NewStatus("NodeUnschedulable", framework.Unresolvable, "node(s) were unschedulable")
 
 var cordonTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
@@ -36,8 +36,8 @@ func (cordonFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Local: see framework.Local.
-func (cordonFilter) Local() {}
+// NodeLocal: see framework.Local.
+func (cordonFilter) NodeLocal() {}
 
 // Explain suggests to uncordon the node.
 func (NodeUnschedulable) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
@@ -46,7 +46,7 @@ func (NodeUnschedulable) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framewo
 
 // EventsToRegister: a new or an uncordoned node may help.
 func (NodeUnschedulable) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeTaints, Worth: func(_ *state.PodInfo, e *framework.Event) bool {
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeTaints, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
 		return !e.NewNode.Spec.Unschedulable
-	}}, {On: framework.Self}}
+	}}, {Kinds: framework.UnscheduledPodUpdate}}
 }

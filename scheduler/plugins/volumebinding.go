@@ -42,10 +42,10 @@ const volumeBinding = "VolumeBinding"
 
 // The messages are those of kube-scheduler.
 var (
-	noVolumeToBind         = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) didn't find available persistent volumes to bind")
-	volumeAffinityConflict = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) didn't match PersistentVolume's node affinity")
-	noSpace                = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) did not have enough free storage")
-	noSuchVolume           = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+	noVolumeToBind         = framework.NewStatus(volumeBinding, framework.Unresolvable, "node(s) didn't find available persistent volumes to bind")
+	volumeAffinityConflict = framework.NewStatus(volumeBinding, framework.Unresolvable, "node(s) didn't match PersistentVolume's node affinity")
+	noSpace                = framework.NewStatus(volumeBinding, framework.Unresolvable, "node(s) did not have enough free storage")
+	noSuchVolume           = framework.NewStatus(volumeBinding, framework.Unresolvable, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
 )
 
 // claimsOfPod has a pod's claims, split into bound and delayed ones. It is the pod's filter.
@@ -68,7 +68,7 @@ func (b *VolumeBinding) PreFilter(c *framework.CycleState, pod *state.PodInfo, s
 	}
 	found, why := b.Storage.claimsOf(pod.Pod)
 	if why != "" {
-		return nil, framework.Refuse(volumeBinding, framework.Unresolvable, why)
+		return nil, framework.NewStatus(volumeBinding, framework.Unresolvable, why)
 	}
 	if found == nil {
 		return nil, nil
@@ -241,7 +241,7 @@ func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.No
 		}
 		v, err := volume.FindMatchingVolume(claim, candidates, node, mine, true, true)
 		if err != nil {
-			return claimChoice{}, framework.Refuse(volumeBinding, framework.Failed, err.Error())
+			return claimChoice{}, framework.NewStatus(volumeBinding, framework.Failed, err.Error())
 		}
 		if v != nil {
 			return claimChoice{claim: claim, volume: v}, nil
@@ -387,8 +387,8 @@ func (b *VolumeBinding) PreBind(ctx context.Context, _ *framework.CycleState, po
 
 // EventsToRegister: a node, a volume, a class or one of the pod's claims may help.
 func (*VolumeBinding) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeLabels | framework.Volumes | framework.Self}, {
-		On: framework.Claims, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.UnscheduledPodUpdate}, {
+		Kinds: framework.PersistentVolumeClaims, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 			return e.Claim == nil || e.Claim.Namespace == pod.Pod.Namespace && slices.Contains(podkind.Claims(pod.Pod), e.Claim.Name)
 		},
 	}}

@@ -23,7 +23,7 @@ type NodeVolumeLimits struct{ Storage *Storage }
 // Name returns the plugin's name.
 func (NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 
-var tooManyVolumes = framework.Refuse("NodeVolumeLimits", framework.Unschedulable, "node(s) exceed max volume count")
+var tooManyVolumes = framework.NewStatus("NodeVolumeLimits", framework.Unschedulable, "node(s) exceed max volume count")
 
 // csiVolume is a volume as its driver knows it.
 type csiVolume struct{ driver, handle string }
@@ -58,7 +58,7 @@ func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo,
 			continue
 		}
 		f.required = append(f.required, v.driver)
-		f.without = append(f.without, framework.Refuse(p.Name(), framework.Unschedulable, v.driver+" CSI driver is not installed on the node"))
+		f.without = append(f.without, framework.NewStatus(p.Name(), framework.Unschedulable, v.driver+" CSI driver is not installed on the node"))
 	}
 	return f, nil
 }
@@ -153,11 +153,11 @@ var VolumeAttachments = storagev1.SchemeGroupVersion.WithResource("volumeattachm
 // EventsToRegister: a node, a deleted pod, a claim, a volume or CSINode, or a removed VolumeAttachment may help.
 func (NodeVolumeLimits) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
-		{On: framework.NodeAdd | framework.Self},
-		{On: framework.PodDelete, Worth: func(_ *state.PodInfo, e *framework.Event) bool { return e.OldPod == nil || claims(e.OldPod) }},
-		{On: framework.Claims, Worth: func(pod *state.PodInfo, e *framework.Event) bool { return e.Claim == nil || usesClaim(pod, e.Claim) }},
-		{On: framework.Volumes, Worth: func(_ *state.PodInfo, e *framework.Event) bool { return attachesMore(e) }},
-		{On: framework.Objects, Resource: VolumeAttachments, Worth: func(_ *state.PodInfo, e *framework.Event) bool { return e.NewObject == nil }},
+		{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate},
+		{Kinds: framework.AssignedPodDelete, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool { return e.OldPod == nil || claims(e.OldPod) }},
+		{Kinds: framework.PersistentVolumeClaims, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool { return e.Claim == nil || usesClaim(pod, e.Claim) }},
+		{Kinds: framework.Storage, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool { return attachesMore(e) }},
+		{Kinds: framework.Objects, Resource: VolumeAttachments, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool { return e.NewObject == nil }},
 	}
 }
 

@@ -186,7 +186,7 @@ func TestVolumeCountsFollow(t *testing.T) {
 // TestVolumeLimitEvents: what makes a pod that NodeVolumeLimits refused worth another try.
 func TestVolumeLimitEvents(t *testing.T) {
 	changed := func(old, now *storagev1.CSINode) framework.Event {
-		return framework.Event{Kinds: framework.Volumes, OldObject: old, NewObject: now}
+		return framework.Event{Kinds: framework.Storage, OldObject: old, NewObject: now}
 	}
 	ofAttachment := func(old, now any) framework.Event {
 		return framework.Event{Kinds: framework.Objects, Resource: VolumeAttachments, OldObject: old, NewObject: now}
@@ -197,7 +197,7 @@ func TestVolumeLimitEvents(t *testing.T) {
 		e    framework.Event
 		want bool
 	}{
-		"a CSINode comes":                {framework.Event{Kinds: framework.Volumes, NewObject: x(1)}, true},
+		"a CSINode comes":                {framework.Event{Kinds: framework.Storage, NewObject: x(1)}, true},
 		"a limit grows":                  {changed(x(1), x(2)), true},
 		"a limit goes":                   {changed(x(1), x(-1)), true},
 		"a driver with a limit goes":     {changed(x(1), csiNode("a", nil)), true},
@@ -205,19 +205,19 @@ func TestVolumeLimitEvents(t *testing.T) {
 		"a limit shrinks":                {changed(x(2), x(1)), false},
 		"a limit comes":                  {changed(x(-1), x(1)), false},
 		"nothing of a CSINode":           {changed(x(1), x(1)), false},
-		"a volume comes":                 {framework.Event{Kinds: framework.Volumes, NewObject: volumeOn("v", "a")}, false},
+		"a volume comes":                 {framework.Event{Kinds: framework.Storage, NewObject: volumeOn("v", "a")}, false},
 		"a volume is detached":           {ofAttachment(a, nil), true},
 		"a volume is to be attached":     {ofAttachment(nil, a), false},
 		"a volume has been attached":     {ofAttachment(a, a), false},
-		"its claim comes":                {framework.Event{Kinds: framework.Claims, Claim: boundClaim("c", "c")}, true},
-		"another claim comes":            {framework.Event{Kinds: framework.Claims, Claim: boundClaim("d", "d")}, false},
-		"a pod with a claim goes":        {framework.Event{Kinds: framework.PodDelete, OldPod: podWith("q", "d").Pod}, true},
-		"a pod without a claim goes":     {framework.Event{Kinds: framework.PodDelete, OldPod: podWith("q").Pod}, false},
+		"its claim comes":                {framework.Event{Kinds: framework.PersistentVolumeClaims, Claim: boundClaim("c", "c")}, true},
+		"another claim comes":            {framework.Event{Kinds: framework.PersistentVolumeClaims, Claim: boundClaim("d", "d")}, false},
+		"a pod with a claim goes":        {framework.Event{Kinds: framework.AssignedPodDelete, OldPod: podWith("q", "d").Pod}, true},
+		"a pod without a claim goes":     {framework.Event{Kinds: framework.AssignedPodDelete, OldPod: podWith("q").Pod}, false},
 		"a node comes without a CSINode": {framework.Event{Kinds: framework.NodeAdd}, true},
 	} {
 		got := false
 		for _, h := range (NodeVolumeLimits{}).EventsToRegister() {
-			got = got || h.About(&tt.e) && (h.Worth == nil || h.Worth(podWith("p", "c"), &tt.e))
+			got = got || h.Match(&tt.e) && (h.QueueingHintFn == nil || h.QueueingHintFn(podWith("p", "c"), &tt.e))
 		}
 		if got != tt.want {
 			t.Errorf("%s: %v, want %v", what, got, tt.want)

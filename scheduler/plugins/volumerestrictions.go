@@ -22,9 +22,9 @@ type VolumeRestrictions struct{ Storage *Storage }
 // Name returns the plugin's name.
 func (VolumeRestrictions) Name() string { return "VolumeRestrictions" }
 
-var diskTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable, "node(s) had no available disk")
+var diskTaken = framework.NewStatus("VolumeRestrictions", framework.Unschedulable, "node(s) had no available disk")
 
-var claimTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable,
+var claimTaken = framework.NewStatus("VolumeRestrictions", framework.Unschedulable,
 	"node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod")
 
 // PreFilter returns nil for pods without such disks and claims.
@@ -180,7 +180,7 @@ func disksConflict(a, b *corev1.Volume) bool {
 
 // EventsToRegister: a new node, or a deleted pod with one of the disks or claims may help.
 func (VolumeRestrictions) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.Self}, {On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate}, {Kinds: framework.AssignedPodDelete, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 		if disksFilter(restrictedDisks(pod.Pod)).Filter(&state.NodeInfo{Pods: []*state.PodInfo{{Pod: e.OldPod}}}) != nil {
 			return true
 		}

@@ -46,18 +46,18 @@ func (s *volumeScorer) Score(n *state.NodeInfo) int64 {
 	if !ok {
 		return 0
 	}
-	type use struct{ asks, offers int64 }
+	type use struct{ requests, offers int64 }
 	static, made := map[string]use{}, map[string]use{}
 	for _, c := range choices {
-		asks := c.claim.Spec.Resources.Requests[corev1.ResourceStorage]
+		requests := c.claim.Spec.Resources.Requests[corev1.ResourceStorage]
 		switch {
 		case c.volume != nil:
 			has := c.volume.Spec.Capacity[corev1.ResourceStorage]
 			u := static[c.volume.Spec.StorageClassName]
-			static[c.volume.Spec.StorageClassName] = use{addCapped(u.asks, asks.Value()), addCapped(u.offers, has.Value())}
+			static[c.volume.Spec.StorageClassName] = use{addCapped(u.requests, requests.Value()), addCapped(u.offers, has.Value())}
 		case c.capacity != nil:
 			class := volume.GetPersistentVolumeClaimClass(c.claim)
-			u := use{asks: addCapped(made[class].asks, asks.Value())}
+			u := use{requests: addCapped(made[class].requests, requests.Value())}
 			if has := c.capacity.Capacity; has != nil {
 				u.offers = has.Value()
 			}
@@ -73,7 +73,7 @@ func (s *volumeScorer) Score(n *state.NodeInfo) int64 {
 	}
 	var sum int64
 	for _, u := range classes {
-		sum += s.rankCapped(u.asks, u.offers)
+		sum += s.rankCapped(u.requests, u.offers)
 	}
 	return int64(math.Round(float64(sum) / float64(len(classes))))
 }
@@ -90,7 +90,7 @@ func (s *volumeScorer) ScoreAll(places []int32, scores []int64) {
 	// Most volumes have the same size, so the last score is reused.
 	w, last, score := c.classes[0], int64(-1), int64(0)
 	size := c.delayed[0].Spec.Resources.Requests[corev1.ResourceStorage]
-	asks := size.Value()
+	requests := size.Value()
 	for i, place := range places {
 		switch {
 		case w.smallest[place] == nil:
@@ -98,20 +98,20 @@ func (s *volumeScorer) ScoreAll(places []int32, scores []int64) {
 			continue
 		case w.sizes[place] != last:
 			last = w.sizes[place]
-			score = s.rankCapped(asks, last)
+			score = s.rankCapped(requests, last)
 		}
 		scores[i] = score
 	}
 }
 
-func (s *volumeScorer) rankCapped(asks, offers int64) int64 {
-	if offers <= 0 || asks > offers {
+func (s *volumeScorer) rankCapped(requests, offers int64) int64 {
+	if offers <= 0 || requests > offers {
 		return s.rank(1, 1) // as if fully used
 	}
-	for asks > math.MaxInt64/100 {
-		asks, offers = asks>>1, offers>>1
+	for requests > math.MaxInt64/100 {
+		requests, offers = requests>>1, offers>>1
 	}
-	return s.rank(max(asks, 0), offers)
+	return s.rank(max(requests, 0), offers)
 }
 
 // addCapped adds without overflow.

@@ -113,11 +113,11 @@ func TestVolumeScore(t *testing.T) {
 		})
 	}
 	v := &volumeScorer{rank: preferLeastUsed}
-	for _, tt := range []struct{ asks, offers, want int64 }{
+	for _, tt := range []struct{ requests, offers, want int64 }{
 		{0, 0, 0}, {1, 0, 0}, {math.MaxInt64, math.MaxInt64, 0}, {math.MaxInt64 / 2, math.MaxInt64, 51}, {addCapped(math.MaxInt64, 5), 7, 0}, {-1, 10, 100}, {5, 10, 50},
 	} {
-		if got := v.rankCapped(tt.asks, tt.offers); got != tt.want {
-			t.Errorf("%d of %d: %d, want %d", tt.asks, tt.offers, got, tt.want)
+		if got := v.rankCapped(tt.requests, tt.offers); got != tt.want {
+			t.Errorf("%d of %d: %d, want %d", tt.requests, tt.offers, got, tt.want)
 		}
 	}
 }

@@ -20,7 +20,7 @@ type VolumeZone struct{ Storage *Storage }
 // Name returns the plugin's name.
 func (VolumeZone) Name() string { return "VolumeZone" }
 
-var otherZone = framework.Refuse("VolumeZone", framework.Unresolvable, "node(s) had no available volume zone")
+var otherZone = framework.NewStatus("VolumeZone", framework.Unresolvable, "node(s) had no available volume zone")
 
 // zoneLabels are the labels of volumes that name a zone or region.
 var zoneLabels = []string{
@@ -108,5 +108,5 @@ func (z zoneFilter) FilterAll(out []*framework.Status) {
 
 // EventsToRegister: a node, volume or claim may help.
 func (VolumeZone) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeLabels | framework.Volumes | framework.Claims | framework.Self}}
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.PersistentVolumeClaims | framework.UnscheduledPodUpdate}}
 }

@@ -37,7 +37,7 @@ func NewEvaluation(policies []*Policy, scheduler string, pod *state.PodInfo, s *
 		ok, err := p.appliesTo(scheduler, v, s.Namespaces[pod.Pod.Namespace], j.budget)
 		switch {
 		case err != nil && !p.ignore:
-			return nil, framework.Refuse(Plugin, framework.Unresolvable, fmt.Sprintf("policy %s: match cannot be evaluated: %v", p.Name, err))
+			return nil, framework.NewStatus(Plugin, framework.Unresolvable, fmt.Sprintf("policy %s: match cannot be evaluated: %v", p.Name, err))
 		case ok:
 			j.policies = append(j.policies, p)
 		}
@@ -180,8 +180,8 @@ func (r *scorer) Score(n *state.NodeInfo) (sum int64) {
 // Normalize does nothing: each rule counts like a plugin, with 0 to MaxScore times its own weight.
 func (*scorer) Normalize([]int64) {}
 
-// Absolute: see framework.Absolute.
-func (*scorer) Absolute() {}
+// NoNormalize: see framework.Absolute.
+func (*scorer) NoNormalize() {}
 
 // Rules returns the score rules, for the decision that users read.
 func (r *scorer) Rules() []framework.Rule {
@@ -192,8 +192,8 @@ func (r *scorer) Rules() []framework.Rule {
 	return out
 }
 
-// Given returns the value of a rule for the node that was scored as the at-th; false: it has none.
-func (r *scorer) Given(at, rule int) (raw float64, score int64, ok bool) {
+// RuleResult returns the value of a rule for the node that was scored as the at-th; false: it has none.
+func (r *scorer) RuleResult(at, rule int) (raw float64, score int64, ok bool) {
 	return value{raw: r.values[at*len(r.scores)+rule]}.reported()
 }
 
@@ -217,11 +217,11 @@ func (r *allScorer) ScoreAll(places []int32, scores []int64) {
 	}
 }
 
-// Given returns the value of a rule for the node that was scored as the at-th. A value that is in no cache was not evaluated, since the
+// RuleResult returns the value of a rule for the node that was scored as the at-th. A value that is in no cache was not evaluated, since the
 // budget was spent.
-func (r *allScorer) Given(at, rule int) (raw float64, score int64, ok bool) {
+func (r *allScorer) RuleResult(at, rule int) (raw float64, score int64, ok bool) {
 	if r.places == nil { // Score was called instead of ScoreAll
-		return r.scorer.Given(at, rule)
+		return r.scorer.RuleResult(at, rule)
 	}
 	v, ok := r.scores[rule].cache.valueAt(r.evaluation.snapshot, int(r.places[at]))
 	if !ok {
@@ -231,8 +231,8 @@ func (r *allScorer) Given(at, rule int) (raw float64, score int64, ok bool) {
 }
 
 // EventKinds returns the kinds of node and pod events after which a pod that policies refused may fit.
-func EventKinds(policies []*Policy, scheduler string, pod *state.PodInfo, namespace labels.Set, known bool) framework.Kinds {
-	var k framework.Kinds
+func EventKinds(policies []*Policy, scheduler string, pod *state.PodInfo, namespace labels.Set, known bool) framework.EventKinds {
+	var k framework.EventKinds
 	for _, p := range policies {
 		if len(p.filters) == 0 || !p.selects(scheduler, pod, namespace, known) {
 			continue

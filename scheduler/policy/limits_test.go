@@ -180,7 +180,7 @@ func TestAllAtOnce(t *testing.T) {
 			if !ok {
 				t.Fatal("nodes are judged one by one")
 			}
-			before := framework.Refuse("Other", framework.Unschedulable, "another reason")
+			before := framework.NewStatus("Other", framework.Unschedulable, "another reason")
 			out := make([]*framework.Status, len(s.Nodes))
 			out[0] = before
 			all.FilterAll(out)

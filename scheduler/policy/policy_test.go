@@ -206,13 +206,13 @@ func TestAbout(t *testing.T) {
 // given writes down what each rule gave the node that was scored as the at-th.
 func given(t *testing.T, scorer any, at int) string {
 	t.Helper()
-	r, ok := scorer.(framework.Ruled)
+	r, ok := scorer.(framework.RuleScorer)
 	if !ok {
 		t.Fatalf("%T does not tell what its rules gave", scorer)
 	}
 	var out []string
 	for i, rule := range r.Rules() {
-		raw, score, ok := r.Given(at, i)
+		raw, score, ok := r.RuleResult(at, i)
 		out = append(out, fmt.Sprintf("%s %s x%d: %g > %d %v", rule.Policy, rule.Field, rule.Weight, raw, score, ok))
 	}
 	return strings.Join(out, "; ")

@@ -16,10 +16,10 @@ import (
 
 // reads has the fields that an expression reads, and so what can change its value. If a field is not clear, all fields count.
 type reads struct {
-	node      framework.Kinds // events that may change the node fields that it reads; 0: only the name, or none
-	nodes     bool            // it reads some node field
-	usage     bool            // it reads the number of pods on the node, or their requests
-	unstamped bool            // it reads node fields that NodeInfo.Stamp does not cover: others than labels, taints, unschedulable and name
+	node      framework.EventKinds // events that may change the node fields that it reads; 0: only the name, or none
+	nodes     bool                 // it reads some node field
+	usage     bool                 // it reads the number of pods on the node, or their requests
+	unstamped bool                 // it reads node fields that NodeInfo.Stamp does not cover: others than labels, taints, unschedulable and name
 	// The pod fields that it reads; label has the keys of single labels, other stands for any other field.
 	namespace, priority, labels, other bool
 	label                              map[string]bool
@@ -130,16 +130,16 @@ func (r *reads) addNodePath(path []string) {
 		r.node |= framework.NodeAllocatable
 		r.unstamped = true
 	case "requested", "free", "pods":
-		r.node |= framework.NodeAllocatable | framework.PodAdd | framework.PodShrinks | framework.PodDelete
+		r.node |= framework.NodeAllocatable | framework.AssignedPodAdd | framework.AssignedPodScaleDown | framework.AssignedPodDelete
 		r.usage = true
 	case "annotations":
 		r.node |= framework.NodeOther
 		r.unstamped = true
 	default:
-		r.node |= framework.NodeOther | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable | framework.NodeFeatures
+		r.node |= framework.NodeOther | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable | framework.NodeDeclaredFeatures
 		r.unstamped = true
 		if field == "" { // the whole node
-			r.node |= framework.PodAdd | framework.PodShrinks | framework.PodDelete
+			r.node |= framework.AssignedPodAdd | framework.AssignedPodScaleDown | framework.AssignedPodDelete
 			r.usage = true
 		}
 	}

@@ -149,7 +149,7 @@ func (r *rule) refuse(message string) *framework.Status {
 	if r.reads.usage {
 		code = framework.Unschedulable // preemption may change the result
 	}
-	return framework.Refuse(Plugin, code, fmt.Sprintf("node(s) refused by policy %s: %s", r.policy.Name, message))
+	return framework.NewStatus(Plugin, code, fmt.Sprintf("node(s) refused by policy %s: %s", r.policy.Name, message))
 }
 
 // failure returns the refusal of a filter that cannot be evaluated. It returns few different ones, since refusals are counted by their

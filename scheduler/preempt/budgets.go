@@ -15,56 +15,56 @@ import (
 	"keelson/scheduler/state"
 )
 
-// guards are disruption budgets with their selectors parsed. They belong to the scheduling loop.
-type guards struct {
-	known  map[types.NamespacedName]*guard
-	inside map[string][]*guard // by namespace, each in the order of the budgets' names
-	// rules is another number whenever it may have changed which pods budgets cover, now whenever anything of a budget has.
-	rules, now int64
+// pdbs are PodDisruptionBudgets with their selectors parsed. They belong to the scheduling loop.
+type pdbs struct {
+	byName      map[types.NamespacedName]*pdb
+	byNamespace map[string][]*pdb // by namespace, each in the order of the budgets' names
+	// version changes with any PodDisruptionBudget, selectorVersion only if they may match other pods than before.
+	selectorVersion, version int64
 }
 
-type guard struct {
+type pdb struct {
 	budget   *policyv1.PodDisruptionBudget
 	selector labels.Selector // nil: it selects nothing
 }
 
-// newGuards reads budgets for one choice.
-func newGuards(budgets []*policyv1.PodDisruptionBudget) *guards {
-	g := &guards{}
+// newPDBs parses budgets for one choice.
+func newPDBs(budgets []*policyv1.PodDisruptionBudget) *pdbs {
+	g := &pdbs{}
 	g.update(budgets)
 	return g
 }
 
-// update takes in all budgets that there are. They are shared and never modified, so one that is the same has not changed.
-func (g *guards) update(budgets []*policyv1.PodDisruptionBudget) {
-	same := len(budgets) == len(g.known)
+// update sets all budgets that there are. They are shared and never modified, so the same pointer means the same budget.
+func (g *pdbs) update(budgets []*policyv1.PodDisruptionBudget) {
+	same := len(budgets) == len(g.byName)
 	for _, b := range budgets {
-		if k := g.known[nameOf(b)]; same && (k == nil || k.budget != b) {
+		if k := g.byName[nameOf(b)]; same && (k == nil || k.budget != b) {
 			same = false
 		}
 	}
 	if same {
 		return
 	}
-	before := g.known
-	rules := len(budgets) != len(before)
-	g.known, g.inside = make(map[types.NamespacedName]*guard, len(budgets)), map[string][]*guard{}
+	before := g.byName
+	selectorsChanged := len(budgets) != len(before)
+	g.byName, g.byNamespace = make(map[types.NamespacedName]*pdb, len(budgets)), map[string][]*pdb{}
 	for _, b := range budgets {
-		k := &guard{budget: b}
+		k := &pdb{budget: b}
 		if old := before[nameOf(b)]; old != nil && (old.budget == b || old.budget.UID == b.UID && old.budget.Generation == b.Generation && b.Generation > 0) {
 			k.selector = old.selector
 		} else {
-			k.selector, rules = selectorOf(b), true
+			k.selector, selectorsChanged = selectorOf(b), true
 		}
-		g.known[nameOf(b)] = k
-		g.inside[b.Namespace] = append(g.inside[b.Namespace], k)
+		g.byName[nameOf(b)] = k
+		g.byNamespace[b.Namespace] = append(g.byNamespace[b.Namespace], k)
 	}
-	for _, list := range g.inside {
-		slices.SortFunc(list, func(a, b *guard) int { return strings.Compare(a.budget.Name, b.budget.Name) })
+	for _, list := range g.byNamespace {
+		slices.SortFunc(list, func(a, b *pdb) int { return strings.Compare(a.budget.Name, b.budget.Name) })
 	}
-	g.now++
-	if rules {
-		g.rules++
+	g.version++
+	if selectorsChanged {
+		g.selectorVersion++
 	}
 }
 
@@ -80,41 +80,41 @@ func selectorOf(b *policyv1.PodDisruptionBudget) labels.Selector {
 	return s
 }
 
-func (k *guard) covers(pod *corev1.Pod) bool {
+func (k *pdb) matches(pod *corev1.Pod) bool {
 	return len(pod.Labels) > 0 && k.selector != nil && k.selector.Matches(labels.Set(pod.Labels))
 }
 
-// cover tells whether any of the pods is a budget's.
-func (g *guards) cover(pods []*state.PodInfo) bool {
+// matchAny reports whether a budget matches any of the pods.
+func (g *pdbs) matchAny(pods []*state.PodInfo) bool {
 	return slices.ContainsFunc(pods, func(p *state.PodInfo) bool {
-		return slices.ContainsFunc(g.inside[p.Pod.Namespace], func(k *guard) bool { return k.covers(p.Pod) })
+		return slices.ContainsFunc(g.byNamespace[p.Pod.Namespace], func(k *pdb) bool { return k.matches(p.Pod) })
 	})
 }
 
-// split tells pods whose eviction would go below a budget from the others. Pods take from budgets in order.
-func (g *guards) split(pods []*state.PodInfo) (protected, free []*state.PodInfo) {
-	if len(g.known) == 0 {
+// splitByViolation separates the pods whose eviction violates a budget from the others. It counts the disruptions in the order of the pods.
+func (g *pdbs) splitByViolation(pods []*state.PodInfo) (violating, nonViolating []*state.PodInfo) {
+	if len(g.byName) == 0 {
 		return nil, pods
 	}
-	taken := map[*guard]int32{}
+	disruptions := map[*pdb]int32{}
 	for _, p := range pods {
 		violates := false
-		for _, k := range g.inside[p.Pod.Namespace] {
-			if !k.covers(p.Pod) {
+		for _, k := range g.byNamespace[p.Pod.Namespace] {
+			if !k.matches(p.Pod) {
 				continue
 			}
 			if _, counted := k.budget.Status.DisruptedPods[p.Pod.Name]; counted {
 				continue // the API server counts it already
 			}
-			if taken[k]++; taken[k] > k.budget.Status.DisruptionsAllowed {
+			if disruptions[k]++; disruptions[k] > k.budget.Status.DisruptionsAllowed {
 				violates = true
 			}
 		}
 		if violates {
-			protected = append(protected, p)
+			violating = append(violating, p)
 		} else {
-			free = append(free, p)
+			nonViolating = append(nonViolating, p)
 		}
 	}
-	return protected, free
+	return violating, nonViolating
 }

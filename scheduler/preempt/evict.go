@@ -16,16 +16,16 @@ import (
 	"keelson/scheduler/state"
 )
 
-// evictAll has victims told, each by a writer of its own: preemptor names who drives them away, id is its UID or its group's. nodes are the
-// victims'.
+// evictAll evicts victims on the writers, one job per victim. id is the UID of the preemptor or of its group; node returns the node of a
+// victim.
 func (p *Plugin) evictAll(ctx context.Context, id types.UID, preemptor *corev1.Pod, victims []*state.PodInfo, node func(i int) string) {
 	uids := make([]types.UID, len(victims))
 	for i, v := range victims {
 		uids[i] = v.Pod.UID
 	}
-	p.cfg.Evictions.begin(id, uids)
-	if p.cfg.Chosen != nil {
-		p.cfg.Chosen(len(victims))
+	p.cfg.Evictions.start(id, uids)
+	if p.cfg.ObserveVictims != nil {
+		p.cfg.ObserveVictims(len(victims))
 	}
 	for i, v := range victims {
 		p.cfg.Later(ctx, func(ctx context.Context) {
@@ -33,17 +33,17 @@ func (p *Plugin) evictAll(ctx context.Context, id types.UID, preemptor *corev1.P
 			if err != nil && ctx.Err() == nil {
 				p.cfg.Log.Warn("cannot preempt a pod", "pod", v.Key, "for", preemptor.Namespace+"/"+preemptor.Name, "err", err)
 			}
-			if last, err := p.cfg.Evictions.told(id, v.Pod.UID, gone, err); last && p.cfg.Ended != nil {
-				p.cfg.Ended(preemptor, err)
+			if last, err := p.cfg.Evictions.written(id, v.Pod.UID, gone, err); last && p.cfg.EvictionsDone != nil {
+				p.cfg.EvictionsDone(preemptor, err)
 			}
 		})
 	}
 }
 
-// evict tells a victim why, and deletes it with its own grace period. gone: it is gone already.
+// evict sets the condition DisruptionTarget of a victim and deletes it with its own grace period. gone: it is gone already.
 func (p *Plugin) evict(ctx context.Context, victim, preemptor *corev1.Pod, node string) (gone bool, err error) {
 	pods := p.cfg.Client.CoreV1().Pods(victim.Namespace)
-	if !preempted(victim) {
+	if !isPreempted(victim) {
 		patch, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"uid": victim.UID},
 			"status": map[string]any{"conditions": []corev1.PodCondition{{
@@ -60,16 +60,16 @@ func (p *Plugin) evict(ctx context.Context, victim, preemptor *corev1.Pod, node 
 		}
 	}
 	if victim.DeletionTimestamp != nil {
-		return false, nil // it is on its way already
+		return false, nil // it is terminating already
 	}
 	if err := pods.Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}}); err != nil {
 		return isGone(err), ignoreGone(err)
 	}
-	p.cfg.Event(victim, preemptor, node)
+	p.cfg.RecordPreempted(victim, preemptor, node)
 	return false, nil
 }
 
-// isGone tells of an error that a victim is gone already or has been replaced by a namesake.
+// isGone reports whether an error means that a victim is gone already, or that another pod has its name.
 func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 func ignoreGone(err error) error {

@@ -9,59 +9,59 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Evictions are under way: whose victims are being told to go, and which of them have not gone yet. Profiles share them. Preemptors are pods, or
-// pod groups by the UIDs of their objects.
+// Evictions tracks the victims of each preemptor: whether the writes that evict them are done, and which victims are not gone yet. The
+// profiles share it. A preemptor is a pod, or a pod group by the UID of its object.
 type Evictions struct {
-	mu sync.Mutex
-	of map[types.UID]*eviction
-	by map[types.UID][]types.UID // preemptors, by victim
+	mu          sync.Mutex
+	byPreemptor map[types.UID]*eviction
+	byVictim    map[types.UID][]types.UID // preemptors, by victim
 }
 
 type eviction struct {
-	writes int // victims that are still to be told
-	left   map[types.UID]bool
-	failed error
+	writes  int // victims whose eviction is still to be written
+	victims map[types.UID]bool
+	failed  error
 }
 
-// NewEvictions has none.
+// NewEvictions returns an empty Evictions.
 func NewEvictions() *Evictions {
-	return &Evictions{of: map[types.UID]*eviction{}, by: map[types.UID][]types.UID{}}
+	return &Evictions{byPreemptor: map[types.UID]*eviction{}, byVictim: map[types.UID][]types.UID{}}
 }
 
-// Of tells whether victims of a preemptor are still to go. It forgets of a pod that waits for them no more.
-func (e *Evictions) Of(preemptor types.UID) bool {
+// Pending reports whether a preemptor waits for victims that are not gone yet.
+func (e *Evictions) Pending(preemptor types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.of[preemptor] != nil
+	return e.byPreemptor[preemptor] != nil
 }
 
-// busy tells whether victims of a preemptor are still to be told.
-func (e *Evictions) busy(preemptor types.UID) bool {
+// writing reports whether evictions of a preemptor are still to be written.
+func (e *Evictions) writing(preemptor types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	v := e.of[preemptor]
+	v := e.byPreemptor[preemptor]
 	return v != nil && v.writes > 0
 }
 
-// begin notes whom a preemptor drives away.
-func (e *Evictions) begin(preemptor types.UID, victims []types.UID) {
+// start records the victims of a preemptor.
+func (e *Evictions) start(preemptor types.UID, victims []types.UID) {
 	e.Forget(preemptor)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	v := &eviction{writes: len(victims), left: map[types.UID]bool{}}
+	v := &eviction{writes: len(victims), victims: map[types.UID]bool{}}
 	for _, uid := range victims {
-		v.left[uid] = true
-		e.by[uid] = append(e.by[uid], preemptor)
+		v.victims[uid] = true
+		e.byVictim[uid] = append(e.byVictim[uid], preemptor)
 	}
-	e.of[preemptor] = v
+	e.byPreemptor[preemptor] = v
 }
 
-// told notes that a victim has been told, or is gone already, or that telling it failed. last: there is no other to be told; err is then of any
-// that failed.
-func (e *Evictions) told(preemptor, victim types.UID, gone bool, failed error) (last bool, err error) {
+// written records that the eviction of a victim was written or failed, or that the victim is gone already. last: no other eviction is to be
+// written; err is then the error of any that failed.
+func (e *Evictions) written(preemptor, victim types.UID, gone bool, failed error) (last bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	v := e.of[preemptor]
+	v := e.byPreemptor[preemptor]
 	if v == nil {
 		return false, nil
 	}
@@ -70,48 +70,48 @@ func (e *Evictions) told(preemptor, victim types.UID, gone bool, failed error) (
 		v.failed = failed
 	}
 	if gone || failed != nil {
-		e.goneLocked(preemptor, v, victim)
+		e.removeVictimLocked(preemptor, v, victim)
 	}
-	e.tidyLocked(preemptor, v)
+	e.dropIfDoneLocked(preemptor, v)
 	return v.writes == 0, v.failed
 }
 
-// Gone notes that a pod is gone: nobody waits for it any more.
-func (e *Evictions) Gone(victim types.UID) {
+// VictimGone records that a pod is gone: no preemptor waits for it any more.
+func (e *Evictions) VictimGone(victim types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, preemptor := range slices.Clone(e.by[victim]) {
-		if v := e.of[preemptor]; v != nil {
-			e.goneLocked(preemptor, v, victim)
-			e.tidyLocked(preemptor, v)
+	for _, preemptor := range slices.Clone(e.byVictim[victim]) {
+		if v := e.byPreemptor[preemptor]; v != nil {
+			e.removeVictimLocked(preemptor, v, victim)
+			e.dropIfDoneLocked(preemptor, v)
 		}
 	}
 }
 
-// Forget notes that a preemptor waits for its victims no more. Those that are still to be told are told nevertheless.
+// Forget records that a preemptor no longer waits for its victims. Evictions that are still to be written are written nevertheless.
 func (e *Evictions) Forget(preemptor types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	v := e.of[preemptor]
+	v := e.byPreemptor[preemptor]
 	if v == nil {
 		return
 	}
-	for victim := range v.left {
-		e.goneLocked(preemptor, v, victim)
+	for victim := range v.victims {
+		e.removeVictimLocked(preemptor, v, victim)
 	}
-	e.tidyLocked(preemptor, v)
+	e.dropIfDoneLocked(preemptor, v)
 }
 
-func (e *Evictions) goneLocked(preemptor types.UID, v *eviction, victim types.UID) {
-	delete(v.left, victim)
-	rest := slices.DeleteFunc(e.by[victim], func(uid types.UID) bool { return uid == preemptor })
-	if e.by[victim] = rest; len(rest) == 0 {
-		delete(e.by, victim)
+func (e *Evictions) removeVictimLocked(preemptor types.UID, v *eviction, victim types.UID) {
+	delete(v.victims, victim)
+	rest := slices.DeleteFunc(e.byVictim[victim], func(uid types.UID) bool { return uid == preemptor })
+	if e.byVictim[victim] = rest; len(rest) == 0 {
+		delete(e.byVictim, victim)
 	}
 }
 
-func (e *Evictions) tidyLocked(preemptor types.UID, v *eviction) {
-	if v.writes == 0 && len(v.left) == 0 && e.of[preemptor] == v {
-		delete(e.of, preemptor)
+func (e *Evictions) dropIfDoneLocked(preemptor types.UID, v *eviction) {
+	if v.writes == 0 && len(v.victims) == 0 && e.byPreemptor[preemptor] == v {
+		delete(e.byPreemptor, preemptor)
 	}
 }

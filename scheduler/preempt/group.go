@@ -16,48 +16,49 @@ import (
 	"keelson/scheduler/state"
 )
 
-// unit is who goes together: one pod, or all pods of a group that says so (disruptionMode: all).
-type unit struct {
+// preemptionUnit is a set of pods that are evicted together: one pod, or all pods of a group with disruptionMode: all.
+type preemptionUnit struct {
 	pods     []*state.PodInfo
 	nodes    []string
-	priority int32 // of a group with an object its own
-	group    bool  // of a group, if only one pod of it
+	priority int32 // of the PodGroup object, or of the pod
+	group    bool  // the pods belong to a group, even if the unit is only one of its pods
 }
 
-// unitOf is the unit of a pod, without it.
-func unitOf(p *state.PodInfo, of func(*corev1.Pod) state.PodGroup) *unit {
-	u := &unit{priority: p.Priority}
+// newUnit returns the unit of a pod, without the pod.
+func newUnit(p *state.PodInfo, groupOf func(*corev1.Pod) state.PodGroup) *preemptionUnit {
+	u := &preemptionUnit{priority: p.Priority}
 	if _, u.group = state.GroupOf(p.Pod); u.group {
-		if g := of(p.Pod); g.Object != nil {
+		if g := groupOf(p.Pod); g.Object != nil {
 			u.priority = g.Priority()
 		}
 	}
 	return u
 }
 
-func (u *unit) started() time.Time {
+func (u *preemptionUnit) startTime() time.Time {
 	first := farFuture
 	for _, p := range u.pods {
-		if t := started(p); t.Before(first) {
+		if t := startTime(p); t.Before(first) {
 			first = t
 		}
 	}
 	return first
 }
 
-// moreImportant puts first who is to be spared first: by priority, groups before pods, larger groups before smaller ones, and who has run for longer.
-func moreImportant(x, y *unit) int {
-	rank := func(u *unit) int {
+// compareUnits orders units by importance, the most important first: by priority, groups before pods, larger groups before smaller ones, and
+// then by start time.
+func compareUnits(x, y *preemptionUnit) int {
+	rank := func(u *preemptionUnit) int {
 		if u.group {
 			return 1
 		}
 		return 0
 	}
 	return cmp.Or(cmp.Compare(y.priority, x.priority), cmp.Compare(rank(y), rank(x)), cmp.Compare(len(y.pods), len(x.pods)),
-		x.started().Compare(y.started()), cmp.Compare(x.pods[0].Key, y.pods[0].Key))
+		x.startTime().Compare(y.startTime()), cmp.Compare(x.pods[0].Key, y.pods[0].Key))
 }
 
-// PodGroupPostFilter has less important pods leave, anywhere in the cluster, so that the group can be placed as a whole.
+// PodGroupPostFilter evicts less important pods, anywhere in the cluster, so that the group can be placed as a whole.
 func (p *Plugin) PodGroupPostFilter(ctx context.Context, a *framework.GroupAttempt) (nominated map[types.UID]string, message string) {
 	before := map[types.UID]string{}
 	for _, pod := range a.Pods {
@@ -67,14 +68,14 @@ func (p *Plugin) PodGroupPostFilter(ctx context.Context, a *framework.GroupAttem
 	}
 	id := a.Group.Object.UID
 	switch {
-	case p.cfg.Evictions.busy(id):
+	case p.cfg.Evictions.writing(id):
 		return before, ""
-	case never(a):
-		return nil, preemptsNever
-	case leaving(a, before):
+	case preemptNever(a):
+		return nil, messagePreemptNever
+	case victimsTerminating(a, before):
 		return before, "ongoing preemption on nominated nodes"
 	}
-	victims, nominated, why := chooseForGroup(a, p.budgets())
+	victims, nominated, why := chooseForGroup(a, p.currentPDBs())
 	if why != "" {
 		return nil, why
 	}
@@ -82,29 +83,29 @@ func (p *Plugin) PodGroupPostFilter(ctx context.Context, a *framework.GroupAttem
 	return nominated, fmt.Sprintf("found a placement for podgroup, preempting %d victims", len(victims.pods))
 }
 
-// ChooseForGroup is whom PodGroupPostFilter would drive away, or why nobody.
+// ChooseForGroup returns the victims that PodGroupPostFilter would evict, or why there are none.
 func (p *Plugin) ChooseForGroup(a *framework.GroupAttempt) (*framework.Preemption, string) {
-	if never(a) {
-		return nil, preemptsNever
+	if preemptNever(a) {
+		return nil, messagePreemptNever
 	}
-	victims, _, why := chooseForGroup(a, p.budgets())
+	victims, _, why := chooseForGroup(a, p.currentPDBs())
 	if why != "" {
 		return nil, why
 	}
-	c := &framework.Preemption{Victims: victims.pods, Elsewhere: make(map[types.UID]string, len(victims.pods))}
+	c := &framework.Preemption{Victims: victims.pods, OtherNodes: make(map[types.UID]string, len(victims.pods))}
 	for i, v := range victims.pods {
-		c.Elsewhere[v.Pod.UID] = victims.nodes[i]
+		c.OtherNodes[v.Pod.UID] = victims.nodes[i]
 	}
 	return c, ""
 }
 
-func never(a *framework.GroupAttempt) bool {
+func preemptNever(a *framework.GroupAttempt) bool {
 	policy := a.Pods[0].Pod.Spec.PreemptionPolicy
 	return policy != nil && *policy == corev1.PreemptNever
 }
 
-// leaving tells whether victims are on their way out of a node where room is being made for the group.
-func leaving(a *framework.GroupAttempt, nominated map[types.UID]string) bool {
+// victimsTerminating reports whether victims are terminating on a node to which pods of the group are nominated.
+func victimsTerminating(a *framework.GroupAttempt, nominated map[types.UID]string) bool {
 	at := map[string]bool{}
 	for _, node := range nominated {
 		at[node] = true
@@ -114,7 +115,7 @@ func leaving(a *framework.GroupAttempt, nominated map[types.UID]string) bool {
 			continue
 		}
 		for _, p := range n.Pods {
-			if p.Priority < a.Group.Priority() && p.Pod.DeletionTimestamp != nil && preempted(p.Pod) {
+			if p.Priority < a.Group.Priority() && p.Pod.DeletionTimestamp != nil && isPreempted(p.Pod) {
 				return true
 			}
 		}
@@ -122,71 +123,71 @@ func leaving(a *framework.GroupAttempt, nominated map[types.UID]string) bool {
 	return false
 }
 
-// chooseForGroup returns whom to drive away and where the group's pods then go, or why that does not help.
-func chooseForGroup(a *framework.GroupAttempt, budgets *guards) (victims unit, nominated map[types.UID]string, why string) {
-	units := lessImportant(a)
+// chooseForGroup returns the victims and the nodes of the group's pods after their eviction, or why that does not help.
+func chooseForGroup(a *framework.GroupAttempt, budgets *pdbs) (victims preemptionUnit, nominated map[types.UID]string, why string) {
+	units := potentialVictims(a)
 	if len(units) == 0 {
-		return unit{}, nil, "No preemption victims found for incoming preemptor"
+		return preemptionUnit{}, nil, "No preemption victims found for incoming preemptor"
 	}
-	gone := map[types.UID]bool{}
+	removed := map[types.UID]bool{}
 	var all []*state.PodInfo
-	slices.SortFunc(units, moreImportant)
+	slices.SortFunc(units, compareUnits)
 	for _, u := range units {
 		all = append(all, u.pods...)
 		for _, p := range u.pods {
-			gone[p.Pod.UID] = true
+			removed[p.Pod.UID] = true
 		}
 	}
-	trial, st := a.Without(func(p *state.PodInfo) bool { return gone[p.Pod.UID] })
+	dryRun, st := a.DryRunWithout(func(p *state.PodInfo) bool { return removed[p.Pod.UID] })
 	if st != nil {
-		return unit{}, nil, st.Error()
+		return preemptionUnit{}, nil, st.Error()
 	}
-	protected, _ := budgets.split(all)
-	guarded := map[types.UID]bool{}
-	for _, p := range protected {
-		guarded[p.Pod.UID] = true
+	violating, _ := budgets.splitByViolation(all)
+	violatesPDB := map[types.UID]bool{}
+	for _, p := range violating {
+		violatesPDB[p.Pod.UID] = true
 	}
-	isGuarded := func(u *unit) bool {
-		return slices.ContainsFunc(u.pods, func(p *state.PodInfo) bool { return guarded[p.Pod.UID] })
+	hasViolation := func(u *preemptionUnit) bool {
+		return slices.ContainsFunc(u.pods, func(p *state.PodInfo) bool { return violatesPDB[p.Pod.UID] })
 	}
-	for _, first := range []bool{true, false} { // those whom a budget protects are spared first
+	for _, first := range []bool{true, false} { // units whose eviction violates a budget are reprieved first
 		for _, u := range units {
-			if isGuarded(u) == first && !trial.Return(u.pods, u.nodes) {
+			if hasViolation(u) == first && !dryRun.Reprieve(u.pods, u.nodes) {
 				victims.pods, victims.nodes = append(victims.pods, u.pods...), append(victims.nodes, u.nodes...)
 			}
 		}
 	}
-	return victims, trial.Nodes(), ""
+	return victims, dryRun.Nodes(), ""
 }
 
-// lessImportant are the units that may be driven away for the group.
-func lessImportant(a *framework.GroupAttempt) []*unit {
-	var out []*unit
-	whole := map[state.GroupKey]*unit{}
-	together := map[state.GroupKey]bool{}
+// potentialVictims returns the units that may be evicted for the group.
+func potentialVictims(a *framework.GroupAttempt) []*preemptionUnit {
+	var out []*preemptionUnit
+	unitOf := map[state.GroupKey]*preemptionUnit{}
+	disruptedTogether := map[state.GroupKey]bool{}
 	for _, n := range a.Nodes {
 		for _, p := range n.Pods {
-			u := unitOf(p, a.GroupOf)
+			u := newUnit(p, a.GroupOf)
 			if u.priority >= a.Group.Priority() {
 				continue
 			}
 			key, ok := state.GroupOf(p.Pod)
 			if ok {
-				all, known := together[key]
+				all, known := disruptedTogether[key]
 				if !known {
 					g := a.GroupOf(p.Pod)
-					all = g.Whole()
-					together[key] = all
+					all = g.DisruptionModeAll()
+					disruptedTogether[key] = all
 				}
 				ok = all
 			}
-			if known := whole[key]; ok && known != nil {
+			if known := unitOf[key]; ok && known != nil {
 				u = known
 			} else {
 				out = append(out, u)
 			}
 			if ok {
-				whole[key] = u
+				unitOf[key] = u
 			}
 			u.pods, u.nodes = append(u.pods, p), append(u.nodes, n.Name)
 		}

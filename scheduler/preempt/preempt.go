@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preempt makes room for a pod that fits nowhere by having less important pods
-// leave a node. The scheduling loop calls it after an attempt that found no node. The
-// choice is a pure function of the attempt; victims are told, and deleted gracefully,
-// by the scheduler's writers. It never binds: the pod waits for its victims like any other.
+// Package preempt is the plugin DefaultPreemption: it evicts less important pods so that a pod or pod group that fits nowhere fits on a node.
+// The scheduling loop calls it after an attempt that found no node. The choice of the victims is a pure function of the attempt; the
+// scheduler's writers evict them. It never binds: the pod waits in the queue until its victims are gone.
 package preempt
 
 import (
@@ -22,7 +21,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Name is the plugin's.
+// Name is the plugin's name.
 const Name = "DefaultPreemption"
 
 // Config is what preemption needs from the scheduler.
@@ -32,50 +31,50 @@ type Config struct {
 	Later func(ctx context.Context, job func(context.Context))
 	// Budgets lists all disruption budgets; nil: there are none.
 	Budgets func() []*policyv1.PodDisruptionBudget
-	// Groups are the pod groups whose pods may have to leave together; nil: there are none. Where tells which node a pod has.
+	// Groups are the pod groups whose pods may have to be evicted together; nil: there are none. NodeOf returns the node of a pod.
 	Groups *state.Groups
-	Where  func(types.UID) (node string, assumed bool)
-	// Extend has others choose among the nodes where room can be made and the victims there; nil: nobody. It returns new ones.
-	Extend func(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error)
-	// Event records an event on a victim.
-	Event func(victim, preemptor *corev1.Pod, node string)
+	NodeOf func(types.UID) (node string, assumed bool)
+	// ProcessExtenders calls the extenders to choose among the candidate nodes and their victims; nil: there are none. It does not modify found.
+	ProcessExtenders func(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error)
+	// RecordPreempted records an event on a victim.
+	RecordPreempted func(victim, preemptor *corev1.Pod, node string)
 	// Evictions are shared by the plugins of all profiles; nil: the plugin has its own.
 	Evictions *Evictions
-	// Ended is told when all victims of a pod have been told, or of the error that kept one from it; nil ok.
-	Ended func(preemptor *corev1.Pod, err error)
-	// Chosen is told how many pods have to go for another; nil ok.
-	Chosen func(victims int)
-	// Percent and Least bound on how many nodes room is looked for: so many of 100 of the nodes, and at least so many.
-	Percent, Least int
-	Log            *slog.Logger
+	// EvictionsDone is called when the evictions of all victims of a pod are written, with the error of one that failed; nil ok.
+	EvictionsDone func(preemptor *corev1.Pod, err error)
+	// ObserveVictims is called with the number of victims of each preemption; nil ok.
+	ObserveVictims func(victims int)
+	// MinCandidateNodesPercentage of the nodes are looked for as candidates, but at least MinCandidateNodesAbsolute nodes.
+	MinCandidateNodesPercentage, MinCandidateNodesAbsolute int
+	Log                                                    *slog.Logger
 }
 
 // Plugin is DefaultPreemption.
 type Plugin struct {
 	cfg Config
 
-	memory memory
-	guards guards
+	dryRuns dryRunCache
+	pdbs    pdbs
 }
 
-// New makes the plugin; it starts nothing.
+// New returns the plugin; it starts nothing.
 func New(cfg Config) *Plugin {
 	if cfg.Evictions == nil {
 		cfg.Evictions = NewEvictions()
 	}
-	return &Plugin{cfg: cfg, memory: memory{classes: map[string]*tried{}}}
+	return &Plugin{cfg: cfg, dryRuns: dryRunCache{classes: map[string]*classDryRuns{}}}
 }
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
-// PostFilter chooses a node and has its victims deleted.
+// PostFilter chooses a node and evicts its victims.
 func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, message string) {
-	if p.cfg.Evictions.busy(a.Pod.Pod.UID) {
+	if p.cfg.Evictions.writing(a.Pod.Pod.UID) {
 		return a.NominatedBefore, ""
 	}
-	if why := notEligible(a); why != "" {
-		return keep(a, why), "preemption: " + why
+	if why := ineligible(a); why != "" {
+		return nodeIfTerminating(a, why), "preemption: " + why
 	}
 	c, why := p.choose(ctx, a)
 	if c == nil {
@@ -87,22 +86,22 @@ func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, me
 }
 
 const (
-	victimsLeaving = "not eligible due to a terminating pod on the nominated node."
-	preemptsNever  = "not eligible due to preemptionPolicy=Never."
+	messageVictimsTerminating = "not eligible due to a terminating pod on the nominated node."
+	messagePreemptNever       = "not eligible due to preemptionPolicy=Never."
 )
 
-// keep returns the node a pod waits for already.
-func keep(a *framework.Attempt, why string) string {
-	if why == victimsLeaving {
+// nodeIfTerminating returns the nominated node of a pod whose victims are terminating.
+func nodeIfTerminating(a *framework.Attempt, why string) string {
+	if why == messageVictimsTerminating {
 		return a.NominatedBefore
 	}
 	return ""
 }
 
-// notEligible says why a pod may not preempt: it does not want to, or its victims are on their way out.
-func notEligible(a *framework.Attempt) string {
+// ineligible returns why a pod may not preempt: its preemptionPolicy is Never, or its victims are terminating; empty: it may.
+func ineligible(a *framework.Attempt) string {
 	if policy := a.Pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
-		return preemptsNever
+		return messagePreemptNever
 	}
 	n := a.Snapshot.Node(a.NominatedBefore)
 	if n == nil {
@@ -110,18 +109,18 @@ func notEligible(a *framework.Attempt) string {
 	}
 	for _, r := range a.Refused {
 		if r.Node == n && r.Status.Code == framework.Unresolvable {
-			return "" // the room made there is of no use any more
+			return "" // the victims on that node do not help any more
 		}
 	}
 	for _, p := range n.Pods {
-		if p.Priority < a.Pod.Priority && p.Pod.DeletionTimestamp != nil && preempted(p.Pod) {
-			return victimsLeaving
+		if p.Priority < a.Pod.Priority && p.Pod.DeletionTimestamp != nil && isPreempted(p.Pod) {
+			return messageVictimsTerminating
 		}
 	}
 	return ""
 }
 
-func preempted(pod *corev1.Pod) bool {
+func isPreempted(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget {
 			return c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonPreemptionByScheduler
@@ -130,46 +129,46 @@ func preempted(pod *corev1.Pod) bool {
 	return false
 }
 
-// Of a large cluster only a part is tried, as upstream does.
+// The default number of candidate nodes, as in kube-scheduler.
 const (
-	minTried     = 100
-	percentTried = 10
+	minCandidateNodes        = 100
+	candidateNodesPercentage = 10
 )
 
-// Choose returns the node where room costs least, or why there is none.
+// Choose returns the best candidate node with its victims, or why there is none.
 func Choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, string) {
-	found := candidates(a, newGuards(budgets), nil, percentTried, minTried, nil)
-	return found.best(), found.why
+	found := findCandidates(a, newPDBs(budgets), nil, candidateNodesPercentage, minCandidateNodes, nil)
+	return found.best(), found.message
 }
 
-// Choose is Choose as the plugin is configured, with what it knows of budgets. Nobody else is asked.
+// Choose is the function Choose with the configuration of the plugin. It calls no extenders.
 func (p *Plugin) Choose(a *framework.Attempt) (*framework.Preemption, string) {
-	found := candidates(a, p.budgets(), p.together(a), p.cfg.Percent, p.cfg.Least, nil)
-	return found.best(), found.why
+	found := findCandidates(a, p.currentPDBs(), p.groupUnits(a), p.cfg.MinCandidateNodesPercentage, p.cfg.MinCandidateNodesAbsolute, nil)
+	return found.best(), found.message
 }
 
-// budgets are those of now.
-func (p *Plugin) budgets() *guards {
+// currentPDBs returns the current budgets.
+func (p *Plugin) currentPDBs() *pdbs {
 	var all []*policyv1.PodDisruptionBudget
 	if p.cfg.Budgets != nil {
 		all = p.cfg.Budgets()
 	}
-	p.guards.update(all)
-	return &p.guards
+	p.pdbs.update(all)
+	return &p.pdbs
 }
 
 func (p *Plugin) choose(ctx context.Context, a *framework.Attempt) (*framework.Preemption, string) {
-	asked := p.cfg.Extend != nil && a.Outside != nil
-	known := &p.memory
-	if asked {
-		known = nil // extenders take victims away from candidates
+	withExtenders := p.cfg.ProcessExtenders != nil && a.CallExtenders != nil
+	cache := &p.dryRuns
+	if withExtenders {
+		cache = nil // extenders take victims away from candidates
 	}
-	whole := p.together(a)
-	found := candidates(a, p.budgets(), whole, p.cfg.Percent, p.cfg.Least, known)
-	if !asked || len(found.nodes) == 0 {
-		return found.best(), found.why
+	groups := p.groupUnits(a)
+	found := findCandidates(a, p.currentPDBs(), groups, p.cfg.MinCandidateNodesPercentage, p.cfg.MinCandidateNodesAbsolute, cache)
+	if !withExtenders || len(found.nodes) == 0 {
+		return found.best(), found.message
 	}
-	left, err := p.cfg.Extend(ctx, a, found.nodes)
+	left, err := p.cfg.ProcessExtenders(ctx, a, found.nodes)
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -177,29 +176,30 @@ func (p *Plugin) choose(ctx context.Context, a *framework.Attempt) (*framework.P
 		return nil, fmt.Sprintf("extenders let no pod be preempted on the %d node(s) where that would help.", len(found.nodes))
 	}
 	for _, c := range left {
-		whole.complete(c)
-		slices.SortFunc(c.Victims, byImportance)
+		groups.addGroupPods(c)
+		slices.SortFunc(c.Victims, compareImportance)
 	}
 	return Best(left), ""
 }
 
-// helpful are nodes where room can be made, each with what that costs, or why there are none.
-type helpful struct {
-	nodes []*framework.Preemption
-	hurts []hurt
-	why   string
+// candidateSet has the candidate nodes and their costs, or a message why there are none.
+type candidateSet struct {
+	nodes   []*framework.Preemption
+	costs   []cost
+	message string
 }
 
-func (h *helpful) best() *framework.Preemption {
+func (h *candidateSet) best() *framework.Preemption {
 	if len(h.nodes) == 0 {
 		return nil
 	}
-	return best(h.nodes, h.hurts)
+	return best(h.nodes, h.costs)
 }
 
-// hopefulPlaces are the places in the snapshot of nodes where fewer pods could help. inOrder: the attempt refused all nodes, in their order.
-func hopefulPlaces(a *framework.Attempt) (hopeful []int32, inOrder bool) {
-	hopeful, inOrder = make([]int32, 0, len(a.Refused)), len(a.Refused) == len(a.Snapshot.Nodes)
+// potentialPlaces returns the places in the snapshot of the nodes where evictions may help. inOrder: the attempt refused all nodes, in their
+// order.
+func potentialPlaces(a *framework.Attempt) (potential []int32, inOrder bool) {
+	potential, inOrder = make([]int32, 0, len(a.Refused)), len(a.Refused) == len(a.Snapshot.Nodes)
 	for i := range a.Refused {
 		if a.Refused[i].Status.Code != framework.Unschedulable {
 			continue
@@ -209,49 +209,49 @@ func hopefulPlaces(a *framework.Attempt) (hopeful []int32, inOrder bool) {
 			place = a.Snapshot.Place(a.Refused[i].Node.Name)
 		}
 		if place >= 0 {
-			hopeful = append(hopeful, place)
+			potential = append(potential, place)
 		}
 	}
-	return hopeful, inOrder
+	return potential, inOrder
 }
 
-// candidates looks for nodes where room can be made. whole and known may be nil.
-func candidates(a *framework.Attempt, budgets *guards, whole *together, percent, least int, known *memory) *helpful {
-	hopeful, inOrder := hopefulPlaces(a)
-	var of *tried
-	own := -1 // where others count than for the class
+// findCandidates finds the nodes on which the pod fits after evictions. groups and cache may be nil.
+func findCandidates(a *framework.Attempt, budgets *pdbs, groups *groupUnits, percent, least int, cache *dryRunCache) *candidateSet {
+	potential, inOrder := potentialPlaces(a)
+	var cached *classDryRuns
+	own := -1 // the nominated node, where other pods count than for the class
 	if inOrder {
-		if of = known.of(a); of != nil {
+		if cached = cache.forPod(a); cached != nil {
 			own = a.Snapshot.NominatedPlace(a.Pod.Pod.UID)
 		}
 	}
-	found, whyNot, tried := &helpful{}, map[*framework.Status]int{}, 0
-	if len(hopeful) > 0 {
-		enough := min(max(len(a.Snapshot.Nodes)*percent/100, least), len(hopeful))
-		found.nodes, found.hurts = make([]*framework.Preemption, 0, enough), make([]hurt, 0, enough)
-		offset := rand.IntN(len(hopeful)) //nolint:gosec // where to begin is no secret
-		for i := range hopeful {
-			place := int(hopeful[(offset+i)%len(hopeful)])
-			var c *answer
-			if of != nil && place != own {
-				c = of.victims(a, place, budgets, whole)
+	found, statuses, tried := &candidateSet{}, map[*framework.Status]int{}, 0
+	if len(potential) > 0 {
+		enough := min(max(len(a.Snapshot.Nodes)*percent/100, least), len(potential))
+		found.nodes, found.costs = make([]*framework.Preemption, 0, enough), make([]cost, 0, enough)
+		offset := rand.IntN(len(potential)) //nolint:gosec // where to begin is no secret
+		for i := range potential {
+			place := int(potential[(offset+i)%len(potential)])
+			var c *dryRunResult
+			if cached != nil && place != own {
+				c = cached.dryRun(a, place, budgets, groups)
 			} else {
-				c = ask(a, place, budgets, whole)
+				c = dryRunOn(a, place, budgets, groups)
 			}
 			tried++
-			if c.why == nil {
-				found.nodes, found.hurts = append(found.nodes, c.found), append(found.hurts, c.hurt)
+			if c.status == nil {
+				found.nodes, found.costs = append(found.nodes, c.candidate), append(found.costs, c.cost)
 				if len(found.nodes) >= enough {
 					break
 				}
 				continue
 			}
-			whyNot[c.why]++
+			statuses[c.status]++
 		}
 	}
 	if len(found.nodes) == 0 {
 		reasons := map[string]int{}
-		for st, n := range whyNot {
+		for st, n := range statuses {
 			for _, r := range st.Reasons {
 				reasons[r] += n
 			}
@@ -259,7 +259,7 @@ func candidates(a *framework.Attempt, budgets *guards, whole *together, percent,
 		if rest := len(a.Snapshot.Nodes) - tried; rest > 0 {
 			reasons["Preemption is not helpful for scheduling"] += rest
 		}
-		found.why = fmt.Sprintf("0/%d nodes are available: %s.", len(a.Snapshot.Nodes), framework.Histogram(reasons))
+		found.message = fmt.Sprintf("0/%d nodes are available: %s.", len(a.Snapshot.Nodes), framework.Histogram(reasons))
 	}
 	return found
 }

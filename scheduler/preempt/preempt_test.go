@@ -22,7 +22,7 @@ import (
 )
 
 func low(name, node string, prio int32, cpu string, o ...schedtest.PodOption) *corev1.Pod {
-	return schedtest.Pod(name, append(o, schedtest.On(node), schedtest.Priority(prio), schedtest.Asks(cpu, ""))...)
+	return schedtest.Pod(name, append(o, schedtest.On(node), schedtest.Priority(prio), schedtest.Requests(cpu, ""))...)
 }
 
 func since(sec int64) schedtest.PodOption {
@@ -40,7 +40,7 @@ func budget(labels map[string]string, allowed int32) *policyv1.PodDisruptionBudg
 func TestChoose(t *testing.T) {
 	n1, n2 := schedtest.Node("n1"), schedtest.Node("n2")
 	high := func(cpu string, o ...schedtest.PodOption) *corev1.Pod {
-		return schedtest.Pod("high", append(o, schedtest.Priority(100), schedtest.Asks(cpu, ""))...)
+		return schedtest.Pod("high", append(o, schedtest.Priority(100), schedtest.Requests(cpu, ""))...)
 	}
 	tests := []struct {
 		name    string
@@ -120,12 +120,12 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 	var said []string
 	p := preempt.New(preempt.Config{
 		Client: cs, Log: slog.New(slog.DiscardHandler),
-		Later: func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
-		Event: func(v, _ *corev1.Pod, node string) { said = append(said, v.Name+" on "+node) },
+		Later:           func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
+		RecordPreempted: func(v, _ *corev1.Pod, node string) { said = append(said, v.Name+" on "+node) },
 	})
 	h := schedtest.New(1, 1)
 	h.Add(schedtest.Node("n1"), victim)
-	high := schedtest.Pod("high", schedtest.Priority(100), schedtest.Asks("1", ""))
+	high := schedtest.Pod("high", schedtest.Priority(100), schedtest.Requests("1", ""))
 	node, _ := p.PostFilter(t.Context(), h.Try(high))
 	if node != "n1" || len(jobs) != 1 {
 		t.Fatalf("node %q with %d jobs, want n1 with 1", node, len(jobs))
@@ -175,9 +175,9 @@ func crowd(tb testing.TB, nodes int) (*schedtest.Harness, *preempt.Plugin) {
 	}
 	client := clienttest.New()
 	return h, preempt.New(preempt.Config{
-		Client: client, Percent: 10, Least: 100, Log: slog.New(slog.DiscardHandler),
-		Later: func(context.Context, func(context.Context)) {},
-		Event: func(*corev1.Pod, *corev1.Pod, string) {},
+		Client: client, MinCandidateNodesPercentage: 10, MinCandidateNodesAbsolute: 100, Log: slog.New(slog.DiscardHandler),
+		Later:           func(context.Context, func(context.Context)) {},
+		RecordPreempted: func(*corev1.Pod, *corev1.Pod, string) {},
 	})
 }
 
@@ -204,7 +204,7 @@ func drive(tb testing.TB, h *schedtest.Harness, p *preempt.Plugin, pod *corev1.P
 func TestRememberedVictims(t *testing.T) {
 	h, p := crowd(t, 40)
 	for i := range 40 {
-		pod := schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Asks("3", "500Mi"))
+		pod := schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi"))
 		node, got := drive(t, h, p, pod)
 		h.Cache.RemovePod(pod.UID)
 		for _, v := range got { // as it was before
@@ -215,7 +215,7 @@ func TestRememberedVictims(t *testing.T) {
 		if c == nil {
 			t.Fatalf("attempt %d: %s", i, why)
 		}
-		known, _ := p.PostFilter(t.Context(), h.Try(schedtest.Pod(fmt.Sprint("again-", i), schedtest.Priority(10), schedtest.Asks("3", "500Mi"))))
+		known, _ := p.PostFilter(t.Context(), h.Try(schedtest.Pod(fmt.Sprint("again-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi"))))
 		// With fewer nodes than are tried at least, both choose among all: any of the equal ones.
 		if x, y := remembered(t, h, known), remembered(t, h, c.Node); x != y {
 			t.Errorf("attempt %d: with a memory %s (%s), without %s (%s)", i, known, x, c.Node, y)
@@ -224,7 +224,7 @@ func TestRememberedVictims(t *testing.T) {
 		case 0:
 			h.Add(low(fmt.Sprint("more-", i), node, 0, "100m", since(20)))
 		case 1:
-			h.Add(schedtest.Node(node, schedtest.Offers(corev1.ResourceCPU, "5")))
+			h.Add(schedtest.Node(node, schedtest.Allocatable(corev1.ResourceCPU, "5")))
 		}
 	}
 }
@@ -236,7 +236,7 @@ func TestRememberedBudgets(t *testing.T) {
 	h.Add(schedtest.Node("n1"), low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), schedtest.Node("n2"), low("b", "n2", 5, "4", schedtest.Labelled("app", "y")))
 	var budgets []*policyv1.PodDisruptionBudget
 	p := preempt.New(preempt.Config{
-		Client: clienttest.New(), Percent: 10, Least: 100, Log: slog.New(slog.DiscardHandler),
+		Client: clienttest.New(), MinCandidateNodesPercentage: 10, MinCandidateNodesAbsolute: 100, Log: slog.New(slog.DiscardHandler),
 		Budgets: func() []*policyv1.PodDisruptionBudget { return budgets },
 		Later:   func(context.Context, func(context.Context)) {},
 	})
@@ -262,7 +262,7 @@ func TestRememberedBudgets(t *testing.T) {
 		{nil, "n1"},
 	} {
 		budgets = step.budgets
-		a := h.Try(schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Asks("4", "")))
+		a := h.Try(schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("4", "")))
 		if got, why := p.PostFilter(t.Context(), a); got != step.want {
 			t.Errorf("step %d: %q (%s), want %s", i, got, why, step.want)
 		}
@@ -278,30 +278,30 @@ func TestEvictions(t *testing.T) {
 	e := preempt.NewEvictions()
 	p := preempt.New(preempt.Config{
 		Client: cs, Log: slog.New(slog.DiscardHandler), Evictions: e,
-		Later: func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
-		Event: func(*corev1.Pod, *corev1.Pod, string) {},
-		Ended: func(*corev1.Pod, error) { ended++ },
+		Later:           func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
+		RecordPreempted: func(*corev1.Pod, *corev1.Pod, string) {},
+		EvictionsDone:   func(*corev1.Pod, error) { ended++ },
 	})
 	h := schedtest.New(1, 1)
 	absent := low("b", "n1", 0, "1")
-	h.Add(schedtest.Node("n1", schedtest.Offers(corev1.ResourceCPU, "5")), victim, absent)
-	high := schedtest.Pod("high", schedtest.Priority(100), schedtest.Asks("5", ""))
+	h.Add(schedtest.Node("n1", schedtest.Allocatable(corev1.ResourceCPU, "5")), victim, absent)
+	high := schedtest.Pod("high", schedtest.Priority(100), schedtest.Requests("5", ""))
 	if node, why := p.PostFilter(t.Context(), h.Try(high)); node != "n1" || len(jobs) != 2 {
 		t.Fatalf("node %q (%s) with %d jobs, want n1 with 2", node, why, len(jobs))
 	}
 	jobs[0](t.Context())
-	if !e.Of(high.UID) || ended != 0 {
+	if !e.Pending(high.UID) || ended != 0 {
 		t.Error("it waits no more while a victim is still to be told")
 	}
 	jobs[1](t.Context())
-	if !e.Of(high.UID) || ended != 1 {
+	if !e.Pending(high.UID) || ended != 1 {
 		t.Errorf("it waits no more while a victim is there, or heard %d times that all are told, want once", ended)
 	}
-	e.Gone(victim.UID)
-	if e.Of(high.UID) {
+	e.VictimGone(victim.UID)
+	if e.Pending(high.UID) {
 		t.Error("it waits for a victim that is gone, or was when it was told")
 	}
-	e.Gone(victim.UID)
+	e.VictimGone(victim.UID)
 	e.Forget(high.UID)
 }
 
@@ -311,10 +311,10 @@ func BenchmarkNominated(b *testing.B) {
 	for i := range 5000 {
 		name := fmt.Sprint("n", i)
 		h.Add(schedtest.Node(name))
-		h.Cache.Nominate(state.NewPodInfo(schedtest.Pod(fmt.Sprint("kept-", i), schedtest.Priority(10), schedtest.Asks("3", ""))), name)
+		h.Cache.Nominate(state.NewPodInfo(schedtest.Pod(fmt.Sprint("kept-", i), schedtest.Priority(10), schedtest.Requests("3", ""))), name)
 	}
 	for i := 0; b.Loop(); i++ {
-		pod := schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Asks("3", ""))
+		pod := schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("3", ""))
 		if a := h.Try(pod); a.Chosen != nil {
 			b.Fatal("it takes what is kept")
 		}
@@ -324,7 +324,7 @@ func BenchmarkNominated(b *testing.B) {
 // remembered is what decides between candidates: how many pods of a node have to go, and since when the first of them has run.
 func remembered(t *testing.T, h *schedtest.Harness, node string) string {
 	t.Helper()
-	a := h.Try(schedtest.Pod("probe", schedtest.Priority(10), schedtest.Asks("3", "500Mi"), schedtest.With(func(s *corev1.PodSpec) {
+	a := h.Try(schedtest.Pod("probe", schedtest.Priority(10), schedtest.Requests("3", "500Mi"), schedtest.With(func(s *corev1.PodSpec) {
 		s.NodeSelector = map[string]string{corev1.LabelHostname: node}
 	})))
 	c, why := preempt.Choose(a, nil)
@@ -347,7 +347,7 @@ func BenchmarkPreempt(b *testing.B) {
 		h, p := crowd(b, 5000)
 		b.StartTimer()
 		for i := range pods {
-			drive(b, h, p, schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Asks("3", "500Mi")))
+			drive(b, h, p, schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi")))
 		}
 	}
 	b.ReportMetric(float64(pods*b.N)/b.Elapsed().Seconds(), "pods/s")

@@ -11,65 +11,66 @@ import (
 	"keelson/scheduler/state"
 )
 
-var noVictims = framework.Refuse(Name, framework.Unresolvable, "No preemption victims found for incoming pod")
+var noVictims = framework.NewStatus(Name, framework.Unresolvable, "No preemption victims found for incoming pod")
 
-// less returns the pods of a node that are less important than the attempt's.
-func less(a *framework.Attempt, n *state.NodeInfo) []*state.PodInfo {
-	var lower []*state.PodInfo
+// lowerPriorityPods returns the pods of a node that have a lower priority than the attempt's pod.
+func lowerPriorityPods(a *framework.Attempt, n *state.NodeInfo) []*state.PodInfo {
+	var pods []*state.PodInfo
 	for _, p := range n.Pods {
 		if p.Priority < a.Pod.Priority {
-			lower = append(lower, p)
+			pods = append(pods, p)
 		}
 	}
-	return lower
+	return pods
 }
 
-// victims finds the fewest and least important pods of lower that have to leave n, or says why that does not help.
-func victims(a *framework.Attempt, n *state.NodeInfo, lower []*state.PodInfo, budgets *guards) (*framework.Preemption, *framework.Status) {
-	if len(lower) == 0 {
+// selectVictims returns the fewest and least important of the potential victims on n whose eviction lets the attempt's pod fit, or why that
+// does not help.
+func selectVictims(a *framework.Attempt, n *state.NodeInfo, potential []*state.PodInfo, budgets *pdbs) (*framework.Preemption, *framework.Status) {
+	if len(potential) == 0 {
 		return nil, noVictims
 	}
-	t := trial{a: a, n: n, removed: lower, coming: a.Counting(a.Snapshot.NominatedTo(n.Name))}
+	t := dryRun{a: a, n: n, removed: potential, nominated: a.RelevantNominatedPods(a.Snapshot.NominatedTo(n.Name))}
 	if st := t.fits(); st != nil {
 		return nil, st
 	}
-	lower = slices.SortedFunc(slices.Values(lower), byImportance)
-	protected, free := budgets.split(lower)
+	potential = slices.SortedFunc(slices.Values(potential), compareImportance)
+	violating, nonViolating := budgets.splitByViolation(potential)
 	c := &framework.Preemption{Node: n.Name}
-	for _, p := range protected {
-		if !t.spare(p) {
-			c.Violations++
+	for _, p := range violating {
+		if !t.reprieve(p) {
+			c.PDBViolations++
 		}
 	}
-	for _, p := range free {
-		t.spare(p)
+	for _, p := range nonViolating {
+		t.reprieve(p)
 	}
 	if len(t.removed) == 0 {
 		return nil, noVictims // plugins did not refuse this node, or do so no more
 	}
-	c.Victims, c.Spared = t.removed, len(lower)-len(t.removed)
-	slices.SortFunc(c.Victims, byImportance)
+	c.Victims, c.Reprieved = t.removed, len(potential)-len(t.removed)
+	slices.SortFunc(c.Victims, compareImportance)
 	return c, nil
 }
 
-// trial is a node without some of its pods.
-type trial struct {
-	a               *framework.Attempt
-	n               *state.NodeInfo
-	coming, removed []*state.PodInfo
+// dryRun is a node without some of its pods.
+type dryRun struct {
+	a                  *framework.Attempt
+	n                  *state.NodeInfo
+	nominated, removed []*state.PodInfo
 }
 
-func (t *trial) fits() *framework.Status {
-	if len(t.coming) > 0 {
-		if st := framework.Check(framework.Adjusted(t.a.Filters, t.n, t.coming, t.removed), t.n.With(t.coming, t.removed)); st != nil {
+func (t *dryRun) fits() *framework.Status {
+	if len(t.nominated) > 0 {
+		if st := framework.Check(framework.AdjustedFilters(t.a.Filters, t.n, t.nominated, t.removed), t.n.With(t.nominated, t.removed)); st != nil {
 			return st
 		}
 	}
-	return framework.Check(framework.Adjusted(t.a.Filters, t.n, nil, t.removed), t.n.With(nil, t.removed))
+	return framework.Check(framework.AdjustedFilters(t.a.Filters, t.n, nil, t.removed), t.n.With(nil, t.removed))
 }
 
-// spare leaves a pod where it is if the newcomer fits nevertheless.
-func (t *trial) spare(p *state.PodInfo) bool {
+// reprieve keeps a pod if the attempt's pod fits nevertheless.
+func (t *dryRun) reprieve(p *state.PodInfo) bool {
 	all := t.removed
 	t.removed = slices.DeleteFunc(slices.Clone(all), func(o *state.PodInfo) bool { return o == p })
 	if t.fits() == nil {
@@ -79,19 +80,19 @@ func (t *trial) spare(p *state.PodInfo) bool {
 	return false
 }
 
-// byImportance puts pods with a higher priority first, and of those the ones that have run for longer.
-func byImportance(x, y *state.PodInfo) int {
+// compareImportance orders pods by importance, the most important first: by priority, then by start time.
+func compareImportance(x, y *state.PodInfo) int {
 	if c := cmp.Compare(y.Priority, x.Priority); c != 0 {
 		return c
 	}
-	if c := started(x).Compare(started(y)); c != 0 {
+	if c := startTime(x).Compare(startTime(y)); c != 0 {
 		return c
 	}
 	return cmp.Compare(x.Key, y.Key)
 }
 
-// started is when a pod began to run; one that has not yet counts as now, in the far future.
-func started(p *state.PodInfo) time.Time {
+// startTime returns when a pod was started; a pod that was not started yet has a time in the far future.
+func startTime(p *state.PodInfo) time.Time {
 	if t := p.Pod.Status.StartTime; t != nil {
 		return t.Time
 	}
@@ -100,22 +101,22 @@ func started(p *state.PodInfo) time.Time {
 
 var farFuture = time.Unix(1<<40, 0)
 
-// criteria say which of two candidates hurts less: the first that tells them apart decides, by less of a number.
+// criteria decide which of two candidates costs less: the first in which they differ decides; the smaller number is better.
 var criteria = [...]struct {
 	why string
 	of  func(c *framework.Preemption) int64
 }{
-	{"it violates fewer disruption budgets", func(c *framework.Preemption) int64 { return int64(c.Violations) }},
+	{"it violates fewer disruption budgets", func(c *framework.Preemption) int64 { return int64(c.PDBViolations) }},
 	{"its most important victim has a lower priority", func(c *framework.Preemption) int64 { return int64(c.Victims[0].Priority) }},
 	{"its victims' priorities sum up to less", func(c *framework.Preemption) int64 { return sum(c.Victims) }},
 	{"it has fewer victims", func(c *framework.Preemption) int64 { return int64(len(c.Victims)) }},
 	{"its most important victim has run for a shorter time", func(c *framework.Preemption) int64 { return -earliest(c.Victims).Unix() }},
 }
 
-// hurt is what a candidate costs, by criterion.
-type hurt [len(criteria)]int64
+// cost is the cost of a candidate by criterion.
+type cost [len(criteria)]int64
 
-func hurtOf(c *framework.Preemption) (h hurt) {
+func costOf(c *framework.Preemption) (h cost) {
 	for i := range criteria {
 		h[i] = criteria[i].of(c)
 	}
@@ -123,7 +124,7 @@ func hurtOf(c *framework.Preemption) (h hurt) {
 }
 
 // compare orders candidates, and says which criterion decided; empty: none did.
-func (h *hurt) compare(o *hurt) (int, string) {
+func (h *cost) compare(o *cost) (int, string) {
 	for i := range h {
 		if c := cmp.Compare(h[i], o[i]); c != 0 {
 			return c, criteria[i].why
@@ -132,26 +133,26 @@ func (h *hurt) compare(o *hurt) (int, string) {
 	return 0, ""
 }
 
-// Best returns the candidate that hurts least, with the next best and what decided between the two: fewest violated budgets, then the lowest
+// Best returns the candidate that costs least, with the second best and the criterion that decided between the two: fewest violated budgets, then the lowest
 // priority among the most important victims, the lowest sum of priorities, the fewest victims, and the most important victim that has run for
 // the shortest time.
 func Best(cs []*framework.Preemption) *framework.Preemption {
-	hurts := make([]hurt, len(cs))
+	costs := make([]cost, len(cs))
 	for i, c := range cs {
-		hurts[i] = hurtOf(c)
+		costs[i] = costOf(c)
 	}
-	return best(cs, hurts)
+	return best(cs, costs)
 }
 
-// best is Best, from what each of cs costs.
-func best(cs []*framework.Preemption, hurts []hurt) *framework.Preemption {
+// best is Best with the costs of cs.
+func best(cs []*framework.Preemption, costs []cost) *framework.Preemption {
 	best, second := 0, -1
 	for i := 1; i < len(cs); i++ {
-		if less, _ := hurts[i].compare(&hurts[best]); less < 0 {
+		if less, _ := costs[i].compare(&costs[best]); less < 0 {
 			best, second = i, best
 		} else if second < 0 {
 			second = i
-		} else if less, _ := hurts[i].compare(&hurts[second]); less < 0 {
+		} else if less, _ := costs[i].compare(&costs[second]); less < 0 {
 			second = i
 		}
 	}
@@ -159,13 +160,13 @@ func best(cs []*framework.Preemption, hurts []hurt) *framework.Preemption {
 	c.Candidates, c.Why = len(cs), "there was no other node"
 	if second >= 0 {
 		c.RunnerUp = cs[second].Node
-		_, why := hurts[best].compare(&hurts[second])
+		_, why := costs[best].compare(&costs[second])
 		c.Why = cmp.Or(why, "it was found first among equals")
 	}
 	return &c
 }
 
-// sum adds priorities up, moved so that none is negative: more victims never make a smaller sum.
+// sum adds up priorities, shifted so that none is negative: more victims never make a smaller sum.
 func sum(pods []*state.PodInfo) int64 {
 	var n int64
 	for _, p := range pods {
@@ -174,12 +175,12 @@ func sum(pods []*state.PodInfo) int64 {
 	return n
 }
 
-// earliest is when the first of the most important victims began to run.
+// earliest returns the earliest start time of the most important victims.
 func earliest(pods []*state.PodInfo) time.Time {
 	first := farFuture
 	for _, p := range pods {
-		if p.Priority == pods[0].Priority && started(p).Before(first) {
-			first = started(p)
+		if p.Priority == pods[0].Priority && startTime(p).Before(first) {
+			first = startTime(p)
 		}
 	}
 	return first

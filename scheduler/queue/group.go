@@ -111,7 +111,7 @@ func (q *Queue) updateMemberLocked(it *Item, old, pod *corev1.Pod, info *state.P
 	if head.where != inUnschedulable || !podUpdated(old, pod) {
 		return
 	}
-	if e := (framework.Event{Kinds: framework.Self, OldPod: old, NewPod: pod}); q.helpsLocked(head, &e) {
+	if e := (framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod}); q.helpsLocked(head, &e) {
 		q.leaveLocked(head)
 		q.requeueLocked(head, e.Label())
 	}
@@ -226,7 +226,7 @@ func (q *Queue) requeueMemberLocked(it *Item) {
 
 // helpsGroupLocked reports whether an event may help any ready member.
 func (q *Queue) helpsGroupLocked(head *Item, e *framework.Event) bool {
-	if e.Kinds == framework.PodDelete && e.OldPod != nil && head.headOf.pods[e.OldPod.UID] != nil {
+	if e.Kinds == framework.AssignedPodDelete && e.OldPod != nil && head.headOf.pods[e.OldPod.UID] != nil {
 		return false // the event is about resources that a member itself held
 	}
 	for _, it := range head.headOf.pods {

@@ -70,7 +70,7 @@ func (q *Queue) leaveClassLocked(it *Item) {
 func (r *Rules) hintsByClass(plugins []string) bool {
 	for _, name := range plugins {
 		for _, h := range r.Hints[name] {
-			if h.Worth != nil && !h.ByClass {
+			if h.QueueingHintFn != nil && !h.ByClass {
 				return false
 			}
 		}
@@ -116,7 +116,7 @@ func (q *Queue) helpedByLocked(e *framework.Event) []*Item {
 
 // ownDeletionLocked reports whether an event is the deletion of the item's own pod. The resources that this frees do not help the pod.
 func (q *Queue) ownDeletionLocked(it *Item, e *framework.Event) bool {
-	return e.Kinds == framework.PodDelete && e.OldPod != nil && it.headOf == nil && e.OldPod.UID == it.Pod.Pod.UID
+	return e.Kinds == framework.AssignedPodDelete && e.OldPod != nil && it.headOf == nil && e.OldPod.UID == it.Pod.Pod.UID
 }
 
 // forceActivate is the event label of pods that Activate moves.

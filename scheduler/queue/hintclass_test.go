@@ -30,7 +30,7 @@ func TestHintsAreCalledOncePerClass(t *testing.T) {
 		q := queue.New(queue.Config{
 			Less: plugins.PrioritySort{}.Less,
 			Rules: queue.Rules{Hints: map[string][]framework.ClusterEventWithHint{
-				"Fit": {{On: framework.PodDelete, ByClass: true, Worth: worth}, {On: framework.Self}}, "Own": {{On: framework.PodDelete, Worth: worth}},
+				"Fit": {{Kinds: framework.AssignedPodDelete, ByClass: true, QueueingHintFn: worth}, {Kinds: framework.UnscheduledPodUpdate}}, "Own": {{Kinds: framework.AssignedPodDelete, QueueingHintFn: worth}},
 			}},
 		})
 		defer q.Close()
@@ -42,11 +42,11 @@ func TestHintsAreCalledOncePerClass(t *testing.T) {
 		}
 		kept := schedtest.Pod("n1")
 		wait("Fit", schedtest.Pod("a1"), schedtest.Pod("a2"), kept, schedtest.Pod("a3"), schedtest.Pod("b1", schedtest.Priority(1)),
-			schedtest.Pod("b2", schedtest.Priority(1)), schedtest.Pod("c1", schedtest.Asks("1", "")))
+			schedtest.Pod("b2", schedtest.Priority(1)), schedtest.Pod("c1", schedtest.Requests("1", "")))
 		wait("Own", schedtest.Pod("o1"), schedtest.Pod("o2"))
 		time.Sleep(time.Minute) // the backoff is over
 		room := &state.NodeView{Node: state.NewNodeInfo(schedtest.Node("x")), Nominated: []*state.PodInfo{state.NewPodInfo(kept)}}
-		q.OnEvent(framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("a"), NodeView: room})
+		q.OnEvent(framework.Event{Kinds: framework.AssignedPodDelete, OldPod: schedtest.Pod("a"), NodeView: room})
 		slices.Sort(asked)
 		if got := strings.Join(asked, " "); got != "a b c n o o" {
 			t.Errorf("asked about %q, want each kind once", got)
@@ -68,7 +68,7 @@ func TestHintsAreCalledOncePerClass(t *testing.T) {
 			t.Fatalf("popped %q, want b1, which changed", name(it))
 		}
 		asked = nil
-		q.OnEvent(framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("z")})
+		q.OnEvent(framework.Event{Kinds: framework.AssignedPodDelete, OldPod: schedtest.Pod("z")})
 		slices.Sort(asked)
 		if got := strings.Join(asked, " "); got != "a b c o o" && got != "b c n o o" {
 			t.Errorf("asked about %q", got)

@@ -57,7 +57,7 @@ func (q *Queue) recheckGatesLocked(e *framework.Event) {
 	}
 	for it := range q.gated {
 		about := func(h framework.ClusterEventWithHint) bool {
-			return h.About(e) && (it.group == nil || h.Worth == nil || h.Worth(it.Pod, e))
+			return h.Match(e) && (it.group == nil || h.QueueingHintFn == nil || h.QueueingHintFn(it.Pod, e))
 		}
 		switch {
 		case !slices.ContainsFunc(it.rules.Hints[it.gatedBy], about) || q.gatedLocked(it):

@@ -66,8 +66,8 @@ type Item struct {
 
 	queue     *Queue
 	rules     *Rules
-	refusedBy []string        // plugins that refused the pod in its last attempt
-	interests framework.Kinds // the event kinds that these plugins registered
+	refusedBy []string             // plugins that refused the pod in its last attempt
+	interests framework.EventKinds // the event kinds that these plugins registered
 	where     where
 	pos       int        // in its heap
 	hintClass *hintClass // while it is unschedulable
@@ -116,7 +116,7 @@ type Queue struct {
 	unschedulable heap // the pods that wait for an event; the longest waiting first
 	// waitedKinds includes the interests of all items in unschedulable, and perhaps of items that were there before. So an event of another
 	// kind helps none of them.
-	waitedKinds framework.Kinds
+	waitedKinds framework.EventKinds
 	// hintClasses partition the items in unschedulable: the same events help the items of one class. key is a buffer for the key of a
 	// class.
 	hintClasses map[string]*hintClass
@@ -192,7 +192,7 @@ func (q *Queue) Set(pod *corev1.Pod) {
 	case inFlight, inBinding:
 		// The attempt goes on with the pod as it was.
 		if it.update = info; podUpdated(old, pod) {
-			q.recordEventLocked(framework.Event{Kinds: framework.Self, OldPod: old, NewPod: pod})
+			q.recordEventLocked(framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod})
 		}
 	case nowhere: // gated
 		it.Pod = info
@@ -211,7 +211,7 @@ func (q *Queue) Set(pod *corev1.Pod) {
 		if !podUpdated(old, pod) {
 			return
 		}
-		if e := (framework.Event{Kinds: framework.Self, OldPod: old, NewPod: pod}); q.helpsLocked(it, &e) {
+		if e := (framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod}); q.helpsLocked(it, &e) {
 			q.leaveLocked(it)
 			q.requeueLocked(it, e.Label())
 			return
@@ -435,10 +435,10 @@ func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
 
 // helpsPodLocked is helpsLocked for one pod. It uses the refusing plugins of by, which is the pod itself or the head of its group.
 func (q *Queue) helpsPodLocked(it, by *Item, e *framework.Event) bool {
-	if e.Kinds&framework.Self != 0 && (e.NewPod == nil || e.NewPod.UID != it.Pod.Pod.UID) {
+	if e.Kinds&framework.UnscheduledPodUpdate != 0 && (e.NewPod == nil || e.NewPod.UID != it.Pod.Pod.UID) {
 		return false
 	}
-	if e.Kinds == framework.PodDelete && e.OldPod != nil && e.OldPod.UID == it.Pod.Pod.UID {
+	if e.Kinds == framework.AssignedPodDelete && e.OldPod != nil && e.OldPod.UID == it.Pod.Pod.UID {
 		return false // the event is about the pod's own resources
 	}
 	for _, name := range by.refusedBy {
@@ -447,7 +447,7 @@ func (q *Queue) helpsPodLocked(it, by *Item, e *framework.Event) bool {
 			return true
 		}
 		for i := range hints {
-			if h := &hints[i]; h.About(e) && (h.Worth == nil || h.Worth(it.Pod, e)) {
+			if h := &hints[i]; h.Match(e) && (h.QueueingHintFn == nil || h.QueueingHintFn(it.Pod, e)) {
 				return true
 			}
 		}
@@ -456,7 +456,7 @@ func (q *Queue) helpsPodLocked(it, by *Item, e *framework.Event) bool {
 }
 
 // kindsSinceLocked returns the kinds of the events after number seq.
-func (q *Queue) kindsSinceLocked(seq int64) (k framework.Kinds) {
+func (q *Queue) kindsSinceLocked(seq int64) (k framework.EventKinds) {
 	for i, last := range q.lastOfKind {
 		if last > seq {
 			k |= 1 << i
@@ -473,24 +473,24 @@ func (q *Queue) rulesOf(pod *corev1.Pod) *Rules {
 }
 
 // interests returns the event kinds that may help a pod which these plugins refused.
-func (r *Rules) interests(plugins []string) framework.Kinds {
+func (r *Rules) interests(plugins []string) framework.EventKinds {
 	if len(plugins) == 0 {
 		return framework.AnyKind
 	}
-	var k framework.Kinds
+	var k framework.EventKinds
 	for _, name := range plugins {
 		hints, ok := r.Hints[name]
 		if !ok {
 			return framework.AnyKind
 		}
 		for _, h := range hints {
-			k |= h.On
+			k |= h.Kinds
 		}
 	}
 	return k
 }
 
 // WaitsFor returns the event kinds that may help a pod which these plugins refused.
-func (q *Queue) WaitsFor(pod *corev1.Pod, refusedBy []string) framework.Kinds {
+func (q *Queue) WaitsFor(pod *corev1.Pod, refusedBy []string) framework.EventKinds {
 	return q.rulesOf(pod).interests(refusedBy)
 }

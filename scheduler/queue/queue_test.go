@@ -26,8 +26,8 @@ type told []string
 
 func newQueue(log *told) *queue.Queue {
 	hints := map[string][]framework.ClusterEventWithHint{
-		"Fit":   {{On: framework.NodeAdd | framework.PodDelete | framework.Self}},
-		"Ports": {{On: framework.PodDelete, Worth: func(*state.PodInfo, *framework.Event) bool { return false }}},
+		"Fit":   {{Kinds: framework.NodeAdd | framework.AssignedPodDelete | framework.UnscheduledPodUpdate}},
+		"Ports": {{Kinds: framework.AssignedPodDelete, QueueingHintFn: func(*state.PodInfo, *framework.Event) bool { return false }}},
 	}
 	return queue.New(queue.Config{
 		Less:  plugins.PrioritySort{}.Less,
@@ -85,8 +85,8 @@ func TestRefusedPodWaitsForTheRightEvent(t *testing.T) {
 	}{
 		{"event the plugin waits for", []string{"Fit"}, framework.Event{Kinds: framework.NodeAdd}, true},
 		{"event it does not wait for", []string{"Fit"}, framework.Event{Kinds: framework.NodeTaints}, false},
-		{"a closer look says no", []string{"Ports"}, framework.Event{Kinds: framework.PodDelete}, false},
-		{"one of two plugins", []string{"Ports", "Fit"}, framework.Event{Kinds: framework.PodDelete}, true},
+		{"a closer look says no", []string{"Ports"}, framework.Event{Kinds: framework.AssignedPodDelete}, false},
+		{"one of two plugins", []string{"Ports", "Fit"}, framework.Event{Kinds: framework.AssignedPodDelete}, true},
 		{"plugin without hints", []string{"Other"}, framework.Event{Kinds: framework.NodeTaints}, true},
 		{"no plugin at all", nil, framework.Event{Kinds: framework.NodeAdd}, true},
 	}
@@ -191,14 +191,14 @@ func TestUpdates(t *testing.T) {
 		defer q.Close()
 		q.Set(schedtest.Pod("a"))
 		it := pop(t, q)
-		q.Set(schedtest.Pod("a", schedtest.Asks("1m", "1Mi"))) // its requests decrease during the attempt
+		q.Set(schedtest.Pod("a", schedtest.Requests("1m", "1Mi"))) // its requests decrease during the attempt
 		q.Unschedulable(it, []string{"Fit"})
 		it = pop(t, q)
 		if it == nil || it.Pod.Request.MilliCPU != 1 {
 			t.Fatalf("item = %+v, want the newer pod", it)
 		}
 		q.Unschedulable(it, []string{"Fit"})
-		same := schedtest.Pod("a", schedtest.Asks("1m", "1Mi"))
+		same := schedtest.Pod("a", schedtest.Requests("1m", "1Mi"))
 		same.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}}
 		q.Set(same) // the scheduler's own status write
 		if it := pop(t, q); it != nil {
@@ -316,7 +316,7 @@ func TestWaitsForKinds(t *testing.T) {
 		q.OnEvent(framework.Event{Kinds: framework.NodeAdd})
 		counts(1)
 		wait("fit", "Fit")
-		q.OnEvent(framework.Event{Kinds: framework.PodAdd})
+		q.OnEvent(framework.Event{Kinds: framework.AssignedPodAdd})
 		counts(2)
 		q.OnEvent(framework.Event{Kinds: framework.NodeAdd})
 		counts(1)
@@ -336,7 +336,7 @@ func BenchmarkHappened(b *testing.B) {
 		q.Unschedulable(q.Pop(b.Context()), []string{"Fit"})
 	}
 	for b.Loop() {
-		q.OnEvent(framework.Event{Kinds: framework.PodAdd})
+		q.OnEvent(framework.Event{Kinds: framework.AssignedPodAdd})
 	}
 }
 

@@ -107,7 +107,7 @@ var scenarios = []struct {
 	})},
 	// No two pods ask for the same: nothing is shared.
 	{name: "all-different", nodes: 5000, init: 1000, measure: 2000, pod: func(i int) []schedtest.PodOption {
-		return []schedtest.PodOption{schedtest.Asks(fmt.Sprintf("%dm", 100+i%1000), fmt.Sprintf("%dMi", 100+i/1000))}
+		return []schedtest.PodOption{schedtest.Requests(fmt.Sprintf("%dm", 100+i%1000), fmt.Sprintf("%dMi", 100+i/1000))}
 	}},
 }
 
@@ -169,7 +169,7 @@ func BenchmarkRefuse(b *testing.B) {
 	}
 	pods := make([]*corev1.Pod, 1000)
 	for i := range pods {
-		pods[i] = schedtest.Pod(fmt.Sprintf("pod-%d", i), schedtest.Asks("9", "500Mi"))
+		pods[i] = schedtest.Pod(fmt.Sprintf("pod-%d", i), schedtest.Requests("9", "500Mi"))
 	}
 	for b.Loop() {
 		for _, p := range pods {

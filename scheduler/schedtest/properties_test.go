@@ -21,14 +21,14 @@ import (
 // world draws nodes, namespaces and the pods that come.
 func world(t *rapid.T) (nodes []*corev1.Node, namespaces []*corev1.Namespace, pods []*corev1.Pod) {
 	for i := range rapid.IntRange(1, 12).Draw(t, "nodes") {
-		opts := []schedtest.NodeOption{schedtest.Offers(corev1.ResourceCPU, rapid.SampledFrom([]string{"1", "2", "4"}).Draw(t, "cpu"))}
+		opts := []schedtest.NodeOption{schedtest.Allocatable(corev1.ResourceCPU, rapid.SampledFrom([]string{"1", "2", "4"}).Draw(t, "cpu"))}
 		if z := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "zone"); z != "" {
 			opts = append(opts, schedtest.Zone(z))
 		}
 		if rapid.IntRange(0, 5).Draw(t, "taint") == 0 {
 			opts = append(opts, schedtest.Taint("k", "v", corev1.TaintEffectNoSchedule))
 		}
-		opts = append(opts, schedtest.Offers(corev1.ResourcePods, rapid.SampledFrom([]string{"2", "5", "110"}).Draw(t, "pods")))
+		opts = append(opts, schedtest.Allocatable(corev1.ResourcePods, rapid.SampledFrom([]string{"2", "5", "110"}).Draw(t, "pods")))
 		nodes = append(nodes, schedtest.Node(fmt.Sprint("n", i), opts...))
 	}
 	for _, n := range []string{"default", "red", "blue"} {
@@ -43,7 +43,7 @@ func world(t *rapid.T) (nodes []*corev1.Node, namespaces []*corev1.Namespace, po
 func drawPod(t *rapid.T, name string) *corev1.Pod {
 	apps := []string{"x", "y"}
 	opts := []schedtest.PodOption{
-		schedtest.Asks(rapid.SampledFrom([]string{"", "300m", "1"}).Draw(t, "cpu"), rapid.SampledFrom([]string{"", "1Gi", "10Gi"}).Draw(t, "memory")),
+		schedtest.Requests(rapid.SampledFrom([]string{"", "300m", "1"}).Draw(t, "cpu"), rapid.SampledFrom([]string{"", "1Gi", "10Gi"}).Draw(t, "memory")),
 		schedtest.In(rapid.SampledFrom([]string{"default", "red", "blue"}).Draw(t, "namespace")),
 		schedtest.Labelled("app", rapid.SampledFrom(apps).Draw(t, "app")),
 		schedtest.Priority(rapid.SampledFrom([]int32{0, 10}).Draw(t, "priority")),
@@ -292,7 +292,7 @@ func held(s *state.Snapshot, p *corev1.Pod) map[string]map[string]int64 {
 
 func TestEnough(t *testing.T) {
 	for n, want := range map[int]int{1: 1, 99: 99, 100: 100, 250: 120, 1000: 420, 5000: 500, 6000: 300, 100000: 5000} {
-		if got := framework.Enough(n, 0); got != want {
+		if got := framework.FeasibleNodesToFind(n, 0); got != want {
 			t.Errorf("Enough(%d) = %d, want %d", n, got, want)
 		}
 	}

@@ -101,8 +101,8 @@ func Labels(kv ...string) NodeOption {
 // Zone puts the node into a zone.
 func Zone(z string) NodeOption { return Labels(corev1.LabelTopologyZone, z) }
 
-// Offers sets one allocatable resource.
-func Offers(name corev1.ResourceName, amount string) NodeOption {
+// Allocatable sets one allocatable resource.
+func Allocatable(name corev1.ResourceName, amount string) NodeOption {
 	return func(n *corev1.Node) {
 		n.Status.Allocatable = n.Status.Allocatable.DeepCopy()
 		n.Status.Allocatable[name] = resource.MustParse(amount)
@@ -130,7 +130,7 @@ func Pod(name string, opts ...PodOption) *corev1.Pod {
 		},
 		Spec: corev1.PodSpec{SchedulerName: "default-scheduler", Containers: []corev1.Container{{Name: "c", Image: "pause"}}},
 	}
-	Asks("100m", "500Mi")(p)
+	Requests("100m", "500Mi")(p)
 	for _, o := range opts {
 		o(p)
 	}
@@ -140,8 +140,8 @@ func Pod(name string, opts ...PodOption) *corev1.Pod {
 	return p
 }
 
-// Asks sets the container's requests; an empty amount means no request.
-func Asks(cpu, memory string) PodOption {
+// Requests sets the container's requests; an empty amount means no request.
+func Requests(cpu, memory string) PodOption {
 	return func(p *corev1.Pod) {
 		list := corev1.ResourceList{}
 		if cpu != "" {

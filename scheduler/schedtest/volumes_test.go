@@ -201,7 +201,7 @@ func TestVolumesAllAtOnce(t *testing.T) {
 		binding := &plugins.VolumeBinding{Storage: s.Storage}
 		engine := func(percent int32) *framework.Engine {
 			p := plugins.Default("default-scheduler", plugins.Options{Storage: s.Storage, Volumes: binding})
-			p.PercentageOfNodes = percent
+			p.PercentageOfNodesToScore = percent
 			return framework.NewEngine(p, 1, 1)
 		}
 		var nodes []*corev1.Node
@@ -282,8 +282,8 @@ func TestLateClaimsSeeAllNodes(t *testing.T) {
 		p := plugins.Default("default-scheduler", plugins.Options{Storage: s.Storage, Volumes: &plugins.VolumeBinding{Storage: s.Storage}})
 		h := newWorld(nodes, nil)
 		a := framework.NewEngine(p, 1, 1).Decide(state.NewPodInfo(pod), h.Cache.Refresh(), nil)
-		if a.Looked != count || a.Chosen == nil || a.Chosen.Name != fmt.Sprint("n", free) {
-			t.Fatalf("looked at %d of %d nodes, chose %v; the volume is on n%d", a.Looked, count, a.Chosen, free)
+		if a.EvaluatedNodes != count || a.Chosen == nil || a.Chosen.Name != fmt.Sprint("n", free) {
+			t.Fatalf("looked at %d of %d nodes, chose %v; the volume is on n%d", a.EvaluatedNodes, count, a.Chosen, free)
 		}
 	})
 }

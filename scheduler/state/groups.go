@@ -62,8 +62,8 @@ func (g *PodGroup) Priority() int32 {
 	return *g.Object.Spec.Priority
 }
 
-// Whole tells whether the group's pods leave together or not at all.
-func (g *PodGroup) Whole() bool {
+// DisruptionModeAll tells whether the group's pods leave together or not at all.
+func (g *PodGroup) DisruptionModeAll() bool {
 	return g.Object != nil && g.Object.Spec.DisruptionMode != nil && g.Object.Spec.DisruptionMode.All != nil
 }
 
@@ -78,13 +78,13 @@ func (g *Groups) Get(key GroupKey) PodGroup {
 	return PodGroup{Object: e.object, Pods: len(e.pods), Scheduled: e.scheduled}
 }
 
-// Together are the pods with nodes of a group whose pods leave together or not at all (disruptionMode: all); false: the group says no such
+// PodsDisruptedTogether are the pods with nodes of a group whose pods leave together or not at all (disruptionMode: all); false: the group says no such
 // thing.
-func (g *Groups) Together(key GroupKey) ([]types.UID, bool) {
+func (g *Groups) PodsDisruptedTogether(key GroupKey) ([]types.UID, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e, ok := g.all[key]
-	if !ok || !(&PodGroup{Object: e.object}).Whole() {
+	if !ok || !(&PodGroup{Object: e.object}).DisruptionModeAll() {
 		return nil, false
 	}
 	var out []types.UID

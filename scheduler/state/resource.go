@@ -153,14 +153,14 @@ func plainRequests(pod *corev1.Pod) (r Resource, cpu, mem int64, ok bool) {
 		return r, 0, 0, false
 	}
 	for i := range s.Containers {
-		asks := s.Containers[i].Resources.Requests
-		for name := range asks {
+		requests := s.Containers[i].Resources.Requests
+		for name := range requests {
 			if name != corev1.ResourceCPU && name != corev1.ResourceMemory {
 				return r, 0, 0, false
 			}
 		}
-		c, hasCPU := asks[corev1.ResourceCPU]
-		m, hasMem := asks[corev1.ResourceMemory]
+		c, hasCPU := requests[corev1.ResourceCPU]
+		m, hasMem := requests[corev1.ResourceMemory]
 		ofCPU, ofMem := milli(&c), units(&m)
 		r.MilliCPU += ofCPU
 		r.Memory += ofMem

@@ -9,19 +9,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func isAnother(_ *Cluster, p *corev1.Pod, n *corev1.Node) bool {
+func isOtherNode(_ *Cluster, p *corev1.Pod, n *corev1.Node) bool {
 	return p.Spec.NodeName != "" && p.Spec.NodeName != n.Name
 }
 
-func isCordoned(_ *Cluster, p *corev1.Pod, n *corev1.Node) bool {
-	return n.Spec.Unschedulable && !bears(p.Spec.Tolerations, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+func isUnschedulable(_ *Cluster, p *corev1.Pod, n *corev1.Node) bool {
+	return n.Spec.Unschedulable && !tolerates(p.Spec.Tolerations, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
 }
 
-func isTainted(_ *Cluster, p *corev1.Pod, n *corev1.Node) bool { return repels(n, p) }
+func isTainted(_ *Cluster, p *corev1.Pod, n *corev1.Node) bool { return hasUntoleratedTaint(n, p) }
 
-func isUnwanted(_ *Cluster, p *corev1.Pod, n *corev1.Node) bool { return !wants(p, n) }
+func mismatchesNodeAffinity(_ *Cluster, p *corev1.Pod, n *corev1.Node) bool {
+	return !matchesNodeAffinity(p, n)
+}
 
-// ports lists the host ports of a pod's containers and sidecars.
+// ports returns the host ports of a pod's containers and sidecars.
 func ports(p *corev1.Pod) []corev1.ContainerPort {
 	var all []corev1.ContainerPort
 	containers := slices.Clone(p.Spec.Containers)
@@ -40,8 +42,8 @@ func ports(p *corev1.Pod) []corev1.ContainerPort {
 	return all
 }
 
-// isTaken: a pod on the node has a host port that this one wants, on the same address; 0.0.0.0, or none, is every address.
-func (c *Cluster) isTaken(p *corev1.Pod, n *corev1.Node) bool {
+// hasPortConflict: a pod on the node has a host port of this pod, on the same address; 0.0.0.0, or none, is every address.
+func (c *Cluster) hasPortConflict(p *corev1.Pod, n *corev1.Node) bool {
 	protocol := func(p corev1.ContainerPort) corev1.Protocol {
 		if p.Protocol == "" {
 			return corev1.ProtocolTCP
@@ -49,7 +51,7 @@ func (c *Cluster) isTaken(p *corev1.Pod, n *corev1.Node) bool {
 		return p.Protocol
 	}
 	every := func(p corev1.ContainerPort) bool { return p.HostIP == "" || p.HostIP == "0.0.0.0" }
-	for _, o := range c.on(n) {
+	for _, o := range c.podsOn(n) {
 		for _, has := range ports(o) {
 			for _, want := range ports(p) {
 				if has.HostPort == want.HostPort && protocol(has) == protocol(want) && (every(has) || every(want) || has.HostIP == want.HostIP) {
@@ -61,27 +63,27 @@ func (c *Cluster) isTaken(p *corev1.Pod, n *corev1.Node) bool {
 	return false
 }
 
-// spreadSelector is whom a constraint counts.
+// spreadSelector returns the selector of the pods that a constraint counts.
 func spreadSelector(p *corev1.Pod, t *corev1.TopologySpreadConstraint) *metav1.LabelSelector {
-	return withKeys(t.LabelSelector, p, t.MatchLabelKeys, metav1.LabelSelectorOpIn)
+	return withLabelKeys(t.LabelSelector, p, t.MatchLabelKeys, metav1.LabelSelectorOpIn)
 }
 
-// alike counts the pods on a node that a constraint of p counts: of p's namespace, and not on their way out. A selector that says nothing
-// counts nobody, although it matches.
-func (c *Cluster) alike(p *corev1.Pod, s *metav1.LabelSelector, n *corev1.Node) int64 {
+// countMatching counts the pods on a node that a constraint of p counts: those of p's namespace that are not terminating. An empty selector
+// counts no pod, although it matches.
+func (c *Cluster) countMatching(p *corev1.Pod, s *metav1.LabelSelector, n *corev1.Node) int64 {
 	if s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		return 0
 	}
 	var count int64
-	for _, o := range c.on(n) {
-		if o.Namespace == p.Namespace && o.DeletionTimestamp == nil && selects(s, o.Labels) {
+	for _, o := range c.podsOn(n) {
+		if o.Namespace == p.Namespace && o.DeletionTimestamp == nil && matchesSelector(s, o.Labels) {
 			count++
 		}
 	}
 	return count
 }
 
-func hasAll(n *corev1.Node, ts []corev1.TopologySpreadConstraint) bool {
+func hasAllKeys(n *corev1.Node, ts []corev1.TopologySpreadConstraint) bool {
 	for _, t := range ts {
 		if _, ok := n.Labels[t.TopologyKey]; !ok {
 			return false
@@ -90,14 +92,14 @@ func hasAll(n *corev1.Node, ts []corev1.TopologySpreadConstraint) bool {
 	return true
 }
 
-// matters reports whether the constraint's policies let a node count.
-func matters(p *corev1.Pod, t *corev1.TopologySpreadConstraint, n *corev1.Node) bool {
+// isIncluded reports whether the constraint's node inclusion policies include a node.
+func isIncluded(p *corev1.Pod, t *corev1.TopologySpreadConstraint, n *corev1.Node) bool {
 	ignoresAffinity := t.NodeAffinityPolicy != nil && *t.NodeAffinityPolicy == corev1.NodeInclusionPolicyIgnore
 	honorsTaints := t.NodeTaintsPolicy != nil && *t.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor
-	return (ignoresAffinity || wants(p, n)) && (!honorsTaints || !repels(n, p))
+	return (ignoresAffinity || matchesNodeAffinity(p, n)) && (!honorsTaints || !hasUntoleratedTaint(n, p))
 }
 
-func constraints(p *corev1.Pod, when corev1.UnsatisfiableConstraintAction) []corev1.TopologySpreadConstraint {
+func spreadConstraints(p *corev1.Pod, when corev1.UnsatisfiableConstraintAction) []corev1.TopologySpreadConstraint {
 	var ts []corev1.TopologySpreadConstraint
 	for _, t := range p.Spec.TopologySpreadConstraints {
 		if t.WhenUnsatisfiable == when {
@@ -107,9 +109,9 @@ func constraints(p *corev1.Pod, when corev1.UnsatisfiableConstraintAction) []cor
 	return ts
 }
 
-// isUneven: with the pod there, the node's domain would have more than maxSkew pods more than the one with the fewest.
-func (c *Cluster) isUneven(p *corev1.Pod, n *corev1.Node) bool {
-	hard := constraints(p, corev1.DoNotSchedule)
+// exceedsMaxSkew: with the pod, the node's domain would have over maxSkew pods more than the domain with the fewest.
+func (c *Cluster) exceedsMaxSkew(p *corev1.Pod, n *corev1.Node) bool {
+	hard := spreadConstraints(p, corev1.DoNotSchedule)
 	for _, t := range hard {
 		if _, ok := n.Labels[t.TopologyKey]; !ok {
 			return true
@@ -117,8 +119,8 @@ func (c *Cluster) isUneven(p *corev1.Pod, n *corev1.Node) bool {
 		s := spreadSelector(p, &t)
 		counts := map[string]int64{}
 		for _, m := range c.Nodes {
-			if hasAll(m, hard) && matters(p, &t, m) {
-				counts[m.Labels[t.TopologyKey]] += c.alike(p, s, m)
+			if hasAllKeys(m, hard) && isIncluded(p, &t, m) {
+				counts[m.Labels[t.TopologyKey]] += c.countMatching(p, s, m)
 			}
 		}
 		var least, self int64
@@ -130,7 +132,7 @@ func (c *Cluster) isUneven(p *corev1.Pod, n *corev1.Node) bool {
 		if t.MinDomains != nil && len(counts) < int(*t.MinDomains) {
 			least = 0
 		}
-		if selects(s, p.Labels) {
+		if matchesSelector(s, p.Labels) {
 			self = 1
 		}
 		if counts[n.Labels[t.TopologyKey]]+self-least > int64(t.MaxSkew) {
@@ -148,45 +150,46 @@ func values(m map[string]int64) []int64 {
 	return vs
 }
 
-func near(p *corev1.Pod) []corev1.PodAffinityTerm {
+func requiredAffinity(p *corev1.Pod) []corev1.PodAffinityTerm {
 	if a := p.Spec.Affinity; a != nil && a.PodAffinity != nil {
 		return a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
 	return nil
 }
 
-func away(p *corev1.Pod) []corev1.PodAffinityTerm {
+func requiredAntiAffinity(p *corev1.Pod) []corev1.PodAffinityTerm {
 	if a := p.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
 		return a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
 	return nil
 }
 
-// isUnfriendly: a pod that this one wants near is not around the node, or one that it wants away is, or one that wants it away.
-func (c *Cluster) isUnfriendly(p *corev1.Pod, n *corev1.Node) bool {
+// violatesInterPodAffinity: in a topology domain of the node there is no pod that a required affinity term selects, or there is one that a
+// required anti-affinity term of this pod selects, or one with such a term that selects this pod.
+func (c *Cluster) violatesInterPodAffinity(p *corev1.Pod, n *corev1.Node) bool {
 	for _, o := range c.Pods {
-		m := c.where(o)
-		for _, t := range away(p) {
-			if c.counts(p, &t, o) && together(m, n, t.TopologyKey) {
+		m := c.nodeOf(o)
+		for _, t := range requiredAntiAffinity(p) {
+			if c.termMatches(p, &t, o) && sameDomain(m, n, t.TopologyKey) {
 				return true
 			}
 		}
-		for _, t := range away(o) {
-			if c.counts(o, &t, p) && together(m, n, t.TopologyKey) {
+		for _, t := range requiredAntiAffinity(o) {
+			if c.termMatches(o, &t, p) && sameDomain(m, n, t.TopologyKey) {
 				return true
 			}
 		}
 	}
-	return !c.hasFriends(p, n)
+	return !c.satisfiesAffinity(p, n)
 }
 
-// hasFriends: for each required term there is a pod around the node that all of them are about; or no such pod is anywhere and they
-// are about the pod itself, which is the first of its kind.
-func (c *Cluster) hasFriends(p *corev1.Pod, n *corev1.Node) bool {
-	terms := near(p)
+// satisfiesAffinity: for each required affinity term there is a pod in the node's topology domain that all terms select; or all terms select the
+// pod itself, and there is no such pod in the cluster.
+func (c *Cluster) satisfiesAffinity(p *corev1.Pod, n *corev1.Node) bool {
+	terms := requiredAffinity(p)
 	all := func(o *corev1.Pod) bool {
 		for _, t := range terms {
-			if !c.counts(p, &t, o) {
+			if !c.termMatches(p, &t, o) {
 				return false
 			}
 		}
@@ -198,8 +201,8 @@ func (c *Cluster) hasFriends(p *corev1.Pod, n *corev1.Node) bool {
 			continue
 		}
 		for i, t := range terms {
-			found[i] = found[i] || together(c.where(o), n, t.TopologyKey)
-			anywhere = anywhere || together(c.where(o), c.where(o), t.TopologyKey)
+			found[i] = found[i] || sameDomain(c.nodeOf(o), n, t.TopologyKey)
+			anywhere = anywhere || sameDomain(c.nodeOf(o), c.nodeOf(o), t.TopologyKey)
 		}
 	}
 	for _, t := range terms {

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// selects reports whether a label selector matches. None matches nothing, an empty one everything.
-func selects(s *metav1.LabelSelector, labels map[string]string) bool {
+// matchesSelector reports whether a label selector matches. nil matches nothing, an empty one everything.
+func matchesSelector(s *metav1.LabelSelector, labels map[string]string) bool {
 	if s == nil {
 		return false
 	}
@@ -21,15 +21,15 @@ func selects(s *metav1.LabelSelector, labels map[string]string) bool {
 		}
 	}
 	for _, e := range s.MatchExpressions {
-		if !holds(string(e.Operator), e.Key, e.Values, labels) {
+		if !matchesExpression(string(e.Operator), e.Key, e.Values, labels) {
 			return false
 		}
 	}
 	return true
 }
 
-// withKeys adds to a selector that the pod's own value of each key is required, or excluded.
-func withKeys(s *metav1.LabelSelector, p *corev1.Pod, keys []string, op metav1.LabelSelectorOperator) *metav1.LabelSelector {
+// withLabelKeys adds requirements to a selector: the pod's own value of each key is required, or excluded.
+func withLabelKeys(s *metav1.LabelSelector, p *corev1.Pod, keys []string, op metav1.LabelSelectorOperator) *metav1.LabelSelector {
 	if s == nil {
 		return nil
 	}
@@ -42,8 +42,8 @@ func withKeys(s *metav1.LabelSelector, p *corev1.Pod, keys []string, op metav1.L
 	return s
 }
 
-// holds judges one expression over labels.
-func holds(op, key string, values []string, labels map[string]string) bool {
+// matchesExpression reports whether an expression matches labels.
+func matchesExpression(op, key string, values []string, labels map[string]string) bool {
 	got, has := labels[key]
 	switch op {
 	case "In":
@@ -66,26 +66,26 @@ func holds(op, key string, values []string, labels map[string]string) bool {
 	}
 }
 
-// meets judges a term of node affinity: all its expressions hold. A term that says nothing matches no node.
-func meets(t *corev1.NodeSelectorTerm, n *corev1.Node) bool {
+// matchesNodeTerm reports whether all expressions of a node selector term match. An empty term matches no node.
+func matchesNodeTerm(t *corev1.NodeSelectorTerm, n *corev1.Node) bool {
 	if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
 		return false
 	}
 	for _, e := range t.MatchExpressions {
-		if !holds(string(e.Operator), e.Key, e.Values, n.Labels) {
+		if !matchesExpression(string(e.Operator), e.Key, e.Values, n.Labels) {
 			return false
 		}
 	}
 	for _, e := range t.MatchFields {
-		if !holds(string(e.Operator), e.Key, e.Values, map[string]string{"metadata.name": n.Name}) {
+		if !matchesExpression(string(e.Operator), e.Key, e.Values, map[string]string{"metadata.name": n.Name}) {
 			return false
 		}
 	}
 	return true
 }
 
-// wants reports whether the node is one that the pod's node selector and required node affinity ask for.
-func wants(p *corev1.Pod, n *corev1.Node) bool {
+// matchesNodeAffinity reports whether the pod's node selector and required node affinity match the node.
+func matchesNodeAffinity(p *corev1.Pod, n *corev1.Node) bool {
 	for k, v := range p.Spec.NodeSelector {
 		if got, ok := n.Labels[k]; !ok || got != v {
 			return false
@@ -96,15 +96,15 @@ func wants(p *corev1.Pod, n *corev1.Node) bool {
 		return true
 	}
 	for _, t := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		if meets(&t, n) {
+		if matchesNodeTerm(&t, n) {
 			return true
 		}
 	}
 	return false
 }
 
-// bears reports whether any toleration covers the taint.
-func bears(ts []corev1.Toleration, taint corev1.Taint) bool {
+// tolerates reports whether any toleration matches the taint.
+func tolerates(ts []corev1.Toleration, taint corev1.Taint) bool {
 	for _, t := range ts {
 		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
 			continue
@@ -127,28 +127,28 @@ func bears(ts []corev1.Toleration, taint corev1.Taint) bool {
 	return false
 }
 
-// repels reports whether the node has a taint that keeps the pod off.
-func repels(n *corev1.Node, p *corev1.Pod) bool {
+// hasUntoleratedTaint reports whether the node has a NoSchedule or NoExecute taint that the pod does not tolerate.
+func hasUntoleratedTaint(n *corev1.Node, p *corev1.Pod) bool {
 	for _, t := range n.Spec.Taints {
-		if (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute) && !bears(p.Spec.Tolerations, t) {
+		if (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute) && !tolerates(p.Spec.Tolerations, t) {
 			return true
 		}
 	}
 	return false
 }
 
-// counts reports whether a term of inter-pod affinity of one pod is about another.
-func (c *Cluster) counts(of *corev1.Pod, t *corev1.PodAffinityTerm, other *corev1.Pod) bool {
+// termMatches reports whether an inter-pod affinity term of one pod selects another pod.
+func (c *Cluster) termMatches(of *corev1.Pod, t *corev1.PodAffinityTerm, other *corev1.Pod) bool {
 	inNamespace := slices.Contains(t.Namespaces, other.Namespace) ||
-		t.NamespaceSelector != nil && selects(t.NamespaceSelector, c.Namespaces[other.Namespace]) ||
+		t.NamespaceSelector != nil && matchesSelector(t.NamespaceSelector, c.Namespaces[other.Namespace]) ||
 		len(t.Namespaces) == 0 && t.NamespaceSelector == nil && of.Namespace == other.Namespace
-	s := withKeys(t.LabelSelector, of, t.MatchLabelKeys, metav1.LabelSelectorOpIn)
-	s = withKeys(s, of, t.MismatchLabelKeys, metav1.LabelSelectorOpNotIn)
-	return inNamespace && selects(s, other.Labels)
+	s := withLabelKeys(t.LabelSelector, of, t.MatchLabelKeys, metav1.LabelSelectorOpIn)
+	s = withLabelKeys(s, of, t.MismatchLabelKeys, metav1.LabelSelectorOpNotIn)
+	return inNamespace && matchesSelector(s, other.Labels)
 }
 
-// together reports whether two nodes have the same value of a label.
-func together(a, b *corev1.Node, key string) bool {
+// sameDomain reports whether two nodes are in the same topology domain: they have the same value of a label.
+func sameDomain(a, b *corev1.Node, key string) bool {
 	if a == nil || b == nil {
 		return false
 	}

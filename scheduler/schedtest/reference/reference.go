@@ -20,15 +20,15 @@ type Cluster struct {
 	Pods []*corev1.Pod
 	// Namespaces maps a namespace to its labels.
 	Namespaces map[string]map[string]string
-	// What there is of storage.
+	// The storage objects.
 	Volumes     []*corev1.PersistentVolume
 	Claims      []*corev1.PersistentVolumeClaim
 	Classes     []*storagev1.StorageClass
 	Drivers     []*storagev1.CSIDriver
 	CSINodes    []*storagev1.CSINode
 	Attachments []*storagev1.VolumeAttachment
-	// Kin tells which pods a pod without spread constraints is spread with; nil, or a nil answer: with none.
-	Kin func(*corev1.Pod) *metav1.LabelSelector
+	// DefaultSelector returns the selector of the default spread constraints of a pod without constraints; nil, or a nil result: there are none.
+	DefaultSelector func(*corev1.Pod) *metav1.LabelSelector
 }
 
 // filters refuse nodes, in their order.
@@ -36,21 +36,21 @@ var filters = []struct {
 	name    string
 	refuses func(*Cluster, *corev1.Pod, *corev1.Node) bool
 }{
-	{"NodeUnschedulable", isCordoned},
-	{"NodeName", isAnother},
+	{"NodeUnschedulable", isUnschedulable},
+	{"NodeName", isOtherNode},
 	{"TaintToleration", isTainted},
-	{"NodeAffinity", isUnwanted},
-	{"NodePorts", (*Cluster).isTaken},
-	{"NodeResourcesFit", (*Cluster).isFull},
-	{"VolumeRestrictions", (*Cluster).isInUse},
-	{"NodeVolumeLimits", (*Cluster).isLoaded},
-	{"VolumeBinding", (*Cluster).isOutOfReach},
-	{"VolumeZone", (*Cluster).isOtherZone},
-	{"PodTopologySpread", (*Cluster).isUneven},
-	{"InterPodAffinity", (*Cluster).isUnfriendly},
+	{"NodeAffinity", mismatchesNodeAffinity},
+	{"NodePorts", (*Cluster).hasPortConflict},
+	{"NodeResourcesFit", (*Cluster).lacksResources},
+	{"VolumeRestrictions", (*Cluster).hasVolumeConflict},
+	{"NodeVolumeLimits", (*Cluster).exceedsVolumeLimits},
+	{"VolumeBinding", (*Cluster).cannotBindVolumes},
+	{"VolumeZone", (*Cluster).isOtherVolumeZone},
+	{"PodTopologySpread", (*Cluster).exceedsMaxSkew},
+	{"InterPodAffinity", (*Cluster).violatesInterPodAffinity},
 }
 
-// Refuses returns the first plugin that keeps the pod off the node; empty: none does.
+// Refuses returns the first plugin that refuses the node; empty: none does.
 func (c *Cluster) Refuses(p *corev1.Pod, n *corev1.Node) string {
 	for _, f := range filters {
 		if f.refuses(c, p, n) {
@@ -60,7 +60,7 @@ func (c *Cluster) Refuses(p *corev1.Pod, n *corev1.Node) string {
 	return ""
 }
 
-// Fits lists the nodes to which the pod may go.
+// Fits returns the feasible nodes.
 func (c *Cluster) Fits(p *corev1.Pod) []*corev1.Node {
 	var fit []*corev1.Node
 	for _, n := range c.Nodes {
@@ -71,7 +71,7 @@ func (c *Cluster) Fits(p *corev1.Pod) []*corev1.Node {
 	return fit
 }
 
-// scorers rank nodes that fit: each returns 0 to 100 for every one of them.
+// scorers score the feasible nodes: each returns 0 to 100 for every node.
 var scorers = []struct {
 	name   string
 	weight int64
@@ -83,11 +83,11 @@ var scorers = []struct {
 	{"VolumeBinding", 1, (*Cluster).scoreVolumes},
 	{"PodTopologySpread", 2, (*Cluster).scoreSpread},
 	{"InterPodAffinity", 2, (*Cluster).scoreInterPod},
-	{"NodeResourcesBalancedAllocation", 1, (*Cluster).scoreBalance},
+	{"NodeResourcesBalancedAllocation", 1, (*Cluster).scoreBalancedAllocation},
 	{"ImageLocality", 1, (*Cluster).scoreImages},
 }
 
-// Scores returns what each plugin gives each of the nodes that fit, in their order, and the weighted sums.
+// Scores returns the scores of the feasible nodes, by plugin and in the order of the nodes, and the weighted sums.
 func (c *Cluster) Scores(p *corev1.Pod, fit []*corev1.Node) (by map[string][]int64, totals []int64) {
 	by, totals = map[string][]int64{}, make([]int64, len(fit))
 	for _, s := range scorers {
@@ -99,7 +99,7 @@ func (c *Cluster) Scores(p *corev1.Pod, fit []*corev1.Node) (by map[string][]int
 	return by, totals
 }
 
-// Best lists the nodes that fit and that no other one beats.
+// Best returns the feasible nodes with the highest total score.
 func (c *Cluster) Best(p *corev1.Pod) []string {
 	fit := c.Fits(p)
 	_, totals := c.Scores(p, fit)
@@ -112,8 +112,8 @@ func (c *Cluster) Best(p *corev1.Pod) []string {
 	return best
 }
 
-// on lists the pods of a node.
-func (c *Cluster) on(n *corev1.Node) []*corev1.Pod {
+// podsOn returns the pods on a node.
+func (c *Cluster) podsOn(n *corev1.Node) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, p := range c.Pods {
 		if p.Spec.NodeName == n.Name {
@@ -123,8 +123,8 @@ func (c *Cluster) on(n *corev1.Node) []*corev1.Pod {
 	return pods
 }
 
-// where returns the node of a pod, nil when it is not there.
-func (c *Cluster) where(p *corev1.Pod) *corev1.Node {
+// nodeOf returns the node of a pod; nil: there is no such node.
+func (c *Cluster) nodeOf(p *corev1.Pod) *corev1.Node {
 	for _, n := range c.Nodes {
 		if n.Name == p.Spec.NodeName {
 			return n

@@ -184,7 +184,7 @@ func run(steps []step, seed uint64, alter func(*framework.Profile)) (b *both, er
 	b = &both{
 		stored: stored,
 		real:   &schedtest.Harness{Cache: state.NewCache(), Engine: framework.NewEngine(profile, 1, seed)},
-		plain:  reference.Cluster{Namespaces: map[string]map[string]string{}, Kin: kin},
+		plain:  reference.Cluster{Namespaces: map[string]map[string]string{}, DefaultSelector: kin},
 	}
 	for i, s := range steps {
 		if err := b.do(s); err != nil {
@@ -262,7 +262,7 @@ func (b *both) place(p *corev1.Pod) error {
 		return err
 	}
 	b.placed++
-	choices, _ := b.plain.Choose(p, a.Chosen.Node)
+	choices, _ := b.plain.ChooseVolumes(p, a.Chosen.Node)
 	if err := b.real.Cache.Assume(a.Pod, a.Chosen.Name); err != nil {
 		return err
 	}
@@ -287,9 +287,9 @@ func (b *both) verdicts(p *corev1.Pod, a *framework.Attempt) error {
 	for _, n := range b.plain.Nodes {
 		want := b.plain.Refuses(p, n)
 		have, looked := got[n.Name]
-		left := a.All
+		left := a.PreFilterStatus
 		if left == nil {
-			left = a.NarrowedBy
+			left = a.ExcludedBy
 		}
 		switch {
 		case looked && have != want:

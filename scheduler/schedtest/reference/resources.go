@@ -11,7 +11,7 @@ import (
 
 type list = corev1.ResourceList
 
-func plus(a, b list) list {
+func add(a, b list) list {
 	sum := a.DeepCopy()
 	if sum == nil {
 		sum = list{}
@@ -24,7 +24,7 @@ func plus(a, b list) list {
 	return sum
 }
 
-func most(a, b list) list {
+func maximum(a, b list) list {
 	out := a.DeepCopy()
 	if out == nil {
 		out = list{}
@@ -37,18 +37,18 @@ func most(a, b list) list {
 	return out
 }
 
-// missing are what scores take a container to ask for that asks for none.
-var missing = list{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("200Mi")}
+// defaultRequests are the requests that scores assume for a container without requests.
+var defaultRequests = list{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("200Mi")}
 
-// asks is what a pod asks for: its containers together with its sidecars, or what it takes to start if that is more; instead of that
-// what the pod as a whole asks for; and the overhead. A pod that is being resized holds the most of what it wants, was promised and has.
-// Scores fill in what containers do not say.
-func asks(p *corev1.Pod, fill bool) list {
+// podRequests returns the requests of a pod: the sum of its containers and sidecars, or what its init containers need if that is more;
+// pod-level requests replace that; the overhead is added. For a pod that is being resized it is the maximum of the desired, allocated and
+// actual requests. Scores use it with defaults.
+func podRequests(p *corev1.Pod, withDefaults bool) list {
 	infeasible := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible
 	})
-	wanted := func(c *corev1.Container, _ *corev1.ContainerStatus) list { return c.Resources.Requests }
-	promised := func(c *corev1.Container, s *corev1.ContainerStatus) list {
+	desired := func(c *corev1.Container, _ *corev1.ContainerStatus) list { return c.Resources.Requests }
+	allocated := func(c *corev1.Container, s *corev1.ContainerStatus) list {
 		switch {
 		case s != nil && s.AllocatedResources != nil:
 			return s.AllocatedResources
@@ -57,63 +57,63 @@ func asks(p *corev1.Pod, fill bool) list {
 		}
 		return c.Resources.Requests
 	}
-	has := func(c *corev1.Container, s *corev1.ContainerStatus) list {
+	actual := func(c *corev1.Container, s *corev1.ContainerStatus) list {
 		if s != nil && s.Resources != nil && s.Resources.Requests != nil {
 			return s.Resources.Requests
 		}
-		return promised(c, s)
+		return allocated(c, s)
 	}
-	own := podLevel(p)
-	total := most(running(p, promised, fill, own), running(p, has, fill, own))
+	own := podLevelRequests(p)
+	total := maximum(containerRequests(p, allocated, withDefaults, own), containerRequests(p, actual, withDefaults, own))
 	if !infeasible {
-		total = most(total, running(p, wanted, fill, own))
+		total = maximum(total, containerRequests(p, desired, withDefaults, own))
 	}
 	for name, q := range own {
 		total[name] = q
 	}
-	return plus(total, p.Spec.Overhead)
+	return add(total, p.Spec.Overhead)
 }
 
-func podLevel(p *corev1.Pod) list {
+func podLevelRequests(p *corev1.Pod) list {
 	if p.Spec.Resources == nil {
 		return nil
 	}
 	return p.Spec.Resources.Requests
 }
 
-// running is what a pod's containers take at most at one time.
-func running(p *corev1.Pod, of func(*corev1.Container, *corev1.ContainerStatus) list, fill bool, own list) list {
+// containerRequests returns the maximum of what the containers of a pod need at one time.
+func containerRequests(p *corev1.Pod, requestsOf func(*corev1.Container, *corev1.ContainerStatus) list, withDefaults bool, podLevel list) list {
 	one := func(c *corev1.Container) list {
-		r := of(c, statusOf(p, c.Name)).DeepCopy()
+		r := requestsOf(c, statusOf(p, c.Name)).DeepCopy()
 		if r == nil {
 			r = list{}
 		}
-		for name, q := range missing {
-			// Where the pod as a whole asks for something, only what nobody says is filled in.
-			if _, said := r[name]; fill && !said && (len(own) == 0 || nobodyAsks(p, name)) {
+		for name, q := range defaultRequests {
+			// With pod-level requests, defaults are only for resources that no container and not the pod requests.
+			if _, given := r[name]; withDefaults && !given && (len(podLevel) == 0 || notRequested(p, name)) {
 				r[name] = q
 			}
 		}
 		return r
 	}
-	sidecars, starting, all := list{}, list{}, list{}
+	sidecars, initMax, containers := list{}, list{}, list{}
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			sidecars = plus(sidecars, one(c))
-			starting = most(starting, sidecars)
+			sidecars = add(sidecars, one(c))
+			initMax = maximum(initMax, sidecars)
 		} else {
-			starting = most(starting, plus(sidecars, one(c)))
+			initMax = maximum(initMax, add(sidecars, one(c)))
 		}
 	}
 	for i := range p.Spec.Containers {
-		all = plus(all, one(&p.Spec.Containers[i]))
+		containers = add(containers, one(&p.Spec.Containers[i]))
 	}
-	return most(plus(all, sidecars), starting)
+	return maximum(add(containers, sidecars), initMax)
 }
 
-func nobodyAsks(p *corev1.Pod, name corev1.ResourceName) bool {
-	_, asked := asks(p, false)[name]
+func notRequested(p *corev1.Pod, name corev1.ResourceName) bool {
+	_, asked := podRequests(p, false)[name]
 	return !asked
 }
 
@@ -128,29 +128,29 @@ func statusOf(p *corev1.Pod, container string) *corev1.ContainerStatus {
 	return nil
 }
 
-// taken is what the pods of a node ask for together.
-func (c *Cluster) taken(n *corev1.Node, fill bool) list {
+// requestedOn returns the sum of the requests of the pods on a node.
+func (c *Cluster) requestedOn(n *corev1.Node, withDefaults bool) list {
 	sum := list{}
-	for _, p := range c.on(n) {
-		sum = plus(sum, asks(p, fill))
+	for _, p := range c.podsOn(n) {
+		sum = add(sum, podRequests(p, withDefaults))
 	}
 	return sum
 }
 
-// isFull: the pods on the node leave less of something than the pod asks for. Asking for nothing fits anywhere.
-func (c *Cluster) isFull(p *corev1.Pod, n *corev1.Node) bool {
+// lacksResources: the node has less of a resource free than the pod requests. A request of 0 fits on any node.
+func (c *Cluster) lacksResources(p *corev1.Pod, n *corev1.Node) bool {
 	pods := n.Status.Allocatable[corev1.ResourcePods]
-	if int64(len(c.on(n)))+1 > pods.Value() {
+	if int64(len(c.podsOn(n)))+1 > pods.Value() {
 		return true
 	}
-	taken := c.taken(n, false)
-	for name, q := range asks(p, false) {
+	requested := c.requestedOn(n, false)
+	for name, q := range podRequests(p, false) {
 		if q.IsZero() {
 			continue
 		}
-		offers := n.Status.Allocatable[name]
-		q.Add(taken[name])
-		if q.Cmp(offers) > 0 {
+		allocatable := n.Status.Allocatable[name]
+		q.Add(requested[name])
+		if q.Cmp(allocatable) > 0 {
 			return true
 		}
 	}

@@ -10,14 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// scaled makes the largest score 100, and the smallest the best when they are counts of what is bad.
-func scaled(scores []int64, bad bool) []int64 {
+// normalize scales the scores so that the largest becomes 100. With reverse the smallest score becomes the best.
+func normalize(scores []int64, reverse bool) []int64 {
 	most := slices.Max(append([]int64{0}, scores...))
 	for i := range scores {
 		if most > 0 {
 			scores[i] = 100 * scores[i] / most
 		}
-		if bad {
+		if reverse {
 			scores[i] = 100 - scores[i]
 		}
 	}
@@ -28,12 +28,12 @@ func scoreTaints(_ *Cluster, p *corev1.Pod, fit []*corev1.Node) []int64 {
 	scores := make([]int64, len(fit))
 	for i, n := range fit {
 		for _, t := range n.Spec.Taints {
-			if t.Effect == corev1.TaintEffectPreferNoSchedule && !bears(p.Spec.Tolerations, t) {
+			if t.Effect == corev1.TaintEffectPreferNoSchedule && !tolerates(p.Spec.Tolerations, t) {
 				scores[i]++
 			}
 		}
 	}
-	return scaled(scores, true)
+	return normalize(scores, true)
 }
 
 func scoreNodeAffinity(_ *Cluster, p *corev1.Pod, fit []*corev1.Node) []int64 {
@@ -44,32 +44,32 @@ func scoreNodeAffinity(_ *Cluster, p *corev1.Pod, fit []*corev1.Node) []int64 {
 	}
 	for i, n := range fit {
 		for _, t := range a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
-			if meets(&t.Preference, n) {
+			if matchesNodeTerm(&t.Preference, n) {
 				scores[i] += int64(t.Weight)
 			}
 		}
 	}
-	return scaled(scores, false)
+	return normalize(scores, false)
 }
 
-// cpuAndMemory are a node's own, and what its pods take with this one.
-func (c *Cluster) cpuAndMemory(p *corev1.Pod, n *corev1.Node, fill bool) (offers, before, after [2]int64) {
-	taken := c.taken(n, fill)
-	with := plus(taken, asks(p, fill))
+// cpuAndMemory returns what the node has, and what its pods request without and with this pod.
+func (c *Cluster) cpuAndMemory(p *corev1.Pod, n *corev1.Node, withDefaults bool) (allocatable, before, after [2]int64) {
+	requested := c.requestedOn(n, withDefaults)
+	with := add(requested, podRequests(p, withDefaults))
 	get := func(l list) [2]int64 { return [2]int64{l.Cpu().MilliValue(), l.Memory().Value()} }
-	return get(n.Status.Allocatable), get(taken), get(with)
+	return get(n.Status.Allocatable), get(requested), get(with)
 }
 
 func (c *Cluster) scoreLeastAllocated(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	scores := make([]int64, len(fit))
 	for i, n := range fit {
-		offers, _, after := c.cpuAndMemory(p, n, true)
+		allocatable, _, after := c.cpuAndMemory(p, n, true)
 		var sum, weights int64
-		for r := range offers {
-			if offers[r] == 0 {
+		for r := range allocatable {
+			if allocatable[r] == 0 {
 				continue
 			}
-			sum += max(offers[r]-after[r], 0) * 100 / offers[r]
+			sum += max(allocatable[r]-after[r], 0) * 100 / allocatable[r]
 			weights++
 		}
 		scores[i] = sum / max(weights, 1)
@@ -77,18 +77,18 @@ func (c *Cluster) scoreLeastAllocated(p *corev1.Pod, fit []*corev1.Node) []int64
 	return scores
 }
 
-// scoreBalance: how evenly cpu and memory are taken, compared with how it was before.
-func (c *Cluster) scoreBalance(p *corev1.Pod, fit []*corev1.Node) []int64 {
+// scoreBalancedAllocation: how evenly cpu and memory are requested, compared with the node without this pod.
+func (c *Cluster) scoreBalancedAllocation(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	scores := make([]int64, len(fit))
-	a := asks(p, false)
+	a := podRequests(p, false)
 	if a.Cpu().IsZero() && a.Memory().IsZero() {
 		return scores
 	}
-	even := func(taken, offers [2]int64) int64 {
+	balance := func(taken, allocatable [2]int64) int64 {
 		var parts []float64
-		for r := range offers {
-			if offers[r] > 0 {
-				parts = append(parts, min(float64(taken[r])/float64(offers[r]), 1))
+		for r := range allocatable {
+			if allocatable[r] > 0 {
+				parts = append(parts, min(float64(taken[r])/float64(allocatable[r]), 1))
 			}
 		}
 		deviation := 0.0
@@ -98,8 +98,8 @@ func (c *Cluster) scoreBalance(p *corev1.Pod, fit []*corev1.Node) []int64 {
 		return int64((1 - deviation) * 100)
 	}
 	for i, n := range fit {
-		offers, before, after := c.cpuAndMemory(p, n, false)
-		scores[i] = 50 + (50+even(after, offers)-even(before, offers))/2
+		allocatable, before, after := c.cpuAndMemory(p, n, false)
+		scores[i] = 50 + (50+balance(after, allocatable)-balance(before, allocatable))/2
 	}
 	return scores
 }
@@ -146,16 +146,16 @@ func (c *Cluster) scoreImages(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	return scores
 }
 
-// scoreSpread: how few pods of the kind are around the node, by the constraints that may be broken; if the pod has no constraints at all,
-// by those that Kubernetes gives to the pods of a service or controller.
+// scoreSpread: how few matching pods are in the node's domains, by the ScheduleAnyway constraints; if the pod has no constraints, by the default
+// constraints for the pods of a service or controller.
 func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	scores := make([]int64, len(fit))
-	soft, own := constraints(p, corev1.ScheduleAnyway), len(p.Spec.TopologySpreadConstraints) > 0
-	if !own && c.Kin != nil {
-		if kin := c.Kin(p); kin != nil {
+	soft, own := spreadConstraints(p, corev1.ScheduleAnyway), len(p.Spec.TopologySpreadConstraints) > 0
+	if !own && c.DefaultSelector != nil {
+		if selector := c.DefaultSelector(p); selector != nil {
 			soft = []corev1.TopologySpreadConstraint{
-				{TopologyKey: corev1.LabelHostname, MaxSkew: 3, LabelSelector: kin},
-				{TopologyKey: corev1.LabelTopologyZone, MaxSkew: 5, LabelSelector: kin},
+				{TopologyKey: corev1.LabelHostname, MaxSkew: 3, LabelSelector: selector},
+				{TopologyKey: corev1.LabelTopologyZone, MaxSkew: 5, LabelSelector: selector},
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	}
 	var counted []*corev1.Node
 	for _, n := range fit {
-		if !own || hasAll(n, soft) {
+		if !own || hasAllKeys(n, soft) {
 			counted = append(counted, n)
 		}
 	}
@@ -176,7 +176,7 @@ func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
 		var sum float64
 		for _, t := range soft {
 			if _, ok := n.Labels[t.TopologyKey]; ok {
-				sum += c.crowd(p, &t, soft, own, counted, n)
+				sum += c.topologyScore(p, &t, soft, own, counted, n)
 			}
 		}
 		scores[i] = int64(math.Round(sum))
@@ -195,14 +195,14 @@ func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	return scores
 }
 
-// crowd is how many pods of the kind are in the node's domain, weighed by the number of domains that the pod may choose from (nodes without
-// the label are one more of them).
-func (c *Cluster) crowd(p *corev1.Pod, t *corev1.TopologySpreadConstraint, soft []corev1.TopologySpreadConstraint, own bool, counted []*corev1.Node, n *corev1.Node) float64 {
+// topologyScore is the number of matching pods in the node's domain, weighted by the number of domains (nodes without the label are one more
+// domain).
+func (c *Cluster) topologyScore(p *corev1.Pod, t *corev1.TopologySpreadConstraint, soft []corev1.TopologySpreadConstraint, own bool, counted []*corev1.Node, n *corev1.Node) float64 {
 	s := spreadSelector(p, t)
 	var pods int64
 	domains := len(counted)
 	if t.TopologyKey == corev1.LabelHostname {
-		pods = c.alike(p, s, n)
+		pods = c.countMatching(p, s, n)
 	} else {
 		seen := map[string]bool{}
 		for _, m := range counted {
@@ -210,16 +210,16 @@ func (c *Cluster) crowd(p *corev1.Pod, t *corev1.TopologySpreadConstraint, soft 
 		}
 		domains = len(seen)
 		for _, m := range c.Nodes {
-			if together(m, n, t.TopologyKey) && (!own || hasAll(m, soft)) && matters(p, t, m) {
-				pods += c.alike(p, s, m)
+			if sameDomain(m, n, t.TopologyKey) && (!own || hasAllKeys(m, soft)) && isIncluded(p, t, m) {
+				pods += c.countMatching(p, s, m)
 			}
 		}
 	}
 	return float64(pods)*math.Log(float64(domains+2)) + float64(t.MaxSkew-1)
 }
 
-// scoreInterPod: the weights of preferred terms that hold around the node, of this pod and of those that are there; what they require of
-// others counts 1.
+// scoreInterPod: the sum of the weights of the preferred terms that match in the node's domains, of this pod and of existing pods; a required
+// affinity term of an existing pod counts 1.
 func (c *Cluster) scoreInterPod(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	prefer := func(p *corev1.Pod) (to, from []corev1.WeightedPodAffinityTerm) {
 		if a := p.Spec.Affinity; a != nil && a.PodAffinity != nil {
@@ -233,10 +233,10 @@ func (c *Cluster) scoreInterPod(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	scores := make([]int64, len(fit))
 	for i, n := range fit {
 		for _, o := range c.Pods {
-			m := c.where(o)
+			m := c.nodeOf(o)
 			add := func(of, other *corev1.Pod, ts []corev1.WeightedPodAffinityTerm, sign int64) {
 				for _, t := range ts {
-					if together(m, n, t.PodAffinityTerm.TopologyKey) && c.counts(of, &t.PodAffinityTerm, other) {
+					if sameDomain(m, n, t.PodAffinityTerm.TopologyKey) && c.termMatches(of, &t.PodAffinityTerm, other) {
 						scores[i] += sign * int64(t.Weight)
 					}
 				}
@@ -247,7 +247,7 @@ func (c *Cluster) scoreInterPod(p *corev1.Pod, fit []*corev1.Node) []int64 {
 			to, from = prefer(o)
 			add(o, p, to, 1)
 			add(o, p, from, -1)
-			for _, t := range near(o) {
+			for _, t := range requiredAffinity(o) {
 				add(o, p, []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: t}}, 1)
 			}
 		}

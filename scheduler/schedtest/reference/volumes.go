@@ -11,13 +11,13 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// noProvisioner is of classes whose volumes nobody makes; bindCompleted is on claims that have their volume.
+// noProvisioner is the provisioner of classes without dynamic provisioning; bindCompleted is an annotation of bound claims.
 const (
 	noProvisioner = "kubernetes.io/no-provisioner"
 	bindCompleted = "pv.kubernetes.io/bind-completed"
 )
 
-// find returns the one of that name, nil: there is none.
+// find returns the object of that name; nil: there is none.
 func find[T any, P interface {
 	*T
 	GetName() string
@@ -30,7 +30,7 @@ func find[T any, P interface {
 	return nil
 }
 
-// claims lists the claims that a pod names; nil stands for one that is not there.
+// claims returns the claims of a pod; nil stands for one that does not exist.
 func (c *Cluster) claims(p *corev1.Pod) (all []*corev1.PersistentVolumeClaim) {
 	for _, v := range p.Spec.Volumes {
 		if v.PersistentVolumeClaim == nil {
@@ -47,7 +47,7 @@ func (c *Cluster) claims(p *corev1.Pod) (all []*corev1.PersistentVolumeClaim) {
 	return all
 }
 
-// volume is that of a claim; nil: it has none, or it is not there.
+// volume returns the volume of a claim; nil: it has none, or it does not exist.
 func (c *Cluster) volume(o *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	return find(c.Volumes, o.Spec.VolumeName)
 }
@@ -59,9 +59,9 @@ func (c *Cluster) class(o *corev1.PersistentVolumeClaim) *storagev1.StorageClass
 	return find(c.Classes, *o.Spec.StorageClassName)
 }
 
-// isInUse: a disk that this pod or another writes to is on the node already, or a claim for one pod alone has a pod somewhere.
-func (c *Cluster) isInUse(p *corev1.Pod, n *corev1.Node) bool {
-	for _, o := range c.on(n) {
+// hasVolumeConflict: a disk of this pod is on the node already and not read-only for both pods, or a ReadWriteOncePod claim has another pod.
+func (c *Cluster) hasVolumeConflict(p *corev1.Pod, n *corev1.Node) bool {
+	for _, o := range c.podsOn(n) {
 		for _, want := range p.Spec.Volumes {
 			for _, has := range o.Spec.Volumes {
 				a, b := want.GCEPersistentDisk, has.GCEPersistentDisk
@@ -76,7 +76,7 @@ func (c *Cluster) isInUse(p *corev1.Pod, n *corev1.Node) bool {
 			continue
 		}
 		for _, o := range c.Pods {
-			if c.where(o) != nil && slices.Contains(c.claims(o), mine) {
+			if c.nodeOf(o) != nil && slices.Contains(c.claims(o), mine) {
 				return true
 			}
 		}
@@ -84,8 +84,8 @@ func (c *Cluster) isInUse(p *corev1.Pod, n *corev1.Node) bool {
 	return false
 }
 
-// csi lists the volumes that a pod has, or will have, of CSI drivers, as "driver/which".
-func (c *Cluster) csi(p *corev1.Pod) (all []string) {
+// csiVolumes returns the CSI volumes that a pod has, or will have, as "driver/volume".
+func (c *Cluster) csiVolumes(p *corev1.Pod) (all []string) {
 	for _, o := range c.claims(p) {
 		if o == nil {
 			continue
@@ -101,28 +101,28 @@ func (c *Cluster) csi(p *corev1.Pod) (all []string) {
 	return all
 }
 
-// isLoaded: a driver of the pod's volumes must be on the node and is not, or could not attach all of them beside what is there.
-func (c *Cluster) isLoaded(p *corev1.Pod, n *corev1.Node) bool {
-	wants := c.csi(p)
+// exceedsVolumeLimits: a required driver of the pod's volumes is not on the node, or the node cannot attach that many volumes.
+func (c *Cluster) exceedsVolumeLimits(p *corev1.Pod, n *corev1.Node) bool {
+	wants := c.csiVolumes(p)
 	var has []string
-	for _, o := range c.on(n) {
-		has = append(has, c.csi(o)...)
+	for _, o := range c.podsOn(n) {
+		has = append(has, c.csiVolumes(o)...)
 	}
-	var attached []string // for no pod
+	var attached []string // for none of the pods
 	for _, a := range c.Attachments {
 		v := find(c.Volumes, *a.Spec.Source.PersistentVolumeName)
 		if a.Spec.NodeName == n.Name && v != nil && v.Spec.CSI != nil && !slices.Contains(has, a.Spec.Attacher+"/"+v.Spec.CSI.VolumeHandle) {
 			attached = append(attached, a.Spec.Attacher+"/"+v.Spec.CSI.VolumeHandle)
 		}
 	}
-	said := find(c.CSINodes, n.Name)
+	csiNode := find(c.CSINodes, n.Name)
 	for _, want := range wants {
 		name, _, _ := strings.Cut(want, "/")
 		var on *storagev1.CSINodeDriver
-		if said != nil {
-			for i := range said.Spec.Drivers {
-				if said.Spec.Drivers[i].Name == name {
-					on = &said.Spec.Drivers[i]
+		if csiNode != nil {
+			for i := range csiNode.Spec.Drivers {
+				if csiNode.Spec.Drivers[i].Name == name {
+					on = &csiNode.Spec.Drivers[i]
 				}
 			}
 		}
@@ -132,46 +132,46 @@ func (c *Cluster) isLoaded(p *corev1.Pod, n *corev1.Node) bool {
 		if on == nil || on.Allocatable == nil || on.Allocatable.Count == nil {
 			continue
 		}
-		more := different(name, wants, has)
-		if more > 0 && different(name, has, nil)+different(name, attached, nil)+more > int(*on.Allocatable.Count) {
+		more := countDistinct(name, wants, has)
+		if more > 0 && countDistinct(name, has, nil)+countDistinct(name, attached, nil)+more > int(*on.Allocatable.Count) {
 			return true
 		}
 	}
 	return false
 }
 
-// different counts the different ones of a driver that are not among but.
-func different(driver string, all, but []string) (n int) {
+// countDistinct counts the distinct volumes of a driver, except some.
+func countDistinct(driver string, all, except []string) (n int) {
 	for i, v := range all {
-		if strings.HasPrefix(v, driver+"/") && !slices.Contains(all[:i], v) && !slices.Contains(but, v) {
+		if strings.HasPrefix(v, driver+"/") && !slices.Contains(all[:i], v) && !slices.Contains(except, v) {
 			n++
 		}
 	}
 	return n
 }
 
-// reaches reports whether a volume can be used on a node.
-func reaches(v *corev1.PersistentVolume, n *corev1.Node) bool {
+// volumeMatchesNode reports whether the node affinity of a volume matches a node.
+func volumeMatchesNode(v *corev1.PersistentVolume, n *corev1.Node) bool {
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
 		return true
 	}
 	for i := range v.Spec.NodeAffinity.Required.NodeSelectorTerms {
-		if meets(&v.Spec.NodeAffinity.Required.NodeSelectorTerms[i], n) {
+		if matchesNodeTerm(&v.Spec.NodeAffinity.Required.NodeSelectorTerms[i], n) {
 			return true
 		}
 	}
 	return false
 }
 
-// Choice is the volume that a claim gets; nil: one is made.
-type Choice struct {
+// VolumeChoice is the volume for a claim; nil: one will be provisioned.
+type VolumeChoice struct {
 	Claim  *corev1.PersistentVolumeClaim
 	Volume *corev1.PersistentVolume
 }
 
-// Choose returns what the claims of a pod that have no volume yet get on a node. ok is false if the pod cannot have its volumes there.
-func (c *Cluster) Choose(p *corev1.Pod, n *corev1.Node) (choices []Choice, ok bool) {
-	var late []*corev1.PersistentVolumeClaim
+// ChooseVolumes returns the volumes for the unbound claims of a pod on a node. ok is false if the pod cannot have its volumes there.
+func (c *Cluster) ChooseVolumes(p *corev1.Pod, n *corev1.Node) (choices []VolumeChoice, ok bool) {
+	var unbound []*corev1.PersistentVolumeClaim
 	for _, o := range c.claims(p) {
 		if o == nil || o.Status.Phase == corev1.ClaimLost || o.DeletionTimestamp != nil {
 			return nil, false
@@ -179,27 +179,27 @@ func (c *Cluster) Choose(p *corev1.Pod, n *corev1.Node) (choices []Choice, ok bo
 		class := c.class(o)
 		switch {
 		case o.Annotations[bindCompleted] != "" && o.Spec.VolumeName != "":
-			if v := c.volume(o); v == nil || !reaches(v, n) {
+			if v := c.volume(o); v == nil || !volumeMatchesNode(v, n) {
 				return nil, false
 			}
 		case o.Spec.VolumeName == "" && class != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer:
-			if !slices.Contains(late, o) {
-				late = append(late, o)
+			if !slices.Contains(unbound, o) {
+				unbound = append(unbound, o)
 			}
 		default:
-			return nil, false // it is to be bound without the pod
+			return nil, false // it is bound without regard to the pod
 		}
 	}
-	slices.SortStableFunc(late, func(a, b *corev1.PersistentVolumeClaim) int {
+	slices.SortStableFunc(unbound, func(a, b *corev1.PersistentVolumeClaim) int {
 		return size(a.Spec.Resources.Requests, b.Spec.Resources.Requests)
 	})
 	var taken []*corev1.PersistentVolume
-	for _, o := range late {
+	for _, o := range unbound {
 		v := c.smallest(o, n, taken)
 		if v == nil && c.class(o).Provisioner == noProvisioner {
 			return nil, false
 		}
-		choices, taken = append(choices, Choice{o, v}), append(taken, v)
+		choices, taken = append(choices, VolumeChoice{o, v}), append(taken, v)
 	}
 	return choices, true
 }
@@ -209,7 +209,7 @@ func size(a, b corev1.ResourceList) int {
 	return x.Cmp(y)
 }
 
-// smallest is the volume that a claim gets on a node: the one that says it is the claim's, else the smallest that will do; nil: there is none.
+// smallest returns the volume for a claim on a node: the one whose claimRef names the claim, else the smallest that matches; nil: there is none.
 func (c *Cluster) smallest(o *corev1.PersistentVolumeClaim, n *corev1.Node, taken []*corev1.PersistentVolume) (best *corev1.PersistentVolume) {
 	for _, v := range c.Volumes {
 		if slices.Contains(taken, v) || size(v.Spec.Capacity, o.Spec.Resources.Requests) < 0 {
@@ -219,7 +219,7 @@ func (c *Cluster) smallest(o *corev1.PersistentVolumeClaim, n *corev1.Node, take
 			if ref.Namespace != o.Namespace || ref.Name != o.Name {
 				continue
 			}
-			if !reaches(v, n) {
+			if !volumeMatchesNode(v, n) {
 				return nil
 			}
 			return v
@@ -227,7 +227,7 @@ func (c *Cluster) smallest(o *corev1.PersistentVolumeClaim, n *corev1.Node, take
 	}
 	for _, v := range c.Volumes {
 		if slices.Contains(taken, v) || v.Spec.ClaimRef != nil || size(v.Spec.Capacity, o.Spec.Resources.Requests) < 0 ||
-			v.Status.Phase != corev1.VolumeAvailable || v.Spec.StorageClassName != *o.Spec.StorageClassName || !reaches(v, n) {
+			v.Status.Phase != corev1.VolumeAvailable || v.Spec.StorageClassName != *o.Spec.StorageClassName || !volumeMatchesNode(v, n) {
 			continue
 		}
 		if best == nil || size(v.Spec.Capacity, best.Spec.Capacity) < 0 {
@@ -237,14 +237,14 @@ func (c *Cluster) smallest(o *corev1.PersistentVolumeClaim, n *corev1.Node, take
 	return best
 }
 
-// isOutOfReach: the node cannot have the volumes that the pod's claims have or will get.
-func (c *Cluster) isOutOfReach(p *corev1.Pod, n *corev1.Node) bool {
-	_, ok := c.Choose(p, n)
+// cannotBindVolumes: the volumes that the pod's claims have or will get cannot be used on the node.
+func (c *Cluster) cannotBindVolumes(p *corev1.Pod, n *corev1.Node) bool {
+	_, ok := c.ChooseVolumes(p, n)
 	return !ok
 }
 
-// isOtherZone: a volume's labels name other zones than the node's. A node without any such label is in no zone, which is right for all.
-func (c *Cluster) isOtherZone(p *corev1.Pod, n *corev1.Node) bool {
+// isOtherVolumeZone: a volume's labels name other zones than the node's. A node without any such label matches all volumes.
+func (c *Cluster) isOtherVolumeZone(p *corev1.Pod, n *corev1.Node) bool {
 	old := map[string]string{corev1.LabelTopologyZone: corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyRegion: corev1.LabelFailureDomainBetaRegion}
 	anywhere := false
 	for now, before := range old {
@@ -263,25 +263,25 @@ func (c *Cluster) isOtherZone(p *corev1.Pod, n *corev1.Node) bool {
 	return false
 }
 
-// scoreVolumes: the less of the chosen volumes the claims take the better, as a mean over classes. Volumes that are made do not count.
+// scoreVolumes: the lower the utilization of the chosen volumes, the better, as a mean over classes. Volumes to be provisioned do not count.
 func (c *Cluster) scoreVolumes(p *corev1.Pod, nodes []*corev1.Node) []int64 {
 	scores := make([]int64, len(nodes))
 	for i, n := range nodes {
-		choices, _ := c.Choose(p, n)
-		asks, offers := map[string]int64{}, map[string]int64{}
+		choices, _ := c.ChooseVolumes(p, n)
+		requested, capacity := map[string]int64{}, map[string]int64{}
 		for _, o := range choices {
 			if o.Volume != nil {
 				class := o.Volume.Spec.StorageClassName
 				asked, offered := o.Claim.Spec.Resources.Requests[corev1.ResourceStorage], o.Volume.Spec.Capacity[corev1.ResourceStorage]
-				asks[class], offers[class] = asks[class]+asked.Value(), offers[class]+offered.Value()
+				requested[class], capacity[class] = requested[class]+asked.Value(), capacity[class]+offered.Value()
 			}
 		}
 		var sum int64
-		for class := range asks {
-			sum += 100 - asks[class]*100/offers[class]
+		for class := range requested {
+			sum += 100 - requested[class]*100/capacity[class]
 		}
-		if len(asks) > 0 {
-			scores[i] = int64(math.Round(float64(sum) / float64(len(asks))))
+		if len(requested) > 0 {
+			scores[i] = int64(math.Round(float64(sum) / float64(len(requested))))
 		}
 	}
 	return scores

@@ -127,7 +127,7 @@ func (b *both) store(s *storageStep) error {
 }
 
 // bind gives the claims of a pod that has a node their volumes, as controllers do.
-func (b *both) bind(choices []reference.Choice) error {
+func (b *both) bind(choices []reference.VolumeChoice) error {
 	for _, o := range choices {
 		claim := o.Claim.DeepCopy()
 		v := o.Volume

@@ -14,8 +14,8 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// filterAnswer is an ExtenderFilterResult of which only the names of nodes are read.
-type filterAnswer struct {
+// filterResult is an ExtenderFilterResult of which only the names of nodes are read.
+type filterResult struct {
 	Nodes *struct {
 		Items []struct {
 			Metadata struct{ Name string }
@@ -26,41 +26,41 @@ type filterAnswer struct {
 	Error                                   string
 }
 
-// Advise calls the interested extenders for the nodes that fit. First filter, one extender after another, each with the nodes that the
+// FilterAndPrioritize calls the interested extenders for the nodes that fit. First filter, one extender after another, each with the nodes that the
 // previous ones left. Then prioritize, all extenders at the same time. A status is the failure of an extender that is not ignorable.
-func (s *Set) Advise(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (*framework.Advice, *framework.Status) {
-	v := &framework.Advice{Refused: map[string]*framework.Status{}}
+func (s *Set) FilterAndPrioritize(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (*framework.ExtenderResults, *framework.Status) {
+	results := &framework.ExtenderResults{Refused: map[string]*framework.Status{}}
 	for _, n := range nodes {
-		v.Asked = append(v.Asked, n.Name)
+		results.SentNodes = append(results.SentNodes, n.Name)
 	}
 	begin := time.Now()
 	for _, e := range s.all {
 		if e.cfg.FilterVerb == "" || len(nodes) == 0 || !e.interested(pod) {
 			continue
 		}
-		left, err := e.filter(ctx, pod, nodes, v.Refused)
+		left, err := e.filter(ctx, pod, nodes, results.Refused)
 		if err != nil && !e.cfg.Ignorable {
 			return nil, e.failure(err)
 		}
 		if err != nil {
-			s.recordIgnored(v, e, err)
+			s.recordIgnored(results, e, err)
 			continue
 		}
 		nodes = left
 	}
 	filtered := time.Now()
-	v.FilterTook = filtered.Sub(begin)
+	results.FilterTook = filtered.Sub(begin)
 	if len(nodes) > 1 {
-		s.prioritize(ctx, v, pod, nodes)
-		v.ScoreTook = time.Since(filtered)
+		s.prioritize(ctx, results, pod, nodes)
+		results.ScoreTook = time.Since(filtered)
 	}
-	return v, nil
+	return results, nil
 }
 
 // recordIgnored records the failure of an ignorable extender.
-func (s *Set) recordIgnored(v *framework.Advice, e *Extender, err error) {
+func (s *Set) recordIgnored(results *framework.ExtenderResults, e *Extender, err error) {
 	s.log.Warn("extender is ignored", "extender", e.name, "err", err)
-	v.Ignored = append(v.Ignored, e.name+": "+err.Error())
+	results.IgnoredErrors = append(results.IgnoredErrors, e.name+": "+err.Error())
 }
 
 // args returns the request for filter and prioritize.
@@ -83,23 +83,23 @@ func (e *Extender) args(pod *corev1.Pod, nodes []*corev1.Node) *extenderv1.Exten
 
 // filter returns the nodes that the extender accepts, and adds its refusals of the others to refused.
 func (e *Extender) filter(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node, refused map[string]*framework.Status) ([]*corev1.Node, error) {
-	var answer filterAnswer
+	var result filterResult
 	verb := e.cfg.FilterVerb
-	if err := e.call(ctx, verb, e.args(pod, nodes), &answer); err != nil {
+	if err := e.call(ctx, verb, e.args(pod, nodes), &result); err != nil {
 		return nil, err
 	}
-	if answer.Error != "" {
-		return nil, fmt.Errorf("%s: it says: %s", verb, oneShortLine(answer.Error))
+	if result.Error != "" {
+		return nil, fmt.Errorf("%s: it says: %s", verb, oneShortLine(result.Error))
 	}
 	left := map[string]bool{}
 	switch {
-	case e.cfg.NodeCacheCapable && answer.NodeNames != nil:
-		for _, name := range *answer.NodeNames {
+	case e.cfg.NodeCacheCapable && result.NodeNames != nil:
+		for _, name := range *result.NodeNames {
 			left[name] = true
 		}
-	case answer.Nodes != nil:
-		for i := range answer.Nodes.Items {
-			left[answer.Nodes.Items[i].Metadata.Name] = true
+	case result.Nodes != nil:
+		for i := range result.Nodes.Items {
+			left[result.Nodes.Items[i].Metadata.Name] = true
 		}
 	}
 	keep := make([]*corev1.Node, 0, len(left))
@@ -112,17 +112,17 @@ func (e *Extender) filter(ctx context.Context, pod *corev1.Pod, nodes []*corev1.
 	for name := range left {
 		return nil, fmt.Errorf("%s: it names node %q, about which it was not asked", verb, oneShortLine(name))
 	}
-	say, next := e.refusals(), 0
+	newStatus, next := e.refusals(), 0
 	for _, n := range nodes {
 		switch {
 		case next < len(keep) && keep[next] == n:
 			next++
-		case hasKey(answer.FailedAndUnresolvableNodes, n.Name):
-			refused[n.Name] = say(framework.Unresolvable, answer.FailedAndUnresolvableNodes[n.Name])
-		case hasKey(answer.FailedNodes, n.Name):
-			refused[n.Name] = say(framework.Unschedulable, answer.FailedNodes[n.Name])
+		case hasKey(result.FailedAndUnresolvableNodes, n.Name):
+			refused[n.Name] = newStatus(framework.Unresolvable, result.FailedAndUnresolvableNodes[n.Name])
+		case hasKey(result.FailedNodes, n.Name):
+			refused[n.Name] = newStatus(framework.Unschedulable, result.FailedNodes[n.Name])
 		default:
-			refused[n.Name] = say(framework.Unresolvable, "")
+			refused[n.Name] = newStatus(framework.Unresolvable, "")
 		}
 	}
 	return keep, nil
@@ -151,15 +151,15 @@ func (e *Extender) refusals() func(framework.Code, string) *framework.Status {
 			k.text = "node(s) refused by " + e.name + " for more reasons"
 		}
 		if made[k] == nil {
-			made[k] = framework.Refuse(e.name, code, k.text)
+			made[k] = framework.NewStatus(e.name, code, k.text)
 		}
 		return made[k]
 	}
 }
 
 // prioritize calls the extenders for scores. A failed extender gives no scores.
-func (s *Set) prioritize(ctx context.Context, v *framework.Advice, pod *corev1.Pod, nodes []*corev1.Node) {
-	scores, errs := make([]framework.AdvisedScores, len(s.all)), make([]error, len(s.all))
+func (s *Set) prioritize(ctx context.Context, results *framework.ExtenderResults, pod *corev1.Pod, nodes []*corev1.Node) {
+	scores, errs := make([]framework.ExtenderScores, len(s.all)), make([]error, len(s.all))
 	var wg sync.WaitGroup
 	for i, e := range s.all {
 		if e.cfg.PrioritizeVerb != "" && e.interested(pod) {
@@ -170,27 +170,27 @@ func (s *Set) prioritize(ctx context.Context, v *framework.Advice, pod *corev1.P
 	for i, e := range s.all {
 		switch {
 		case errs[i] != nil:
-			s.recordIgnored(v, e, errs[i])
+			s.recordIgnored(results, e, errs[i])
 		case scores[i].Raw != nil:
-			v.Scores = append(v.Scores, scores[i])
+			results.Scores = append(results.Scores, scores[i])
 		}
 	}
 }
 
-func (e *Extender) prioritize(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (framework.AdvisedScores, error) {
-	var answer extenderv1.HostPriorityList
+func (e *Extender) prioritize(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (framework.ExtenderScores, error) {
+	var result extenderv1.HostPriorityList
 	verb := e.cfg.PrioritizeVerb
-	out := framework.AdvisedScores{By: framework.Weighted{Plugin: e, Weight: e.cfg.Weight}, Raw: map[string]int64{}, Scores: map[string]int64{}}
-	if err := e.call(ctx, verb, e.args(pod, nodes), &answer); err != nil {
+	out := framework.ExtenderScores{By: framework.Weighted{Plugin: e, Weight: e.cfg.Weight}, Raw: map[string]int64{}, Scores: map[string]int64{}}
+	if err := e.call(ctx, verb, e.args(pod, nodes), &result); err != nil {
 		return out, err
 	}
-	asked := make(map[string]bool, len(nodes))
+	sent := make(map[string]bool, len(nodes))
 	for _, n := range nodes {
-		asked[n.Name] = true
+		sent[n.Name] = true
 	}
 	const scale = framework.MaxScore / extenderv1.MaxExtenderPriority
-	for _, p := range answer {
-		if !asked[p.Host] {
+	for _, p := range result {
+		if !sent[p.Host] {
 			return out, fmt.Errorf("%s: it scores node %q, about which it was not asked: its scores do not count", verb, oneShortLine(p.Host))
 		}
 		if _, twice := out.Raw[p.Host]; twice {

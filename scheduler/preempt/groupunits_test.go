@@ -56,10 +56,10 @@ func grouped(t *testing.T, budgets []*policyv1.PodDisruptionBudget, objs ...any)
 	}
 	var told []string
 	return h, preempt.New(preempt.Config{
-		Client: clienttest.New(pods...), Percent: 100, Least: 100, Log: slog.New(slog.DiscardHandler), Groups: groups, Where: h.Cache.Where,
-		Budgets: func() []*policyv1.PodDisruptionBudget { return budgets },
-		Later:   func(ctx context.Context, job func(context.Context)) { job(ctx) },
-		Event:   func(victim, _ *corev1.Pod, node string) { told = append(told, victim.Name+" on "+node) },
+		Client: clienttest.New(pods...), MinCandidateNodesPercentage: 100, MinCandidateNodesAbsolute: 100, Log: slog.New(slog.DiscardHandler), Groups: groups, NodeOf: h.Cache.Where,
+		Budgets:         func() []*policyv1.PodDisruptionBudget { return budgets },
+		Later:           func(ctx context.Context, job func(context.Context)) { job(ctx) },
+		RecordPreempted: func(victim, _ *corev1.Pod, node string) { told = append(told, victim.Name+" on "+node) },
 	}), &told
 }
 
@@ -92,48 +92,48 @@ func TestVictimsOfGroups(t *testing.T) {
 	}{
 		{
 			"together", nil, []any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "n1: a on n1, c on n2; 0 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1, c on n2; 0 spared, 0 protected",
 		},
 		{
 			"one by one", nil, []any{n1, n2, podGroup("w", false, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "n1: a on n1; 0 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1; 0 spared, 0 protected",
 		},
 		{
 			"a group that has no object", nil, []any{n1, n2, low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "n1: a on n1; 0 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1; 0 spared, 0 protected",
 		},
 		{
 			"a group is spared before a pod", nil, []any{n1, podGroup("w", true, 0), low("a", "n1", 0, "2", ofGroup("w"), since(9)), low("b", "n1", 0, "2", since(1))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("2", "")), "n1: b on n1; 1 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("2", "")), "n1: b on n1; 1 spared, 0 protected",
 		},
 		{
 			"what is on other nodes counts", nil,
 			[]any{n1, n2, n3, podGroup("w", true, 0), low("a", "n1", 0, "4", ofGroup("w"), since(9)), low("b", "n2", 0, "4", since(1)), low("c", "n3", 0, "", ofGroup("w")), low("d", "n3", 200, "4")},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("4", "")), "n2: b on n2; 0 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("4", "")), "n2: b on n2; 0 spared, 0 protected",
 		},
 		{
 			"the group's priority counts", nil, []any{n1, podGroup("w", true, 100), low("a", "n1", 0, "3", ofGroup("w"))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "0/1 nodes are available: 1 No preemption victims found for incoming pod.",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "0/1 nodes are available: 1 No preemption victims found for incoming pod.",
 		},
 		{
 			"a budget of one pod protects all", []*policyv1.PodDisruptionBudget{kept},
 			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 5, "3"), low("c", "n2", 0, "1", ofGroup("w"), x)},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "n2: b on n2; 1 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n2: b on n2; 1 spared, 0 protected",
 		},
 		{
 			"a protected group is a last resort", []*policyv1.PodDisruptionBudget{kept},
 			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"), x)},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("3", "")), "n1: a on n1, c on n2; 0 spared, 1 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1, c on n2; 0 spared, 1 protected",
 		},
 		{
 			"filters know who leaves elsewhere", nil,
 			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "1", ofGroup("w"), x), low("b", "n2", 200, "4"), low("c", "n2", 0, "", ofGroup("w"), x)},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("1", ""), apart), "n1: a on n1, c on n2; 0 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("1", ""), apart), "n1: a on n1, c on n2; 0 spared, 0 protected",
 		},
 		{
 			"who stays elsewhere is in the way", nil,
 			[]any{n1, n2, podGroup("w", false, 0), low("a", "n1", 0, "1", ofGroup("w"), x), low("b", "n2", 200, "4"), low("c", "n2", 0, "", ofGroup("w"), x)},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("1", ""), apart), "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod anti-affinity rules.",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("1", ""), apart), "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod anti-affinity rules.",
 		},
 	} {
 		h, p, told := grouped(t, tt.budgets, tt.objs...)
@@ -141,7 +141,7 @@ func TestVictimsOfGroups(t *testing.T) {
 		node, why := p.PostFilter(t.Context(), a)
 		got := strings.TrimPrefix(why, "preemption: ")
 		if node != "" {
-			got = fmt.Sprintf("%s: %s; %d spared, %d protected", node, leaves(a.Preemption), a.Preemption.Spared, a.Preemption.Violations)
+			got = fmt.Sprintf("%s: %s; %d spared, %d protected", node, leaves(a.Preemption), a.Preemption.Reprieved, a.Preemption.PDBViolations)
 			slices.Sort(*told)
 			if events := strings.Join(*told, ", "); events != leaves(a.Preemption) {
 				t.Errorf("%s: events %s, want of %s", tt.what, events, leaves(a.Preemption))
@@ -159,7 +159,7 @@ func TestGroupsAreNotRemembered(t *testing.T) {
 		low("b", "n2", 200, "2"), low("c", "n2", 0, "1", ofGroup("w")))
 	for i, want := range []string{"a on n1, c on n2", "a on n1"} {
 		h.Cache.RemovePod(types.UID([]string{"", "pod-default-c"}[i]))
-		a := h.Try(schedtest.Pod(fmt.Sprint("p", i), schedtest.Priority(100), schedtest.Asks("3", "")))
+		a := h.Try(schedtest.Pod(fmt.Sprint("p", i), schedtest.Priority(100), schedtest.Requests("3", "")))
 		if node, why := p.PostFilter(t.Context(), a); node != "n1" || leaves(a.Preemption) != want {
 			t.Fatalf("attempt %d: %q (%s), want that %s leave n1", i, node, why, want)
 		}
@@ -180,7 +180,7 @@ func TestGroupsTooFarApart(t *testing.T) {
 			MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "y"}},
 		}}
 	})
-	a := h.Try(schedtest.Pod("p", schedtest.Priority(100), schedtest.Asks("4", ""), spread))
+	a := h.Try(schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("4", ""), spread))
 	c, why := p.Choose(a)
 	if c == nil {
 		t.Fatal(why)

@@ -54,7 +54,7 @@ func prefers(t *rapid.T, p *corev1.Pod) {
 func TestWholesaleIsOneByOne(t *testing.T) {
 	engine := func(percent int32) *framework.Engine {
 		p := plugins.Default("default-scheduler", plugins.Options{})
-		p.PercentageOfNodes = percent // less than 100 of so few nodes are all of them, looked at one by one
+		p.PercentageOfNodesToScore = percent // less than 100 of so few nodes are all of them, looked at one by one
 		return framework.NewEngine(p, 1, 1)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -74,7 +74,7 @@ func TestWholesaleIsOneByOne(t *testing.T) {
 		}
 		wholesale, each := engine(0), engine(50)
 		if rapid.Bool().Draw(t, "nominated") {
-			coming := state.NewPodInfo(schedtest.Pod("coming", schedtest.Asks("1", "1Gi"), schedtest.Priority(5), schedtest.Labelled("app", "x")))
+			coming := state.NewPodInfo(schedtest.Pod("coming", schedtest.Requests("1", "1Gi"), schedtest.Priority(5), schedtest.Labelled("app", "x")))
 			h.Cache.Nominate(coming, nodes[0].Name)
 		}
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
@@ -109,7 +109,7 @@ func TestBestFollowsChanges(t *testing.T) {
 	engine := func() *framework.Engine {
 		return framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{}), 1, 1)
 	}
-	shapes := []schedtest.PodOption{schedtest.Asks("100m", "500Mi"), schedtest.Asks("10m", "10Mi"), schedtest.Asks("", "")}
+	shapes := []schedtest.PodOption{schedtest.Requests("100m", "500Mi"), schedtest.Requests("10m", "10Mi"), schedtest.Requests("", "")}
 	rapid.Check(t, func(t *rapid.T) {
 		h := schedtest.New(1, 1)
 		for i := range rapid.IntRange(1, 20).Draw(t, "nodes") {

@@ -151,7 +151,7 @@ func TestExtenderThinksAboutGroup(t *testing.T) {
 		on := schedtest.With(func(s *corev1.PodSpec) {
 			s.NodeSelector = map[string]string{corev1.LabelHostname: fmt.Sprint("n", i+1)}
 		})
-		c.add(schedtest.Pod(fmt.Sprint("plain-", i), schedtest.Asks("3", ""), on))
+		c.add(schedtest.Pod(fmt.Sprint("plain-", i), schedtest.Requests("3", ""), on))
 		c.eventually(fmt.Sprint("plain-", i), bound)
 	}
 	close(goOn)

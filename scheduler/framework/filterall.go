@@ -4,13 +4,13 @@ package framework
 
 import "keelson/scheduler/state"
 
-// wholesale reports whether filterAll can be used: each filter is Local or an AllFilter, no Narrower excluded nodes, and the profile has no
-// percentageOfNodesToScore below 100.
-func (e *Engine) wholesale(a *Attempt, nodes []*state.NodeInfo, local int) bool {
-	if len(nodes) != len(a.Snapshot.Nodes) || e.percent > 0 && e.percent < 100 {
+// canFilterAll reports whether filterAll can be used: each filter is NodeLocal or an AllFilter, no PreFilterResult excluded nodes, and the
+// profile has no percentageOfNodesToScore below 100.
+func (e *Engine) canFilterAll(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) bool {
+	if len(nodes) != len(a.Snapshot.Nodes) || e.percentageOfNodesToScore > 0 && e.percentageOfNodesToScore < 100 {
 		return false
 	}
-	for i := local; i < len(a.Filters); i++ {
+	for i := nodeLocal; i < len(a.Filters); i++ {
 		if _, ok := a.Filters[i].NodeFilter.(AllFilter); !ok {
 			return false
 		}
@@ -21,25 +21,25 @@ func (e *Engine) wholesale(a *Attempt, nodes []*state.NodeInfo, local int) bool 
 // filterAll filters all nodes of the snapshot. It uses the cached results of the pod's class.
 func (e *Engine) filterAll(a *Attempt, c *class) {
 	nodes := a.Snapshot.Nodes
-	c.judgeAll(a)
-	if c.refused == 0 && c.filters == len(a.Filters) && !a.Snapshot.AnyNominated() {
-		a.Looked, a.Feasible = len(nodes), nodes
+	c.updateStatuses(a)
+	if c.refused == 0 && c.nodeLocalFilters == len(a.Filters) && !a.Snapshot.AnyNominated() {
+		a.EvaluatedNodes, a.Feasible = len(nodes), nodes
 		e.places = everyPlace(e.places, len(nodes))
 		return
 	}
 	e.results = append(e.results[:0], c.status...)
 	out := e.results
-	for i := c.filters; i < len(a.Filters); i++ {
-		if f, ok := a.Filters[i].NodeFilter.(AllFilter); ok { // always: wholesale has checked that
+	for i := c.nodeLocalFilters; i < len(a.Filters); i++ {
+		if f, ok := a.Filters[i].NodeFilter.(AllFilter); ok { // always: canFilterAll has checked that
 			f.FilterAll(out)
 		}
 	}
 	if a.Snapshot.AnyNominated() {
-		c.judgeComing(a, out)
+		c.filterWithNominated(a, out)
 	}
 	e.places = e.places[:0]
 	for place, n := range nodes {
-		a.looked(n, out[place])
+		a.recordResult(n, out[place])
 		if out[place] == nil {
 			e.places = append(e.places, int32(place)) //nolint:gosec // there are fewer nodes
 		}
@@ -59,16 +59,16 @@ func everyPlace(s []int32, n int) []int32 {
 	return s
 }
 
-// sample reduces the feasible nodes to Enough of them, starting where the last sample ended, if a scorer must be called for each node. It
+// sample reduces the feasible nodes to FeasibleNodesToFind of them, starting where the last sample ended, if a scorer must be called for each node. It
 // reports whether it did.
 func (e *Engine) sample(a *Attempt) bool {
-	enough := Enough(len(a.Snapshot.Nodes), 0)
+	enough := FeasibleNodesToFind(len(a.Snapshot.Nodes), 0)
 	if len(a.Feasible) <= enough {
 		return false
 	}
-	for _, r := range e.ranking {
-		_, local := r.(Local)
-		if _, all := r.(AllScorer); r == nil || local || all {
+	for _, r := range e.nodeScorers {
+		_, nodeLocal := r.(NodeLocal)
+		if _, all := r.(AllScorer); r == nil || nodeLocal || all {
 			continue
 		}
 		start := e.next % len(a.Feasible)
@@ -87,7 +87,7 @@ func (e *Engine) sample(a *Attempt) bool {
 // scoreAll scores the feasible nodes, whose places are e.places. The result is that of scoreEach, but it uses the class's cached scores.
 func (e *Engine) scoreAll(a *Attempt, c *class) {
 	n := len(e.places)
-	c.rank(a, e.scorers, e.ranking, e.places)
+	c.updateScores(a, e.scorers, e.nodeScorers, e.places)
 	everywhere := n == len(a.Snapshot.Nodes)
 	// of returns the cached scores known in the order of Feasible.
 	of := func(known []int64, kept [][]int64, i int) []int64 {
@@ -109,7 +109,7 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 		}
 	}
 	for i, w := range e.scorers {
-		scorer := e.ranking[i]
+		scorer := e.nodeScorers[i]
 		if scorer == nil {
 			continue
 		}
@@ -128,8 +128,8 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 			}
 		}
 		scores := raw
-		_, absolute := scorer.(Absolute)
-		if !absolute || c.raw[i] == nil {
+		_, noNormalize := scorer.(NoNormalize)
+		if !noNormalize || c.raw[i] == nil {
 			scores = buffer(e.scores, i, n)
 			copy(scores, raw)
 			scorer.Normalize(scores)
@@ -143,8 +143,8 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 
 // allKnown reports whether the total of every node is its cached base: no score depends on which other nodes are feasible.
 func (e *Engine) allKnown(c *class) bool {
-	for i, scorer := range e.ranking {
-		if _, absolute := scorer.(Absolute); scorer != nil && (!absolute || c.raw[i] == nil) {
+	for i, scorer := range e.nodeScorers {
+		if _, noNormalize := scorer.(NoNormalize); scorer != nil && (!noNormalize || c.raw[i] == nil) {
 			return false
 		}
 	}
