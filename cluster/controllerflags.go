@@ -44,11 +44,11 @@ func workerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 
 // podRangeFlags configure the allocation of pod CIDRs to nodes.
 func podRangeFlags(fl *pflag.FlagSet, o *ControllerOptions) {
-	fl.Var((*allocate)(&o.PodRanges.Allocate), "allocate-node-cidrs", "give nodes that bring no range of pod addresses one out of --cluster-cidr, which must be given then (default: if it is given)")
+	fl.Var((*allocate)(&o.PodRanges.Allocate), "allocate-node-cidrs", "allocate a pod CIDR from --cluster-cidr to each node without one; requires --cluster-cidr (default: true if --cluster-cidr is set)")
 	fl.Lookup("allocate-node-cidrs").NoOptDefVal = "true"
-	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "nodes have their ranges of pod addresses out of `CIDR`, or out of one of each IP family, separated by a comma (keelson up: 10.42.0.0/16 if not given)")
-	fl.IntVar(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "the size of these ranges")
-	fl.IntVar(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "the same, of IPv6")
+	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "`CIDR` for the pods of the cluster, or one per IP family, separated by a comma (keelson up: default 10.42.0.0/16)")
+	fl.IntVar(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "mask size of a node's IPv4 pod CIDR")
+	fl.IntVar(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "mask size of a node's IPv6 pod CIDR")
 }
 
 // someControllerFlags are the flags for all controllers, and of controllers that have one flag only.
@@ -58,7 +58,7 @@ func someControllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.Var((*threshold)(&o.TerminatedPods), "terminated-pod-gc-threshold", "keep `N` finished pods before the oldest are deleted; 0 or less: all")
 	fl.DurationVar(&o.UnusedTokens, "legacy-service-account-token-clean-up-period", 365*24*time.Hour,
 		"how long a service account's secret token must be unused before it is invalidated, and then invalid before it is deleted")
-	fl.DurationVar(&o.CertificateLife, "cluster-signing-duration", 365*24*time.Hour, "for how long certificate requests are signed, or shorter where they ask for it")
+	fl.DurationVar(&o.CertificateLife, "cluster-signing-duration", 365*24*time.Hour, "maximum duration of signed certificates; a request may ask for a shorter one")
 }
 
 func controllersUsage(all []ControllerInfo) string {
@@ -88,11 +88,11 @@ func controllersUsage(all []ControllerInfo) string {
 func autoscalingFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	a := podautoscaler.Defaults()
 	o.Autoscaling = &a
-	fl.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", a.SyncPeriod, "how often an autoscaler is looked at")
-	fl.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", a.Tolerance, "the least `PART` by which a metric must miss its target for anything to be scaled")
-	fl.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization", a.DownscaleStabilization, "for how long nothing is scaled below what was recommended")
-	fl.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", a.InitialReadinessDelay, "a pod that becomes unready so soon after its start was not ready yet")
-	fl.DurationVar(&a.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", a.CPUInitialization, "for how long after its start a pod's use of cpu may be left out")
+	fl.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", a.SyncPeriod, "period of syncing the replicas of a HorizontalPodAutoscaler")
+	fl.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", a.Tolerance, "minimum `FRACTION` by which a metric must differ from its target before the target is scaled")
+	fl.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization", a.DownscaleStabilization, "stabilization window for scaling down: the highest recommendation in it counts")
+	fl.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", a.InitialReadinessDelay, "time after a pod's start in which a change to unready counts as the initial readiness")
+	fl.DurationVar(&a.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", a.CPUInitialization, "time after a pod's start in which its CPU usage may be ignored")
 }
 
 // allocate is a flag of three states: true, false or unset.
@@ -178,13 +178,13 @@ func (*threshold) Type() string { return "int32" }
 // lifecycleFlags configure when nodes are unhealthy and how fast their pods are evicted.
 func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	n := &o.Nodes
-	fl.DurationVar(&n.Grace, "node-monitor-grace-period", 50*time.Second, "how long a node may be silent before it is Unknown")
-	fl.DurationVar(&n.StartupGrace, "node-startup-grace-period", time.Minute, "the same for a node that has never said how it is")
+	fl.DurationVar(&n.Grace, "node-monitor-grace-period", 50*time.Second, "how long a node may send no heartbeat before its conditions become Unknown")
+	fl.DurationVar(&n.StartupGrace, "node-startup-grace-period", time.Minute, "the same for a starting node that has not reported its status")
 	n.Rate, n.SecondaryRate, n.Unhealthy, n.Large = 0.1, 0.01, 0.55, 50
-	fl.Var((*perSecond)(&n.Rate), "node-eviction-rate", "pods are evicted from `N` lost nodes per second of each zone; 0: from none")
-	fl.Var((*perSecond)(&n.SecondaryRate), "secondary-node-eviction-rate", "and from `N` where most of a large zone is lost")
-	fl.Float64Var(&n.Unhealthy, "unhealthy-zone-threshold", 0.55, "the `SHARE` of nodes not ready from which on most of a zone counts as lost")
-	fl.Var((*threshold)(&n.Large), "large-cluster-size-threshold", "a zone of up to `N` nodes is small: when most of it is lost, nothing is evicted there")
+	fl.Var((*perSecond)(&n.Rate), "node-eviction-rate", "evict pods from `N` unhealthy nodes per second and zone; 0: from none")
+	fl.Var((*perSecond)(&n.SecondaryRate), "secondary-node-eviction-rate", "the same in a large zone that is unhealthy")
+	fl.Float64Var(&n.Unhealthy, "unhealthy-zone-threshold", 0.55, "`FRACTION` of nodes not ready from which a zone is unhealthy")
+	fl.Var((*threshold)(&n.Large), "large-cluster-size-threshold", "a zone of up to `N` nodes is small: while it is unhealthy, no pods are evicted from its nodes")
 }
 
 // attachFlags configure the attach/detach controller.

@@ -57,18 +57,18 @@ func leaderFlags(lease string) func(*pflag.FlagSet, *RoleConfig) {
 	return func(fl *pflag.FlagSet, r *RoleConfig) {
 		e := &r.Election
 		options.AddNegated(fl, &e.Off, "leader-elect", "work only while holding a lease, so that of several copies one works")
-		fl.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a leader that went silent is believed to live")
-		fl.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long a leader tries to renew its lease before it gives up")
-		fl.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how often copies try to get or renew the lease")
-		fl.StringVar(&e.Lock, "leader-elect-resource-lock", "leases", "what the copies agree by; only leases")
+		fl.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long other candidates wait after the last renewal before they acquire the lease")
+		fl.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long the leader retries a failed renewal before it stops leading")
+		fl.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "interval between attempts to acquire or renew the lease")
+		fl.StringVar(&e.Lock, "leader-elect-resource-lock", "leases", "type of the lock object; only leases is supported")
 		fl.StringVar(&e.Name, "leader-elect-resource-name", lease, "name of the lease")
-		fl.StringVar(&e.Namespace, "leader-elect-resource-namespace", "kube-system", "its namespace")
+		fl.StringVar(&e.Namespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease")
 	}
 }
 
 func kubeletFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.StringVar(&r.Bootstrap, "bootstrap-kubeconfig", "", "`FILE` with a bootstrap token: request the node's certificates from the API server, and renew them")
-	fl.StringVar(&r.ClientCA, "client-ca-file", "", "`FILE` of the authorities that sign the API server's client certificate (default: as the API server says)")
+	fl.StringVar(&r.ClientCA, "client-ca-file", "", "`FILE` with the CAs of the API server's client certificate (default: those of the API server)")
 	nodeNameFlag(fl, r)
 	fl.StringVar(&r.RuntimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH`")
 	mirrorFlag(fl, r)

@@ -26,7 +26,7 @@ func (o *Audit) addFlags(fl *pflag.FlagSet) {
 	fl.IntVar(&o.LogMaxSize, "audit-log-maxsize", 100, "rotate the audit log after `MB`; 0: never")
 	fl.IntVar(&o.LogMaxAge, "audit-log-maxage", 0, "delete rotated audit logs after `DAYS`; 0: never")
 	fl.IntVar(&o.LogMaxBackups, "audit-log-maxbackup", 0, "keep at most `N` rotated audit logs; 0: all")
-	fl.StringVar(&o.WebhookConfigFile, "audit-webhook-config-file", "", "send audit events to the service that the kubeconfig `FILE` names")
+	fl.StringVar(&o.WebhookConfigFile, "audit-webhook-config-file", "", "audit webhook: kubeconfig `FILE` of the service that receives audit events")
 }
 
 func (o *Audit) validate() error {

@@ -36,12 +36,12 @@ type Authentication struct {
 }
 
 func (o *Authentication) addFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.ClientCAFile, "client-ca-file", "", "client CA file: accept client certificates that an authority in `FILE` signed, beside the cluster's own")
+	fl.StringVar(&o.ClientCAFile, "client-ca-file", "", "client CA file: accept client certificates signed by a CA in `FILE`, in addition to the cluster's own")
 	fl.StringVar(&o.TokenFile, "token-auth-file", "", "accept the bearer tokens that the CSV `FILE` lists")
 	AddNegated(fl, &o.NoAnonymous, "anonymous-auth", "accept requests without a credential, as those of system:anonymous")
 	fl.StringVar(&o.ConfigFile, "authentication-config", "", "accept tokens of the JWT issuers, and anonymous requests, as the AuthenticationConfiguration in `FILE` says")
-	fl.StringVar(&o.WebhookConfigFile, "authentication-token-webhook-config-file", "", "token webhook: ask the service that the kubeconfig `FILE` names about bearer tokens")
-	fl.DurationVar(&o.WebhookTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long its answers are cached")
+	fl.StringVar(&o.WebhookConfigFile, "authentication-token-webhook-config-file", "", "token webhook: kubeconfig `FILE` of the service that authenticates bearer tokens")
+	fl.DurationVar(&o.WebhookTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long responses of the token webhook are cached")
 	o.oidcFlags(fl)
 	o.requestHeaderFlags(fl)
 }
@@ -49,7 +49,7 @@ func (o *Authentication) addFlags(fl *pflag.FlagSet) {
 func (o *Authentication) oidcFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.OIDC.IssuerURL, "oidc-issuer-url", "", "accept the ID tokens of the OpenID Connect issuer at `URL`")
 	fl.StringVar(&o.OIDC.ClientID, "oidc-client-id", "", "the client ID, which ID tokens must name as their audience")
-	fl.StringVar(&o.OIDC.CAFile, "oidc-ca-file", "", "the authorities, in PEM `FILE`, that sign the issuer's serving certificate")
+	fl.StringVar(&o.OIDC.CAFile, "oidc-ca-file", "", "PEM `FILE` with the CAs of the issuer's serving certificate")
 	fl.StringVar(&o.OIDC.UsernameClaim, "oidc-username-claim", "sub", "claim that is the user's name")
 	fl.StringVar(&o.OIDC.UsernamePrefix, "oidc-username-prefix", "", "prefix of the user's name; - for none")
 	fl.StringVar(&o.OIDC.GroupsClaim, "oidc-groups-claim", "", "claim that is the user's groups")
@@ -60,7 +60,7 @@ func (o *Authentication) oidcFlags(fl *pflag.FlagSet) {
 
 func (o *Authentication) requestHeaderFlags(fl *pflag.FlagSet) {
 	h := &o.RequestHeader
-	fl.StringVar(&h.CAFile, "requestheader-client-ca-file", "", "let proxies whose client certificate an authority in `FILE` signed name the user in request headers")
+	fl.StringVar(&h.CAFile, "requestheader-client-ca-file", "", "accept user names in request headers from proxies whose client certificate is signed by a CA in `FILE`")
 	fl.StringSliceVar(&h.AllowedNames, "requestheader-allowed-names", nil, "common `NAMES` that such client certificates may have; none: any")
 	fl.StringSliceVar(&h.UsernameHeaders, "requestheader-username-headers", []string{"X-Remote-User"}, "request `HEADERS` with the user's name")
 	fl.StringSliceVar(&h.UIDHeaders, "requestheader-uid-headers", []string{"X-Remote-Uid"}, "request `HEADERS` with the user's uid")

@@ -28,11 +28,11 @@ type Authorization struct {
 }
 
 func (o *Authorization) addFlags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&o.Modes, "authorization-mode", nil, "`AUTHORIZERS` to ask, in this order: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny (default Node,RBAC)")
-	fl.StringVar(&o.ConfigFile, "authorization-config", "", "ask the authorizers that the AuthorizationConfiguration in `FILE` names")
-	fl.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "", "authorization webhook: the service that the kubeconfig `FILE` names")
-	fl.DurationVar(&o.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long its 'authorized' answers are cached")
-	fl.DurationVar(&o.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long its 'unauthorized' answers are cached")
+	fl.StringSliceVar(&o.Modes, "authorization-mode", nil, "ordered list of `AUTHORIZERS`: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny (default Node,RBAC)")
+	fl.StringVar(&o.ConfigFile, "authorization-config", "", "use the authorizers of the AuthorizationConfiguration in `FILE`")
+	fl.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "", "authorization webhook: kubeconfig `FILE` of the service")
+	fl.DurationVar(&o.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long 'authorized' responses of the webhook are cached")
+	fl.DurationVar(&o.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long 'unauthorized' responses of the webhook are cached")
 }
 
 func (o *Authorization) validate() error {

@@ -29,7 +29,7 @@ type Services struct {
 func (o *Services) AddFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "", "`CIDR` of Services' cluster IPs, or two CIDRs of IPv4 and IPv6 separated by a comma, the default family's first (default 10.96.0.0/16)")
 	fl.StringVar(&o.NodePortRange, "service-node-port-range", "", "`RANGE` of Services' node ports (default 30000-32767)")
-	fl.StringVar(&o.Advertise, "advertise-address", "", "`IP` at which others reach the API server: the endpoint of the Service kubernetes")
+	fl.StringVar(&o.Advertise, "advertise-address", "", "`IP` of the API server that other machines can reach: the endpoint of the Service kubernetes")
 }
 
 // validateAdvertise requires an address that is valid as an endpoint of the Service "kubernetes", which has one family.

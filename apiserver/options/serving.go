@@ -28,9 +28,9 @@ type named struct {
 }
 
 func (o *Serving) addFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.CertFile, "tls-cert-file", "", "serving certificate, in `FILE`, in place of the cluster's own")
-	fl.StringVar(&o.KeyFile, "tls-private-key-file", "", "private key of the serving certificate, in `FILE`")
-	fl.StringArrayVar(&o.SNI, "tls-sni-cert-key", nil, "serving certificate `CERT,KEY[:NAMES]` for clients that ask for its names, or for NAMES; may be repeated")
+	fl.StringVar(&o.CertFile, "tls-cert-file", "", "`FILE` with the serving certificate (default: issued by the cluster's CA)")
+	fl.StringVar(&o.KeyFile, "tls-private-key-file", "", "`FILE` with the private key of the serving certificate")
+	fl.StringArrayVar(&o.SNI, "tls-sni-cert-key", nil, "serving certificate `CERT,KEY[:NAMES]` for clients whose SNI matches its names, or NAMES; may be repeated")
 	fl.BoolVar(&o.StandardHTTP2, "standard-http2-server", false, "speak HTTP/2 with the server of Go's standard library, in place of Keelson's own")
 }
 

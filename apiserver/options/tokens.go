@@ -42,7 +42,7 @@ func (o *ServiceAccountTokens) addFlags(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&o.KeyFiles, "service-account-key-file", nil, "verify service account tokens with the keys in `FILE`, too; may be repeated")
 	fl.StringSliceVar(&o.Audiences, "api-audiences", nil, "`AUDIENCES` of the API server, one of which service account tokens must name (default the issuers)")
 	fl.StringVar(&o.JWKSURI, "service-account-jwks-uri", "", "`URL` of the JSON Web Key Set that the issuer's discovery document names")
-	fl.DurationVar(&o.Longest, "service-account-max-token-expiration", 0, "longest life of a service account token; 0: any")
+	fl.DurationVar(&o.Longest, "service-account-max-token-expiration", 0, "maximum lifetime of a service account token; 0: unlimited")
 	AddNegated(fl, &o.Short, "service-account-extend-token-expiration", "extend the tokens that kubelets ask for pods to a year, and count uses after their hour")
 }
 

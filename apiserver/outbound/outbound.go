@@ -74,14 +74,14 @@ func New(cfg Config) *Door {
 	d := &Door{
 		cfg: cfg,
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keelson_apiserver_outbound_refused_total", Help: "Connections that the server refused to open, by what they were for.",
+			Name: "keelson_apiserver_outbound_refused_total", Help: "Connections that the server refused to open, by target.",
 		}, []string{"target"}),
 		dials: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "keelson_apiserver_outbound_dial_duration_seconds", Help: "How long connections to others took to open, or to fail.",
+			Name: "keelson_apiserver_outbound_dial_duration_seconds", Help: "Duration of connection attempts to other servers, by target and result.",
 			Buckets: seconds,
 		}, []string{"target", "result"}),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "keelson_apiserver_outbound_request_duration_seconds", Help: "How long others took to begin their answer, by who was asked and its code.",
+			Name: "keelson_apiserver_outbound_request_duration_seconds", Help: "Time until the response header of outgoing requests, by destination and status code.",
 			Buckets: seconds,
 		}, []string{"to", "code"}),
 	}
