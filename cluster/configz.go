@@ -80,13 +80,13 @@ func controllersConfigz(r RoleConfig) (string, settings) {
 		"AttachDetachController": settings{
 			"DisableAttachDetachReconcilerSync": true, "DisableForceDetachOnTimeout": o.Attach.NoForceDetach,
 		},
-		"LegacySATokenCleaner": settings{"CleanUpPeriod": cmp.Or(o.UnusedTokens, 365*24*time.Hour).String()},
+		"LegacySATokenCleaner": settings{"CleanUpPeriod": cmp.Or(o.LegacyTokenPeriod, 365*24*time.Hour).String()},
 		"NodeIPAMController": settings{
 			"ServiceCIDR": (*prefixes)(&o.PodRanges.Reserved).String(), "NodeCIDRMaskSizeIPv4": cmp.Or(o.PodRanges.Bits4, 24), "NodeCIDRMaskSizeIPv6": cmp.Or(o.PodRanges.Bits6, 64),
 		},
 		"NodeLifecycleController": settings{
 			"NodeEvictionRate": max(0, o.Nodes.Rate), "SecondaryNodeEvictionRate": max(0, o.Nodes.SecondaryRate), "NodeStartupGracePeriod": o.Nodes.StartupGrace.String(),
-			"NodeMonitorGracePeriod": o.Nodes.Grace.String(), "LargeClusterSizeThreshold": max(0, o.Nodes.Large), "UnhealthyZoneThreshold": o.Nodes.Unhealthy,
+			"NodeMonitorGracePeriod": o.Nodes.Grace.String(), "LargeClusterSizeThreshold": max(0, o.Nodes.LargeClusterThreshold), "UnhealthyZoneThreshold": o.Nodes.UnhealthyThreshold,
 		},
 		"PodGCController": settings{"TerminatedPodGCThreshold": max(0, o.TerminatedPods)},
 		"HPAController":   autoscalingConfigz(o.Autoscaling),

@@ -56,7 +56,7 @@ func someControllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.StringSliceVar(&o.Controllers, "controllers", []string{"*"}, controllersUsage(KnownControllers()))
 	o.TerminatedPods = 12500
 	fl.Var((*threshold)(&o.TerminatedPods), "terminated-pod-gc-threshold", "keep `N` finished pods before the oldest are deleted; 0 or less: all")
-	fl.DurationVar(&o.UnusedTokens, "legacy-service-account-token-clean-up-period", 365*24*time.Hour,
+	fl.DurationVar(&o.LegacyTokenPeriod, "legacy-service-account-token-clean-up-period", 365*24*time.Hour,
 		"how long a service account's secret token must be unused before it is invalidated, and then invalid before it is deleted")
 	fl.DurationVar(&o.CertificateLife, "cluster-signing-duration", 365*24*time.Hour, "maximum duration of signed certificates; a request may ask for a shorter one")
 }
@@ -180,11 +180,11 @@ func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	n := &o.Nodes
 	fl.DurationVar(&n.Grace, "node-monitor-grace-period", 50*time.Second, "how long a node may send no heartbeat before its conditions become Unknown")
 	fl.DurationVar(&n.StartupGrace, "node-startup-grace-period", time.Minute, "the same for a starting node that has not reported its status")
-	n.Rate, n.SecondaryRate, n.Unhealthy, n.Large = 0.1, 0.01, 0.55, 50
+	n.Rate, n.SecondaryRate, n.UnhealthyThreshold, n.LargeClusterThreshold = 0.1, 0.01, 0.55, 50
 	fl.Var((*perSecond)(&n.Rate), "node-eviction-rate", "evict pods from `N` unhealthy nodes per second and zone; 0: from none")
 	fl.Var((*perSecond)(&n.SecondaryRate), "secondary-node-eviction-rate", "the same in a large zone that is unhealthy")
-	fl.Float64Var(&n.Unhealthy, "unhealthy-zone-threshold", 0.55, "`FRACTION` of nodes not ready from which a zone is unhealthy")
-	fl.Var((*threshold)(&n.Large), "large-cluster-size-threshold", "a zone of up to `N` nodes is small: while it is unhealthy, no pods are evicted from its nodes")
+	fl.Float64Var(&n.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55, "`FRACTION` of nodes not ready from which a zone is unhealthy")
+	fl.Var((*threshold)(&n.LargeClusterThreshold), "large-cluster-size-threshold", "a zone of up to `N` nodes is small: while it is unhealthy, no pods are evicted from its nodes")
 }
 
 // attachFlags configure the attach/detach controller.

@@ -134,14 +134,14 @@ func (m *Manager) build(ctx context.Context, row row, shared *client.Informers, 
 	account := cmp.Or(row.account, row.name)
 	own := m.cfg.Clients("")
 	c := own
-	if !row.boss {
+	if !row.useManagerIdentity {
 		c = m.cfg.Clients(account)
 	}
 	events := c.Events(cmp.Or(row.source, account), "", m.cfg.Log)
 	writers.Go(func() { _ = events.Run(ctx, func() {}) }) // it returns no error
 	env := &framework.Env{
 		Name: account, Queue: row.queue, Workers: m.cfg.workers(row), Client: c, Shared: shared, Marks: m.cfg.Marks, Log: m.cfg.Log,
-		Events: events, Lists: own,
+		Events: events, ListClient: own,
 	}
 	return row.build(env, m.cfg)
 }

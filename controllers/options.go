@@ -28,9 +28,9 @@ type Options struct {
 	TerminatedPods int
 	// Attach configures the detachment of volumes.
 	Attach attachdetach.Config
-	// UnusedTokens is how long a legacy service-account token must be unused before it is invalidated, and then invalid before its secret
+	// LegacyTokenPeriod is how long a legacy service-account token must be unused before it is invalidated, and then invalid before its secret
 	// is deleted. Default a year.
-	UnusedTokens time.Duration
+	LegacyTokenPeriod time.Duration
 	// CertificateLife is the maximum lifetime of signed certificates. Default a year.
 	CertificateLife time.Duration
 	// PodRanges configures the allocation of pod CIDRs.
@@ -39,8 +39,8 @@ type Options struct {
 	Autoscaling *podautoscaler.Config
 }
 
-// absent are Kubernetes controllers that Keelson does not have. Disabling them is accepted.
-var absent = []string{
+// unsupported are Kubernetes controllers that Keelson does not have. Disabling them is accepted.
+var unsupported = []string{
 	"node-route-controller", "route", "cloud-node-lifecycle-controller", "cloud-node-lifecycle",
 	"storageversion-garbage-collector-controller", "selinux-warning-controller",
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller", "podcertificaterequest-cleaner-controller",
@@ -60,7 +60,7 @@ type Info struct {
 func Known() []Info {
 	out := make([]Info, len(table))
 	for i, r := range table {
-		out[i] = Info{Name: r.name, Alias: r.alias, Off: r.off, Workers: r.workers, Syncs: r.syncs}
+		out[i] = Info{Name: r.name, Alias: r.alias, Off: r.offByDefault, Workers: r.workers, Syncs: r.syncs}
 	}
 	return out
 }
@@ -81,10 +81,10 @@ func (o Options) Default() Options {
 func (o Options) Validate() error {
 	var errs []error
 	for _, c := range o.Controllers {
-		if off, ok := strings.CutPrefix(c, "-"); ok && slices.Contains(absent, off) {
+		if off, ok := strings.CutPrefix(c, "-"); ok && slices.Contains(unsupported, off) {
 			continue
 		}
-		if c != "*" && !slices.ContainsFunc(table, func(r row) bool { return r.is(strings.TrimPrefix(c, "-")) }) {
+		if c != "*" && !slices.ContainsFunc(table, func(r row) bool { return r.matches(strings.TrimPrefix(c, "-")) }) {
 			errs = append(errs, fmt.Errorf("--controllers: %q is not in the list of known controllers", strings.TrimPrefix(c, "-")))
 		}
 	}
@@ -99,8 +99,8 @@ func (o Options) Validate() error {
 	if o.Nodes.Grace < 0 {
 		errs = append(errs, fmt.Errorf("--node-monitor-grace-period %s is negative", o.Nodes.Grace))
 	}
-	if o.UnusedTokens < 0 {
-		errs = append(errs, fmt.Errorf("--legacy-service-account-token-clean-up-period %s is negative", o.UnusedTokens))
+	if o.LegacyTokenPeriod < 0 {
+		errs = append(errs, fmt.Errorf("--legacy-service-account-token-clean-up-period %s is negative", o.LegacyTokenPeriod))
 	}
 	if o.CertificateLife < 0 {
 		errs = append(errs, fmt.Errorf("--cluster-signing-duration %s is negative", o.CertificateLife))
@@ -108,27 +108,27 @@ func (o Options) Validate() error {
 	if o.Nodes.StartupGrace < 0 {
 		errs = append(errs, fmt.Errorf("--node-startup-grace-period %s is negative", o.Nodes.StartupGrace))
 	}
-	if u := o.Nodes.Unhealthy; u < 0 || u > 1 {
+	if u := o.Nodes.UnhealthyThreshold; u < 0 || u > 1 {
 		errs = append(errs, fmt.Errorf("--unhealthy-zone-threshold %v is not between 0 and 1", u))
 	}
 	return errors.Join(append(errs, o.PodRanges.Validate(), o.Autoscaling.Validate())...)
 }
 
-func (r row) is(name string) bool { return name != "" && (name == r.name || name == r.alias) }
+func (r row) matches(name string) bool { return name != "" && (name == r.name || name == r.alias) }
 
 // runs reports whether the controller of r is selected.
 func (o Options) runs(r row) bool {
 	star := false
 	for _, c := range o.Controllers {
-		if r.is(c) {
+		if r.matches(c) {
 			return true
 		}
-		if off, ok := strings.CutPrefix(c, "-"); ok && r.is(off) {
+		if off, ok := strings.CutPrefix(c, "-"); ok && r.matches(off) {
 			return false
 		}
 		star = star || c == "*"
 	}
-	return star && !r.off
+	return star && !r.offByDefault
 }
 
 func (o Options) workers(r row) int {

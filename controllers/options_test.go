@@ -9,7 +9,7 @@ import (
 )
 
 func TestWhichRun(t *testing.T) {
-	on, off := row{name: "a-controller", alias: "a"}, row{name: "b-controller", off: true}
+	on, off := row{name: "a-controller", alias: "a"}, row{name: "b-controller", offByDefault: true}
 	for _, c := range []struct {
 		given   string
 		on, off bool

@@ -22,20 +22,20 @@ import (
 
 func (c *Controller) sync(ctx context.Context, name string) error {
 	begin := time.Now()
-	v, err := c.look(name)
+	v, err := c.buildView(name)
 	if err != nil {
 		return err
 	}
 	p := decide(v)
-	c.note(v, p)
+	c.storeResult(v, p)
 	// First update volumesAttached: the node does not mount a volume that is not listed.
-	if err := c.report(ctx, v, p.report); err != nil {
+	if err := c.writeVolumesAttached(ctx, v, p.report); err != nil {
 		return err
 	}
-	did := &mark.Reconcile{EventSeen: c.loop.Seen(name), Wants: len(v.wants), Has: len(v.have)}
+	did := &mark.Reconcile{EventSeen: c.loop.QueuedAt(name), Wants: len(v.wants), Has: len(v.have)}
 	err = errors.Join(c.detach(ctx, v, p.detach, did), c.attach(ctx, name, p.attach, did))
-	if p.again > 0 {
-		c.loop.AddAfter(name, p.again)
+	if p.requeueAfter > 0 {
+		c.loop.AddAfter(name, p.requeueAfter)
 	}
 	if len(did.Creates)+len(did.Deletes) > 0 && v.node != nil {
 		c.env.Reconciled(mark.Subject{Resource: "nodes", Name: name, UID: string(v.node.UID)}, begin, did, err)
@@ -43,24 +43,24 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return err
 }
 
-// note stores what the next pass needs, and records an event once for each pod whose volume is attached to another node.
-func (c *Controller) note(v view, p plan) {
+// storeResult stores what the next pass needs, and records an event once for each pod whose volume is attached to another node.
+func (c *Controller) storeResult(v nodeView, p plan) {
 	c.mu.Lock()
 	for _, a := range v.have {
-		_, known := c.idle[a.object.Name]
-		switch idle := slices.Contains(p.idle, a.object.Name); {
+		_, known := c.unneededSince[a.object.Name]
+		switch idle := slices.Contains(p.unneeded, a.object.Name); {
 		case !idle:
-			delete(c.idle, a.object.Name)
+			delete(c.unneededSince, a.object.Name)
 		case !known:
-			c.idle[a.object.Name] = v.now
+			c.unneededSince[a.object.Name] = v.now
 		}
 	}
 	reported := map[multiAttach]bool{}
-	var unreported []want
+	var unreported []wantedVolume
 	for _, w := range p.refused {
-		fresh := want{disk: w.disk}
+		fresh := wantedVolume{volume: w.volume}
 		for _, pod := range w.pods {
-			r := multiAttach{pod.UID, w.disk.pv}
+			r := multiAttach{pod.UID, w.volume.pv}
 			reported[r] = true
 			if !c.reported[v.name][r] {
 				fresh.pods = append(fresh.pods, pod)
@@ -75,30 +75,30 @@ func (c *Controller) note(v view, p plan) {
 	} else {
 		delete(c.reported, v.name)
 	}
-	if k := tally(v); len(k) > 0 {
-		c.counted[v.name] = k
+	if k := countVolumes(v); len(k) > 0 {
+		c.counts[v.name] = k
 	} else {
-		delete(c.counted, v.name)
+		delete(c.counts, v.name)
 	}
 	c.mu.Unlock()
 	for _, w := range unreported {
-		c.refuse(w, v.elsewhere[w.disk.pv])
+		c.recordMultiAttach(w, v.attachedElsewhere[w.volume.pv])
 	}
 }
 
-// refuse records which node has the volume.
-func (c *Controller) refuse(w want, nodes []string) {
+// recordMultiAttach records which node has the volume.
+func (c *Controller) recordMultiAttach(w wantedVolume, nodes []string) {
 	var users []*corev1.Pod
 	for _, n := range nodes {
-		users = append(users, c.users(n, w.disk.pv)...)
+		users = append(users, c.users(n, w.volume.pv)...)
 	}
 	for _, p := range w.pods {
-		c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume", "Multi-Attach error for volume %q %s", w.disk.pv, holders(p.Namespace, users))
+		c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume", "Multi-Attach error for volume %q %s", w.volume.pv, userNames(p.Namespace, users))
 	}
 }
 
-// holders names the pods that use a volume, without names from other namespaces.
-func holders(namespace string, users []*corev1.Pod) string {
+// userNames names the pods that use a volume, without names from other namespaces.
+func userNames(namespace string, users []*corev1.Pod) string {
 	var near []string
 	far := 0
 	for _, p := range users {
@@ -119,8 +119,8 @@ func holders(namespace string, users []*corev1.Pod) string {
 	return fmt.Sprintf("Volume is already used by pod(s) %s and %d pod(s) in different namespaces", strings.Join(near, ", "), far)
 }
 
-// report writes the node's volumesAttached.
-func (c *Controller) report(ctx context.Context, v view, want []corev1.AttachedVolume) error {
+// writeVolumesAttached writes the node's volumesAttached.
+func (c *Controller) writeVolumesAttached(ctx context.Context, v nodeView, want []corev1.AttachedVolume) error {
 	if v.node == nil || !isManaged(v.node) || slices.Equal(v.node.Status.VolumesAttached, want) {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (c *Controller) report(ctx context.Context, v view, want []corev1.AttachedV
 	return nil
 }
 
-func (c *Controller) detach(ctx context.Context, v view, all []detach, did *mark.Reconcile) error {
+func (c *Controller) detach(ctx context.Context, v nodeView, all []detach, did *mark.Reconcile) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (c *Controller) detach(ctx context.Context, v view, all []detach, did *mark
 	var errs []error
 	for _, d := range all {
 		// The cache may be older than the node. The node's current status decides; its update triggers the next pass.
-		if d.force == "" && node != nil && (d.disk.usedOn(node.Status.VolumesInUse) || attached(node, d.disk)) {
+		if d.forceReason == "" && node != nil && (d.volume.usedOn(node.Status.VolumesInUse) || attached(node, d.volume)) {
 			continue
 		}
 		uid := d.object.UID
@@ -158,54 +158,54 @@ func (c *Controller) detach(ctx context.Context, v view, all []detach, did *mark
 			continue
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("detach volume %s from node %s: %w", d.disk.pv, v.name, err))
+			errs = append(errs, fmt.Errorf("detach volume %s from node %s: %w", d.volume.pv, v.name, err))
 			continue
 		}
-		c.gone(d.object)
-		if d.force != "" {
-			totals().forced.WithLabelValues(d.force).Inc()
-			c.env.Log.Warn("volume detached by force", "volume", d.disk.pv, "node", v.name, "why", d.force)
+		c.deletionWritten(d.object)
+		if d.forceReason != "" {
+			totals().forced.WithLabelValues(d.forceReason).Inc()
+			c.env.Log.Warn("volume detached by force", "volume", d.volume.pv, "node", v.name, "why", d.forceReason)
 		}
 		did.Deletes = append(did.Deletes, d.object.Name)
 	}
 	return errors.Join(errs...)
 }
 
-// gone remembers a deletion until the cache shows it.
-func (c *Controller) gone(a *storagev1.VolumeAttachment) {
+// deletionWritten remembers a deletion until the cache shows it.
+func (c *Controller) deletionWritten(a *storagev1.VolumeAttachment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok, err := c.attachments.GetByKey(a.Name); ok && err == nil {
-		c.going[a.Name] = a.UID
+		c.deleting[a.Name] = a.UID
 	}
 }
 
-func attached(n *corev1.Node, d disk) bool {
+func attached(n *corev1.Node, d csiVolume) bool {
 	return d.handle != "" && slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == d.unique() })
 }
 
-func (c *Controller) attach(ctx context.Context, node string, all []want, did *mark.Reconcile) error {
+func (c *Controller) attach(ctx context.Context, node string, all []wantedVolume, did *mark.Reconcile) error {
 	var errs []error
 	for _, w := range all {
-		if !c.reserve(w.disk, node) {
+		if !c.reserve(w.volume, node) {
 			c.loop.Add(node) // another node was faster: the next pass records that
 			continue
 		}
 		a := &storagev1.VolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{Name: w.disk.attachment(node)},
+			ObjectMeta: metav1.ObjectMeta{Name: w.volume.attachment(node)},
 			Spec: storagev1.VolumeAttachmentSpec{
-				Attacher: w.disk.driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.disk.pv},
+				Attacher: w.volume.driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.volume.pv},
 			},
 		}
 		_, err := c.env.Client.StorageV1().VolumeAttachments().Create(ctx, a, metav1.CreateOptions{})
 		if err != nil {
-			c.unreserve(w.disk, node, a.Name, apierrors.IsAlreadyExists(err))
+			c.unreserve(w.volume, node, a.Name, apierrors.IsAlreadyExists(err))
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			for _, p := range w.pods {
-				c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %v", w.disk.pv, err)
+				c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %v", w.volume.pv, err)
 			}
-			errs = append(errs, fmt.Errorf("attach volume %s to node %s: %w", w.disk.pv, node, err))
+			errs = append(errs, fmt.Errorf("attach volume %s to node %s: %w", w.volume.pv, node, err))
 			continue
 		}
 		did.Creates = append(did.Creates, a.Name)
@@ -214,33 +214,33 @@ func (c *Controller) attach(ctx context.Context, node string, all []want, did *m
 }
 
 // reserve reserves an exclusive volume for a node, so that two concurrent passes cannot attach it twice.
-func (c *Controller) reserve(d disk, node string) bool {
+func (c *Controller) reserve(d csiVolume, node string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if nodes, _ := c.elsewhereLocked(d.pv, node, now); d.exclusive && len(nodes) > 0 {
+	if nodes, _ := c.attachedElsewhereLocked(d.pv, node, now); d.exclusive && len(nodes) > 0 {
 		return false
 	}
-	c.coming[reservation{d.pv, node}] = now
+	c.creating[reservation{d.pv, node}] = now
 	return true
 }
 
 // unreserve releases the reservation, unless there is an attachment that the cache does not show yet. It wakes waiting nodes.
-func (c *Controller) unreserve(d disk, node, name string, there bool) {
-	if _, known, err := c.attachments.GetByKey(name); there && !known && err == nil {
+func (c *Controller) unreserve(d csiVolume, node, name string, exists bool) {
+	if _, known, err := c.attachments.GetByKey(name); exists && !known && err == nil {
 		return
 	}
 	c.mu.Lock()
-	delete(c.coming, reservation{d.pv, node})
+	delete(c.creating, reservation{d.pv, node})
 	c.mu.Unlock()
-	if v, err := c.volumes.Get(d.pv); err == nil && !there {
+	if v, err := c.volumes.Get(d.pv); err == nil && !exists {
 		c.volumeChanged(v)
 	}
 }
 
-// announce records the result of an attachment as events of the pods.
-func (c *Controller) announce(old, a *storagev1.VolumeAttachment) {
-	d, ok := c.ours(a)
+// recordResult records the result of an attachment as events of the pods.
+func (c *Controller) recordResult(old, a *storagev1.VolumeAttachment) {
+	d, ok := c.managedVolume(a)
 	if !ok {
 		return
 	}

@@ -52,18 +52,18 @@ type Controller struct {
 	attachments cache.Indexer
 
 	mu sync.Mutex
-	// coming are created attachments that the cache does not show yet, by PersistentVolume and node.
-	coming map[reservation]time.Time
-	// going are deleted attachments that the cache still shows.
-	going map[string]types.UID
-	// idle has the times since when attachments are not needed.
-	idle map[string]time.Time
-	// lost has the last volumesInUse of deleted nodes.
-	lost map[string][]corev1.UniqueVolumeName
+	// creating are created attachments that the cache does not show yet, by PersistentVolume and node.
+	creating map[reservation]time.Time
+	// deleting are deleted attachments that the cache still shows.
+	deleting map[string]types.UID
+	// unneededSince has the times since when attachments are not needed.
+	unneededSince map[string]time.Time
+	// lastInUse has the last volumesInUse of deleted nodes.
+	lastInUse map[string][]corev1.UniqueVolumeName
 	// reported are the pods of a node with an event that another node has their volume.
 	reported map[string]map[multiAttach]bool
-	// counted are the numbers of wanted and attached volumes per node, by driver.
-	counted map[string]count
+	// counts are the numbers of wanted and attached volumes per node, by driver.
+	counts map[string]volumeCounts
 }
 
 type reservation struct{ pv, node string }
@@ -86,8 +86,8 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	c := &Controller{
 		env: env, cfg: cfg, nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
 		drivers: storage.CSIDrivers().Lister(), pods: pods.GetIndexer(), attachments: attachments.GetIndexer(),
-		coming: map[reservation]time.Time{}, going: map[string]types.UID{}, idle: map[string]time.Time{},
-		lost: map[string][]corev1.UniqueVolumeName{}, reported: map[string]map[multiAttach]bool{}, counted: map[string]count{},
+		creating: map[reservation]time.Time{}, deleting: map[string]types.UID{}, unneededSince: map[string]time.Time{},
+		lastInUse: map[string][]corev1.UniqueVolumeName{}, reported: map[string]map[multiAttach]bool{}, counts: map[string]volumeCounts{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -100,9 +100,9 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 			Add: c.claimChanged, Update: func(_, o *corev1.PersistentVolumeClaim) { c.claimChanged(o) },
 		}),
 		framework.On(c.loop, core.PersistentVolumes().Informer(), framework.Each(c.volumeChanged)),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeCame, Update: c.nodeChanged, Delete: c.nodeGone}),
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeChanged, Delete: c.nodeDeleted}),
 		framework.On(c.loop, attachments, framework.Handlers[*storagev1.VolumeAttachment]{
-			Add: c.attachmentChanged, Update: c.attachmentMoved, Delete: c.attachmentGone,
+			Add: c.attachmentChanged, Update: c.attachmentUpdated, Delete: c.attachmentDeleted,
 		}),
 		framework.On(c.loop, storage.CSIDrivers().Informer(), framework.Handlers[*storagev1.CSIDriver]{Add: c.driverChanged, Delete: c.driverChanged}),
 	)
@@ -143,7 +143,7 @@ func (c *Controller) podChanged(p *corev1.Pod) {
 	if len(names) == 0 {
 		return
 	}
-	if len(c.on(byNode, p.Spec.NodeName)) > 0 || slices.ContainsFunc(names, func(name string) bool {
+	if len(c.attachmentsByIndex(byNode, p.Spec.NodeName)) > 0 || slices.ContainsFunc(names, func(name string) bool {
 		_, ok := c.diskOf(p.Namespace, name)
 		return ok
 	}) {
@@ -154,20 +154,20 @@ func (c *Controller) podChanged(p *corev1.Pod) {
 // claimChanged requeues the nodes of the pods that use the claim.
 func (c *Controller) claimChanged(o *corev1.PersistentVolumeClaim) {
 	if _, ok := c.diskOf(o.Namespace, o.Name); ok {
-		c.wakeUsers(o.Namespace, o.Name)
+		c.requeueUsers(o.Namespace, o.Name)
 	}
 }
 
 func (c *Controller) volumeChanged(v *corev1.PersistentVolume) {
 	if v.Spec.CSI != nil && v.Spec.ClaimRef != nil {
-		c.wakeUsers(v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name)
+		c.requeueUsers(v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name)
 	}
-	for _, a := range c.on(byVolume, v.Name) {
+	for _, a := range c.attachmentsByIndex(byVolume, v.Name) {
 		c.loop.Add(a.Spec.NodeName)
 	}
 }
 
-func (c *Controller) wakeUsers(namespace, claim string) {
+func (c *Controller) requeueUsers(namespace, claim string) {
 	users, err := claims.Pods(c.pods, namespace, claim)
 	if err != nil {
 		return // an indexed cache returns no error
@@ -179,9 +179,9 @@ func (c *Controller) wakeUsers(namespace, claim string) {
 	}
 }
 
-func (c *Controller) nodeCame(n *corev1.Node) {
+func (c *Controller) nodeAdded(n *corev1.Node) {
 	c.mu.Lock()
-	delete(c.lost, n.Name)
+	delete(c.lastInUse, n.Name)
 	c.mu.Unlock()
 	c.loop.Add(n.Name)
 }
@@ -193,17 +193,17 @@ func (c *Controller) nodeChanged(old, n *corev1.Node) {
 	}
 }
 
-func (c *Controller) nodeGone(n *corev1.Node) {
-	if len(c.on(byNode, n.Name)) > 0 {
+func (c *Controller) nodeDeleted(n *corev1.Node) {
+	if len(c.attachmentsByIndex(byNode, n.Name)) > 0 {
 		c.mu.Lock()
-		c.lost[n.Name] = n.Status.VolumesInUse
+		c.lastInUse[n.Name] = n.Status.VolumesInUse
 		c.mu.Unlock()
 	}
 	c.loop.Add(n.Name)
 }
 
 func (c *Controller) driverChanged(d *storagev1.CSIDriver) {
-	for _, v := range c.all() {
+	for _, v := range c.attachableVolumes() {
 		if v.Spec.CSI != nil && v.Spec.CSI.Driver == d.Name {
 			c.volumeChanged(v)
 		}
@@ -212,28 +212,28 @@ func (c *Controller) driverChanged(d *storagev1.CSIDriver) {
 
 func (c *Controller) attachmentChanged(a *storagev1.VolumeAttachment) {
 	c.mu.Lock()
-	delete(c.coming, reservation{volumeOf(a), a.Spec.NodeName})
+	delete(c.creating, reservation{volumeOf(a), a.Spec.NodeName})
 	c.mu.Unlock()
 	c.loop.Add(a.Spec.NodeName)
 }
 
-func (c *Controller) attachmentMoved(old, a *storagev1.VolumeAttachment) {
+func (c *Controller) attachmentUpdated(old, a *storagev1.VolumeAttachment) {
 	if a.DeletionTimestamp != nil {
 		c.mu.Lock()
-		delete(c.going, a.Name)
+		delete(c.deleting, a.Name)
 		c.mu.Unlock()
 	}
-	c.announce(old, a)
+	c.recordResult(old, a)
 	c.attachmentChanged(a)
 }
 
-// attachmentGone wakes the nodes that wait for the volume.
-func (c *Controller) attachmentGone(a *storagev1.VolumeAttachment) {
+// attachmentDeleted wakes the nodes that wait for the volume.
+func (c *Controller) attachmentDeleted(a *storagev1.VolumeAttachment) {
 	c.mu.Lock()
-	delete(c.going, a.Name)
-	delete(c.idle, a.Name)
-	if len(c.on(byNode, a.Spec.NodeName)) == 0 {
-		delete(c.lost, a.Spec.NodeName)
+	delete(c.deleting, a.Name)
+	delete(c.unneededSince, a.Name)
+	if len(c.attachmentsByIndex(byNode, a.Spec.NodeName)) == 0 {
+		delete(c.lastInUse, a.Spec.NodeName)
 	}
 	c.mu.Unlock()
 	c.attachmentChanged(a)

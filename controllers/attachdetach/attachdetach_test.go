@@ -120,7 +120,7 @@ func (w *world) state() string {
 	}
 	var out []string
 	for _, a := range all.Items {
-		if want := one.attachment(a.Spec.NodeName); ourName.MatchString(a.Name) && (a.Name != want || a.Spec.Attacher != one.driver || volumeOf(&a) != "one") {
+		if want := one.attachment(a.Spec.NodeName); managedName.MatchString(a.Name) && (a.Name != want || a.Spec.Attacher != one.driver || volumeOf(&a) != "one") {
 			w.t.Errorf("attachment %+v", a)
 		}
 		out = append(out, fmt.Sprintf("%s=%v", a.Spec.NodeName, a.Status.Attached))

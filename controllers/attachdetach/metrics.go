@@ -10,36 +10,36 @@ import (
 
 // plugin is a driver, and whether its volumes are counted as desired or as attached.
 type plugin struct {
-	driver string
-	had    bool
+	driver   string
+	attached bool
 }
 
-// count has the numbers of desired and attached volumes of a node.
-type count map[plugin]int
+// volumeCounts has the numbers of desired and attached volumes of a node.
+type volumeCounts map[plugin]int
 
-func tally(v view) count {
-	out := count{}
+func countVolumes(v nodeView) volumeCounts {
+	out := volumeCounts{}
 	if v.node == nil || isManaged(v.node) {
 		for _, w := range v.wants {
-			out[plugin{w.disk.driver, false}]++
+			out[plugin{w.volume.driver, false}]++
 		}
 		for _, a := range v.have {
-			out[plugin{a.disk.driver, true}]++
+			out[plugin{a.volume.driver, true}]++
 		}
 	}
 	return out
 }
 
-// totalsOf are Kubernetes' metrics for all attach/detach controllers in the process.
-type totalsOf struct {
+// volumeMetrics are Kubernetes' metrics for all attach/detach controllers in the process.
+type volumeMetrics struct {
 	forced  *prometheus.CounterVec
 	desc    *prometheus.Desc
 	mu      sync.Mutex
 	running map[*Controller]struct{}
 }
 
-var totals = sync.OnceValue(func() *totalsOf {
-	return &totalsOf{
+var totals = sync.OnceValue(func() *volumeMetrics {
+	return &volumeMetrics{
 		forced: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Subsystem: "attach_detach_controller", Name: "attachdetach_controller_forced_detaches",
 			Help: "Number of times the A/D Controller performed a forced detach",
@@ -53,15 +53,15 @@ var totals = sync.OnceValue(func() *totalsOf {
 func Collectors() []prometheus.Collector { return []prometheus.Collector{totals().forced, totals()} }
 
 // Describe implements prometheus.Collector.
-func (t *totalsOf) Describe(ch chan<- *prometheus.Desc) { ch <- t.desc }
+func (t *volumeMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- t.desc }
 
 // Collect sums up the volumes of all running controllers.
-func (t *totalsOf) Collect(ch chan<- prometheus.Metric) {
-	sum := count{}
+func (t *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
+	sum := volumeCounts{}
 	t.mu.Lock()
 	for c := range t.running {
 		c.mu.Lock()
-		for _, k := range c.counted {
+		for _, k := range c.counts {
 			for p, n := range k {
 				sum[p] += n
 			}
@@ -71,7 +71,7 @@ func (t *totalsOf) Collect(ch chan<- prometheus.Metric) {
 	t.mu.Unlock()
 	for p, n := range sum {
 		state := "desired_state_of_world"
-		if p.had {
+		if p.attached {
 			state = "actual_state_of_world"
 		}
 		ch <- prometheus.MustNewConstMetric(t.desc, prometheus.GaugeValue, float64(n), "kubernetes.io/csi:"+p.driver, state)
@@ -79,7 +79,7 @@ func (t *totalsOf) Collect(ch chan<- prometheus.Metric) {
 }
 
 // during includes c in the metrics until the returned function is called.
-func (t *totalsOf) during(c *Controller) (end func()) {
+func (t *volumeMetrics) during(c *Controller) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.running[c] = struct{}{}

@@ -21,8 +21,8 @@ import (
 // unmountLimit is how long a node that is not ready may keep an unneeded volume, as in Kubernetes.
 const unmountLimit = 6 * time.Minute
 
-// disk is a CSI volume that needs attachment.
-type disk struct {
+// csiVolume is a CSI volume that needs attachment.
+type csiVolume struct {
 	pv, driver string
 	// handle is empty if the PersistentVolume was deleted: only the attachment is left.
 	handle string
@@ -31,82 +31,82 @@ type disk struct {
 }
 
 // unique is the volume's name in node status.
-func (d disk) unique() corev1.UniqueVolumeName {
+func (d csiVolume) unique() corev1.UniqueVolumeName {
 	return volume.UniqueName(d.driver, d.handle)
 }
 
 // attachment is the name of its VolumeAttachment to a node.
-func (d disk) attachment(node string) string {
+func (d csiVolume) attachment(node string) string {
 	sum := sha256.Sum256([]byte(d.handle + d.driver + node))
 	return "csi-" + hex.EncodeToString(sum[:])
 }
 
-var ourName = regexp.MustCompile(`^csi-[0-9a-f]{64}$`)
+var managedName = regexp.MustCompile(`^csi-[0-9a-f]{64}$`)
 
 // usedOn reports whether a node lists the volume as in use. With an unknown handle, any volume of the driver may be it.
-func (d disk) usedOn(inUse []corev1.UniqueVolumeName) bool {
+func (d csiVolume) usedOn(inUse []corev1.UniqueVolumeName) bool {
 	return slices.ContainsFunc(inUse, func(n corev1.UniqueVolumeName) bool {
 		return n == d.unique() || d.handle == "" && strings.HasPrefix(string(n), string(d.unique()))
 	})
 }
 
-// want is a volume that pods of a node need.
-type want struct {
-	disk disk
-	pods []*corev1.Pod
+// wantedVolume is a volume that pods of a node need.
+type wantedVolume struct {
+	volume csiVolume
+	pods   []*corev1.Pod
 }
 
 // attachment is a VolumeAttachment of this controller.
 type attachment struct {
-	disk   disk
+	volume csiVolume
 	object *storagev1.VolumeAttachment
-	// going: it is being deleted, according to the server or to our own delete.
-	going bool
+	// deleting: it is being deleted, according to the server or to our own delete.
+	deleting bool
 	// since is when it was first found to be unneeded; zero: it is needed, or this is the first time.
 	since time.Time
 }
 
-// view is the input of a pass about one node. All slices are ordered.
-type view struct {
+// nodeView is the input of a pass about one node. All slices are ordered.
+type nodeView struct {
 	name string
 	// node is nil if it does not exist. inUse is then its last volumesInUse; known is false if that was never observed.
 	node  *corev1.Node
 	inUse []corev1.UniqueVolumeName
 	known bool
-	wants []want
+	wants []wantedVolume
 	have  []attachment
-	// elsewhere maps wanted PersistentVolumes to the other nodes to which they are attached.
-	elsewhere map[string][]string
-	// rumour: some of these nodes are known only from our own writes, which no cache shows yet.
-	rumour bool
-	// noForce: only the out-of-service taint forces a detachment.
-	noForce bool
-	now     time.Time
+	// attachedElsewhere maps wanted PersistentVolumes to the other nodes to which they are attached.
+	attachedElsewhere map[string][]string
+	// assumed: some of these nodes are known only from our own writes, which no cache shows yet.
+	assumed bool
+	// noForceDetach: only the out-of-service taint forces a detachment.
+	noForceDetach bool
+	now           time.Time
 }
 
 // detach is an attachment to delete.
 type detach struct {
 	attachment
-	// force is why volumesInUse is ignored: "timeout" or "out-of-service"; empty: it is not.
-	force string
+	// forceReason is why volumesInUse is ignored: "timeout" or "out-of-service"; empty: it is not.
+	forceReason string
 }
 
 // plan is the result of a pass.
 type plan struct {
 	// report is the node's volumesAttached.
 	report []corev1.AttachedVolume
-	attach []want
+	attach []wantedVolume
 	// refused are wanted volumes that are attached to another node.
-	refused []want
+	refused []wantedVolume
 	detach  []detach
-	// idle are the unneeded attachments.
-	idle []string
-	// again is when to check again without an event; zero: never.
-	again time.Duration
+	// unneeded are the unneeded attachments.
+	unneeded []string
+	// requeueAfter is when to check again without an event; zero: never.
+	requeueAfter time.Duration
 }
 
 // decide is a pure function: the same view gives the same plan.
-func decide(v view) plan {
+func decide(v nodeView) plan {
 	var p plan
 	if v.node != nil && !isManaged(v.node) {
 		return p // the kubelet attaches volumes itself
@@ -114,22 +114,22 @@ func decide(v view) plan {
 	wanted := map[string]bool{}
 	if v.node != nil {
 		for _, w := range v.wants {
-			wanted[w.disk.attachment(v.name)] = true
+			wanted[w.volume.attachment(v.name)] = true
 		}
 	}
 	there := map[string]bool{}
 	for _, a := range v.have {
 		there[a.object.Name] = true
-		if a.going {
+		if a.deleting {
 			continue
 		}
 		leaves := false
 		if !wanted[a.object.Name] {
-			p.idle = append(p.idle, a.object.Name)
+			p.unneeded = append(p.unneeded, a.object.Name)
 			leaves = p.release(v, a)
 		}
-		if !leaves && a.object.Status.Attached && a.disk.handle != "" {
-			p.report = append(p.report, corev1.AttachedVolume{Name: a.disk.unique()})
+		if !leaves && a.object.Status.Attached && a.volume.handle != "" {
+			p.report = append(p.report, corev1.AttachedVolume{Name: a.volume.unique()})
 		}
 	}
 	slices.SortFunc(p.report, func(a, b corev1.AttachedVolume) int { return cmp.Compare(a.Name, b.Name) })
@@ -138,11 +138,11 @@ func decide(v view) plan {
 	}
 	for _, w := range v.wants {
 		switch {
-		case there[w.disk.attachment(v.name)]: // or it is still being deleted: then its deletion triggers the next pass
-		case w.disk.exclusive && len(v.elsewhere[w.disk.pv]) > 0:
+		case there[w.volume.attachment(v.name)]: // or it is still being deleted: then its deletion triggers the next pass
+		case w.volume.exclusive && len(v.attachedElsewhere[w.volume.pv]) > 0:
 			p.refused = append(p.refused, w)
-			if v.rumour {
-				p.again = comingLimit
+			if v.assumed {
+				p.requeueAfter = createTimeout
 			}
 		default:
 			p.attach = append(p.attach, w)
@@ -152,24 +152,24 @@ func decide(v view) plan {
 }
 
 // release decides whether an unneeded attachment can be deleted now.
-func (p *plan) release(v view, a attachment) bool {
+func (p *plan) release(v nodeView, a attachment) bool {
 	since := a.since
 	if since.IsZero() {
 		since = v.now
 	}
 	left := since.Add(unmountLimit).Sub(v.now)
 	switch {
-	case !v.uses(a.disk):
+	case !v.uses(a.volume):
 		p.detach = append(p.detach, detach{a, ""})
 	case v.node != nil && outOfService(v.node):
 		p.detach = append(p.detach, detach{a, "out-of-service"})
-	case v.noForce || v.node != nil && isReady(v.node):
+	case v.noForceDetach || v.node != nil && isReady(v.node):
 		return false
 	case left <= 0:
 		p.detach = append(p.detach, detach{a, "timeout"})
 	default:
-		if p.again == 0 || left < p.again {
-			p.again = left
+		if p.requeueAfter == 0 || left < p.requeueAfter {
+			p.requeueAfter = left
 		}
 		return false
 	}
@@ -177,7 +177,7 @@ func (p *plan) release(v view, a attachment) bool {
 }
 
 // uses reports whether the volume may still be mounted on the node. For a deleted node with unknown volumes it must be assumed.
-func (v view) uses(d disk) bool {
+func (v nodeView) uses(d csiVolume) bool {
 	if v.node == nil && !v.known {
 		return true
 	}

@@ -15,10 +15,10 @@ import (
 	"keelson/api/core/volume"
 )
 
-var one = disk{pv: "one", driver: "d.example.com", handle: "h1", exclusive: true}
+var one = csiVolume{pv: "one", driver: "d.example.com", handle: "h1", exclusive: true}
 
 func TestNames(t *testing.T) {
-	if got := one.attachment("n1"); !ourName.MatchString(got) {
+	if got := one.attachment("n1"); !managedName.MatchString(got) {
 		t.Errorf("attachment is called %q", got)
 	}
 	if got := one.unique(); got != "kubernetes.io/csi/d.example.com^h1" {
@@ -37,8 +37,8 @@ func testNode(ready corev1.ConditionStatus, edit ...func(*corev1.Node)) *corev1.
 	return n
 }
 
-func has(d disk, attached bool) attachment {
-	return attachment{disk: d, object: &storagev1.VolumeAttachment{
+func has(d csiVolume, attached bool) attachment {
+	return attachment{volume: d, object: &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: d.attachment("n1")}, Status: storagev1.VolumeAttachmentStatus{Attached: attached},
 	}}
 }
@@ -51,23 +51,23 @@ func story(p plan) string {
 		add("report", strings.TrimPrefix(string(r.Name), "kubernetes.io/csi/d.example.com^"))
 	}
 	for _, w := range p.attach {
-		add("attach", w.disk.pv)
+		add("attach", w.volume.pv)
 	}
 	for _, w := range p.refused {
-		add("refuse", w.disk.pv)
+		add("refuse", w.volume.pv)
 	}
 	for _, d := range p.detach {
-		add("detach", strings.TrimSpace(d.disk.pv+" "+d.force))
+		add("detach", strings.TrimSpace(d.volume.pv+" "+d.forceReason))
 	}
-	if p.again > 0 {
-		add("again", p.again.String())
+	if p.requeueAfter > 0 {
+		add("again", p.requeueAfter.String())
 	}
 	return strings.Join(out, ", ")
 }
 
 func TestDecide(t *testing.T) {
 	now := time.Now()
-	shared := disk{pv: "shared", driver: "d.example.com", handle: "h2"}
+	shared := csiVolume{pv: "shared", driver: "d.example.com", handle: "h2"}
 	using := []corev1.UniqueVolumeName{one.unique()}
 	idleFor := func(d time.Duration) attachment {
 		a := has(one, true)
@@ -75,43 +75,43 @@ func TestDecide(t *testing.T) {
 		return a
 	}
 	going := has(one, true)
-	going.going = true
+	going.deleting = true
 	nameless := has(one, true)
-	nameless.disk = disk{pv: "one", driver: one.driver}
+	nameless.volume = csiVolume{pv: "one", driver: one.driver}
 	taint := func(n *corev1.Node) {
 		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
 	}
 	alone := func(n *corev1.Node) { n.Annotations = nil }
-	wantsOne := []want{{disk: one}}
+	wantsOne := []wantedVolume{{volume: one}}
 	good, bad := testNode(corev1.ConditionTrue), testNode(corev1.ConditionUnknown)
 	for name, c := range map[string]struct {
-		v    view
+		v    nodeView
 		want string
 	}{
-		"nothing":                                {view{node: good}, ""},
-		"wanted":                                 {view{node: good, wants: wantsOne}, "attach one"},
-		"on its way":                             {view{node: good, wants: wantsOne, have: []attachment{has(one, false)}}, ""},
-		"there":                                  {view{node: good, wants: wantsOne, have: []attachment{has(one, true)}}, "report h1"},
-		"wanted again while it goes":             {view{node: good, wants: wantsOne, have: []attachment{going}}, ""},
-		"elsewhere":                              {view{node: good, wants: wantsOne, elsewhere: map[string][]string{"one": {"n2"}}}, "refuse one"},
-		"elsewhere by rumour":                    {view{node: good, wants: wantsOne, elsewhere: map[string][]string{"one": {"n2"}}, rumour: true}, "refuse one, again 1m0s"},
-		"elsewhere, shared":                      {view{node: good, wants: []want{{disk: shared}}, elsewhere: map[string][]string{"shared": {"n2"}}}, "attach shared"},
-		"free":                                   {view{node: good, have: []attachment{has(one, true)}}, "detach one"},
-		"free, was never attached":               {view{node: good, have: []attachment{has(one, false)}}, "detach one"},
-		"in use":                                 {view{node: good, inUse: using, have: []attachment{idleFor(time.Hour)}}, "report h1"},
-		"in use, node just lost":                 {view{node: bad, inUse: using, have: []attachment{has(one, true)}}, "report h1, again 6m0s"},
-		"in use, node lost a while":              {view{node: bad, inUse: using, have: []attachment{idleFor(4 * time.Minute)}}, "report h1, again 2m0s"},
-		"in use, node lost too long":             {view{node: bad, inUse: using, have: []attachment{idleFor(6 * time.Minute)}}, "detach one timeout"},
-		"in use, node lost, no force":            {view{node: bad, inUse: using, noForce: true, have: []attachment{idleFor(time.Hour)}}, "report h1"},
-		"wanted on a lost node":                  {view{node: bad, inUse: using, wants: wantsOne, have: []attachment{idleFor(time.Hour)}}, "report h1"},
-		"out of service":                         {view{node: testNode(corev1.ConditionUnknown, taint), noForce: true, inUse: using, have: []attachment{has(one, true)}}, "detach one out-of-service"},
-		"no node, said that it does not use it":  {view{known: true, wants: wantsOne, have: []attachment{has(one, true)}}, "detach one"},
-		"no node, used it":                       {view{known: true, inUse: using, have: []attachment{has(one, true)}}, "report h1, again 6m0s"},
-		"no node, nobody knows":                  {view{have: []attachment{idleFor(time.Minute)}}, "report h1, again 5m0s"},
-		"no node, nobody knows, for long":        {view{have: []attachment{idleFor(6 * time.Minute)}}, "detach one timeout"},
-		"node attaches by itself":                {view{node: testNode(corev1.ConditionTrue, alone), wants: wantsOne, have: []attachment{has(shared, true)}}, ""},
-		"volume is gone, node uses one of it":    {view{node: good, inUse: using, have: []attachment{nameless}}, ""},
-		"volume is gone, node uses none of such": {view{node: good, have: []attachment{nameless}}, "detach one"},
+		"nothing":                                {nodeView{node: good}, ""},
+		"wanted":                                 {nodeView{node: good, wants: wantsOne}, "attach one"},
+		"on its way":                             {nodeView{node: good, wants: wantsOne, have: []attachment{has(one, false)}}, ""},
+		"there":                                  {nodeView{node: good, wants: wantsOne, have: []attachment{has(one, true)}}, "report h1"},
+		"wanted again while it goes":             {nodeView{node: good, wants: wantsOne, have: []attachment{going}}, ""},
+		"elsewhere":                              {nodeView{node: good, wants: wantsOne, attachedElsewhere: map[string][]string{"one": {"n2"}}}, "refuse one"},
+		"elsewhere by rumour":                    {nodeView{node: good, wants: wantsOne, attachedElsewhere: map[string][]string{"one": {"n2"}}, assumed: true}, "refuse one, again 1m0s"},
+		"elsewhere, shared":                      {nodeView{node: good, wants: []wantedVolume{{volume: shared}}, attachedElsewhere: map[string][]string{"shared": {"n2"}}}, "attach shared"},
+		"free":                                   {nodeView{node: good, have: []attachment{has(one, true)}}, "detach one"},
+		"free, was never attached":               {nodeView{node: good, have: []attachment{has(one, false)}}, "detach one"},
+		"in use":                                 {nodeView{node: good, inUse: using, have: []attachment{idleFor(time.Hour)}}, "report h1"},
+		"in use, node just lost":                 {nodeView{node: bad, inUse: using, have: []attachment{has(one, true)}}, "report h1, again 6m0s"},
+		"in use, node lost a while":              {nodeView{node: bad, inUse: using, have: []attachment{idleFor(4 * time.Minute)}}, "report h1, again 2m0s"},
+		"in use, node lost too long":             {nodeView{node: bad, inUse: using, have: []attachment{idleFor(6 * time.Minute)}}, "detach one timeout"},
+		"in use, node lost, no force":            {nodeView{node: bad, inUse: using, noForceDetach: true, have: []attachment{idleFor(time.Hour)}}, "report h1"},
+		"wanted on a lost node":                  {nodeView{node: bad, inUse: using, wants: wantsOne, have: []attachment{idleFor(time.Hour)}}, "report h1"},
+		"out of service":                         {nodeView{node: testNode(corev1.ConditionUnknown, taint), noForceDetach: true, inUse: using, have: []attachment{has(one, true)}}, "detach one out-of-service"},
+		"no node, said that it does not use it":  {nodeView{known: true, wants: wantsOne, have: []attachment{has(one, true)}}, "detach one"},
+		"no node, used it":                       {nodeView{known: true, inUse: using, have: []attachment{has(one, true)}}, "report h1, again 6m0s"},
+		"no node, nobody knows":                  {nodeView{have: []attachment{idleFor(time.Minute)}}, "report h1, again 5m0s"},
+		"no node, nobody knows, for long":        {nodeView{have: []attachment{idleFor(6 * time.Minute)}}, "detach one timeout"},
+		"node attaches by itself":                {nodeView{node: testNode(corev1.ConditionTrue, alone), wants: wantsOne, have: []attachment{has(shared, true)}}, ""},
+		"volume is gone, node uses one of it":    {nodeView{node: good, inUse: using, have: []attachment{nameless}}, ""},
+		"volume is gone, node uses none of such": {nodeView{node: good, have: []attachment{nameless}}, "detach one"},
 	} {
 		c.v.name, c.v.now = "n1", now
 		if c.v.node != nil {
@@ -165,7 +165,7 @@ func TestHolders(t *testing.T) {
 	}
 	var got []string
 	for _, users := range [][]string{nil, {"a/y", "a/x"}, {"b/z", "c/z"}, {"a/x", "b/z"}} {
-		got = append(got, holders("a", pods(users...)))
+		got = append(got, userNames("a", pods(users...)))
 	}
 	want := []string{
 		"Volume is already exclusively attached to one node and can't be attached to another", "Volume is already used by pod(s) x, y",

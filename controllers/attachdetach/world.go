@@ -18,11 +18,11 @@ import (
 	"keelson/controllers/framework"
 )
 
-// comingLimit is how long a created attachment counts before the cache shows it.
-const comingLimit = time.Minute
+// createTimeout is how long a created attachment counts before the cache shows it.
+const createTimeout = time.Minute
 
-// on returns the attachments with an index value.
-func (c *Controller) on(index, value string) []*storagev1.VolumeAttachment {
+// attachmentsByIndex returns the attachments with an index value.
+func (c *Controller) attachmentsByIndex(index, value string) []*storagev1.VolumeAttachment {
 	objs, err := c.attachments.ByIndex(index, value)
 	if err != nil {
 		return nil // the index exists
@@ -36,7 +36,7 @@ func (c *Controller) on(index, value string) []*storagev1.VolumeAttachment {
 	return out
 }
 
-func (c *Controller) all() []*corev1.PersistentVolume {
+func (c *Controller) attachableVolumes() []*corev1.PersistentVolume {
 	all, err := c.volumes.List(labels.Everything())
 	if err != nil {
 		return nil // a lister over a cache returns no error
@@ -45,20 +45,20 @@ func (c *Controller) all() []*corev1.PersistentVolume {
 }
 
 // diskOf returns the volume of a bound claim, if it needs attachment.
-func (c *Controller) diskOf(namespace, claim string) (disk, bool) {
+func (c *Controller) diskOf(namespace, claim string) (csiVolume, bool) {
 	o, err := c.claims.PersistentVolumeClaims(namespace).Get(claim)
 	if err != nil || o.Status.Phase != corev1.ClaimBound {
-		return disk{}, false
+		return csiVolume{}, false
 	}
 	v, err := c.volumes.Get(o.Spec.VolumeName)
 	if err != nil || v.Spec.CSI == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != o.UID || !c.attaches(v.Spec.CSI.Driver) {
-		return disk{}, false
+		return csiVolume{}, false
 	}
 	return diskFor(v), true
 }
 
-func diskFor(v *corev1.PersistentVolume) disk {
-	return disk{pv: v.Name, driver: v.Spec.CSI.Driver, handle: v.Spec.CSI.VolumeHandle, exclusive: isExclusive(v.Spec.AccessModes)}
+func diskFor(v *corev1.PersistentVolume) csiVolume {
+	return csiVolume{pv: v.Name, driver: v.Spec.CSI.Driver, handle: v.Spec.CSI.VolumeHandle, exclusive: isExclusive(v.Spec.AccessModes)}
 }
 
 // attaches reports whether a driver's volumes need attachment. A driver without a CSIDriver object attaches.
@@ -67,23 +67,23 @@ func (c *Controller) attaches(driver string) bool {
 	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// ours returns the volume of an attachment if this controller created it.
-func (c *Controller) ours(a *storagev1.VolumeAttachment) (disk, bool) {
+// managedVolume returns the volume of an attachment if this controller created it.
+func (c *Controller) managedVolume(a *storagev1.VolumeAttachment) (csiVolume, bool) {
 	name := volumeOf(a)
 	if name == "" {
-		return disk{}, false
+		return csiVolume{}, false
 	}
 	v, err := c.volumes.Get(name)
 	if err != nil || v.Spec.CSI == nil {
-		return disk{pv: name, driver: a.Spec.Attacher}, ourName.MatchString(a.Name)
+		return csiVolume{pv: name, driver: a.Spec.Attacher}, managedName.MatchString(a.Name)
 	}
 	d := diskFor(v)
 	return d, d.driver == a.Spec.Attacher && d.attachment(a.Spec.NodeName) == a.Name
 }
 
-// look collects the view of a node.
-func (c *Controller) look(name string) (view, error) {
-	v := view{name: name, elsewhere: map[string][]string{}, noForce: c.cfg.NoForceDetach, now: time.Now()}
+// buildView collects the view of a node.
+func (c *Controller) buildView(name string) (nodeView, error) {
+	v := nodeView{name: name, attachedElsewhere: map[string][]string{}, noForceDetach: c.cfg.NoForceDetach, now: time.Now()}
 	n, err := c.nodes.Get(name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return v, err
@@ -94,53 +94,53 @@ func (c *Controller) look(name string) (view, error) {
 	if v.wants, err = c.wants(name, v.node); err != nil {
 		return v, err
 	}
-	have := c.on(byNode, name)
+	have := c.attachmentsByIndex(byNode, name)
 	slices.SortFunc(have, func(a, b *storagev1.VolumeAttachment) int { return cmp.Compare(a.Name, b.Name) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if v.node == nil {
-		v.inUse, v.known = c.lost[name]
+		v.inUse, v.known = c.lastInUse[name]
 	}
 	for _, o := range have {
-		if d, ok := c.ours(o); ok {
-			v.have = append(v.have, attachment{d, o, o.DeletionTimestamp != nil || c.going[o.Name] == o.UID, c.idle[o.Name]})
+		if d, ok := c.managedVolume(o); ok {
+			v.have = append(v.have, attachment{d, o, o.DeletionTimestamp != nil || c.deleting[o.Name] == o.UID, c.unneededSince[o.Name]})
 		}
 	}
 	for _, w := range v.wants {
-		if w.disk.exclusive {
-			nodes, rumour := c.elsewhereLocked(w.disk.pv, name, v.now)
-			v.elsewhere[w.disk.pv], v.rumour = nodes, v.rumour || rumour
+		if w.volume.exclusive {
+			nodes, rumour := c.attachedElsewhereLocked(w.volume.pv, name, v.now)
+			v.attachedElsewhere[w.volume.pv], v.assumed = nodes, v.assumed || rumour
 		}
 	}
 	return v, nil
 }
 
-// elsewhereLocked lists the other nodes to which a volume is attached or about to be; rumour is true for the latter.
-func (c *Controller) elsewhereLocked(pv, node string, now time.Time) (out []string, rumour bool) {
-	for _, a := range c.on(byVolume, pv) {
+// attachedElsewhereLocked lists the other nodes to which a volume is attached or about to be; assumed is true for the latter.
+func (c *Controller) attachedElsewhereLocked(pv, node string, now time.Time) (out []string, assumed bool) {
+	for _, a := range c.attachmentsByIndex(byVolume, pv) {
 		if a.Spec.NodeName != node {
 			out = append(out, a.Spec.NodeName)
 		}
 	}
-	for r, at := range c.coming {
+	for r, at := range c.creating {
 		switch {
-		case now.Sub(at) >= comingLimit:
-			delete(c.coming, r)
+		case now.Sub(at) >= createTimeout:
+			delete(c.creating, r)
 		case r.pv == pv && r.node != node:
-			out, rumour = append(out, r.node), true
+			out, assumed = append(out, r.node), true
 		}
 	}
 	slices.Sort(out)
-	return slices.Compact(out), rumour
+	return slices.Compact(out), assumed
 }
 
 // wants are the volumes that the pods of a node need, ordered by PersistentVolume.
-func (c *Controller) wants(node string, n *corev1.Node) ([]want, error) {
+func (c *Controller) wants(node string, n *corev1.Node) ([]wantedVolume, error) {
 	pods, err := framework.PodsOn(c.pods, node)
 	if err != nil {
 		return nil, err
 	}
-	byVolume := map[string]*want{}
+	byVolume := map[string]*wantedVolume{}
 	for _, p := range pods {
 		if !needs(p, n) {
 			continue
@@ -148,13 +148,13 @@ func (c *Controller) wants(node string, n *corev1.Node) ([]want, error) {
 		for _, d := range c.disks(p) {
 			w := byVolume[d.pv]
 			if w == nil {
-				w = &want{disk: d}
+				w = &wantedVolume{volume: d}
 				byVolume[d.pv] = w
 			}
 			w.pods = append(w.pods, p)
 		}
 	}
-	out := make([]want, 0, len(byVolume))
+	out := make([]wantedVolume, 0, len(byVolume))
 	for _, name := range slices.Sorted(maps.Keys(byVolume)) {
 		w := *byVolume[name]
 		slices.SortFunc(w.pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.UID, b.UID) })
@@ -164,8 +164,8 @@ func (c *Controller) wants(node string, n *corev1.Node) ([]want, error) {
 }
 
 // disks are the volumes of a pod that need attachment, without duplicates.
-func (c *Controller) disks(p *corev1.Pod) []disk {
-	var out []disk
+func (c *Controller) disks(p *corev1.Pod) []csiVolume {
+	var out []csiVolume
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		name := podkind.ClaimName(p, v)
@@ -196,7 +196,7 @@ func (c *Controller) users(node, pv string) []*corev1.Pod {
 		return nil
 	}
 	for _, w := range wants {
-		if w.disk.pv == pv {
+		if w.volume.pv == pv {
 			return w.pods
 		}
 	}

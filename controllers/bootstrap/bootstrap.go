@@ -40,9 +40,9 @@ const (
 
 // The signed ConfigMap: its kubeconfig, and a key for each signature.
 const (
-	infoName     = "cluster-info"
-	infoKey      = "kubeconfig"
-	signatureKey = "jws-kubeconfig-"
+	clusterInfoName = "cluster-info"
+	kubeconfigKey   = "kubeconfig"
+	signatureKey    = "jws-kubeconfig-"
 )
 
 var (
@@ -60,23 +60,23 @@ func secretsOf(env *framework.Env) *client.Informers {
 
 // Signer signs cluster-info.
 type Signer struct {
-	env     *framework.Env
-	loop    *framework.Loop[framework.Key]
-	secrets corelisters.SecretLister
-	infos   corelisters.ConfigMapLister
-	own     []*client.Informers
+	env       *framework.Env
+	loop      *framework.Loop[framework.Key]
+	secrets   corelisters.SecretLister
+	infos     corelisters.ConfigMapLister
+	informers []*client.Informers
 }
 
 // NewSigner builds the signer.
 func NewSigner(env *framework.Env) (framework.Controller, error) {
 	tokens := secretsOf(env)
 	public := env.Client.Informers(0, client.Scope{
-		Namespace: metav1.NamespacePublic, Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + infoName },
+		Namespace: metav1.NamespacePublic, Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + clusterInfoName },
 	})
 	secrets, infos := coreinformers.New(tokens.Scoped()).Secrets(), coreinformers.New(public.Scoped()).ConfigMaps()
-	c := &Signer{env: env, secrets: secrets.Lister(), infos: infos.Lister(), own: []*client.Informers{tokens, public}}
+	c := &Signer{env: env, secrets: secrets.Lister(), infos: infos.Lister(), informers: []*client.Informers{tokens, public}}
 	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync)
-	key := framework.Key{Namespace: metav1.NamespacePublic, Name: infoName}
+	key := framework.Key{Namespace: metav1.NamespacePublic, Name: clusterInfoName}
 	err := errors.Join(
 		framework.On(c.loop, secrets.Informer(), framework.Each(func(*corev1.Secret) { c.loop.Add(key) })),
 		framework.On(c.loop, infos.Informer(), framework.Each(func(*corev1.ConfigMap) { c.loop.Add(key) })),
@@ -89,7 +89,7 @@ func NewSigner(env *framework.Env) (framework.Controller, error) {
 
 // Run implements framework.Controller.
 func (c *Signer) Run(ctx context.Context, ready func()) error {
-	return runWith(ctx, ready, c.loop, c.own...)
+	return runWith(ctx, ready, c.loop, c.informers...)
 }
 
 func runWith(ctx context.Context, ready func(), loop *framework.Loop[framework.Key], own ...*client.Informers) error {
@@ -118,7 +118,7 @@ func (c *Signer) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	for _, s := range secrets {
-		if end, ok := endOf(s); ok && end.After(now) {
+		if end, ok := expirationOf(s); ok && end.After(now) {
 			c.loop.AddAfter(key, end.Sub(now))
 		}
 	}
@@ -136,7 +136,7 @@ func (c *Signer) sync(ctx context.Context, key framework.Key) error {
 
 // signed returns data with a signature of its kubeconfig for each signing token, and no others; nil without a kubeconfig.
 func signed(data map[string]string, secrets []*corev1.Secret, now time.Time) (map[string]string, error) {
-	content, ok := data[infoKey]
+	content, ok := data[kubeconfigKey]
 	if !ok {
 		return nil, nil //nolint:nilnil // nothing to sign
 	}
@@ -145,10 +145,10 @@ func signed(data map[string]string, secrets []*corev1.Secret, now time.Time) (ma
 	for _, s := range secrets {
 		id, secret := string(s.Data[idKey]), string(s.Data[secretKey])
 		if s.Type != corev1.SecretTypeBootstrapToken || s.DeletionTimestamp != nil || s.Name != prefix+id || string(s.Data[signing]) != "true" ||
-			!tokenID.MatchString(id) || !tokenSecret.MatchString(secret) || ended(s, now) {
+			!tokenID.MatchString(id) || !tokenSecret.MatchString(secret) || expired(s, now) {
 			continue
 		}
-		signature, err := detached(content, id, secret)
+		signature, err := detachedSignature(content, id, secret)
 		if err != nil {
 			return nil, fmt.Errorf("sign with token %s: %w", id, err)
 		}
@@ -157,9 +157,9 @@ func signed(data map[string]string, secrets []*corev1.Secret, now time.Time) (ma
 	return want, nil
 }
 
-// detached is the JSON web signature (HS256, RFC 7515 appendix F) of content, without the content. The library does not accept keys as
+// detachedSignature is the JSON web signature (HS256, RFC 7515 appendix F) of content, without the content. The library does not accept keys as
 // short as tokens.
-func detached(content, id, secret string) (string, error) {
+func detachedSignature(content, id, secret string) (string, error) {
 	header, err := json.Marshal(struct {
 		Algorithm string `json:"alg"`
 		Key       string `json:"kid"`
@@ -173,8 +173,8 @@ func detached(content, id, secret string) (string, error) {
 	return text(header) + ".." + text(mac.Sum(nil)), nil
 }
 
-// endOf is when a token expires; ok is false for a token without expiration.
-func endOf(s *corev1.Secret) (end time.Time, ok bool) {
+// expirationOf is when a token expires; ok is false for a token without expiration.
+func expirationOf(s *corev1.Secret) (end time.Time, ok bool) {
 	text := string(s.Data[expiration])
 	if text == "" {
 		return time.Time{}, false
@@ -186,24 +186,24 @@ func endOf(s *corev1.Secret) (end time.Time, ok bool) {
 	return end, true
 }
 
-func ended(s *corev1.Secret, now time.Time) bool {
-	end, ok := endOf(s)
+func expired(s *corev1.Secret, now time.Time) bool {
+	end, ok := expirationOf(s)
 	return ok && !now.Before(end)
 }
 
 // Cleaner deletes expired tokens.
 type Cleaner struct {
-	env     *framework.Env
-	loop    *framework.Loop[framework.Key]
-	secrets corelisters.SecretLister
-	own     *client.Informers
+	env       *framework.Env
+	loop      *framework.Loop[framework.Key]
+	secrets   corelisters.SecretLister
+	informers *client.Informers
 }
 
 // NewCleaner builds the cleaner.
 func NewCleaner(env *framework.Env) (framework.Controller, error) {
 	own := secretsOf(env)
 	secrets := coreinformers.New(own.Scoped()).Secrets()
-	c := &Cleaner{env: env, secrets: secrets.Lister(), own: own}
+	c := &Cleaner{env: env, secrets: secrets.Lister(), informers: own}
 	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync)
 	add := func(s *corev1.Secret) { c.loop.Add(framework.KeyOf(s)) }
 	err := framework.On(c.loop, secrets.Informer(), framework.Handlers[*corev1.Secret]{
@@ -217,7 +217,7 @@ func NewCleaner(env *framework.Env) (framework.Controller, error) {
 
 // Run implements framework.Controller.
 func (c *Cleaner) Run(ctx context.Context, ready func()) error {
-	return runWith(ctx, ready, c.loop, c.own)
+	return runWith(ctx, ready, c.loop, c.informers)
 }
 
 func (c *Cleaner) sync(ctx context.Context, key framework.Key) error {
@@ -228,7 +228,7 @@ func (c *Cleaner) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	end, ok := endOf(s)
+	end, ok := expirationOf(s)
 	if !ok || s.DeletionTimestamp != nil {
 		return nil
 	}

@@ -35,7 +35,7 @@ const secret = "0123456789abcdef"
 // TestSigned: each token that may sign has a signature, and no other.
 func TestSigned(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	data := map[string]string{infoKey: "apiVersion: v1", signatureKey + "gone00": "x", "other": "stays"}
+	data := map[string]string{kubeconfigKey: "apiVersion: v1", signatureKey + "gone00": "x", "other": "stays"}
 	got, err := signed(data, []*corev1.Secret{
 		token("abcdef", secret, "", nil), token("future", secret, "2031-01-01T00:00:00Z", nil), token("past00", secret, "2029-01-01T00:00:00Z", nil),
 		token("nosign", secret, "", map[string]string{signing: "false"}), token("badtim", secret, "tomorrow", nil),
@@ -59,7 +59,7 @@ func TestSigned(t *testing.T) {
 
 // TestDetached is an example of Kubernetes' library for bootstrap tokens, whose clients verify what we sign.
 func TestDetached(t *testing.T) {
-	got, err := detached("Hello from the other side. I must have called a thousand times.", "joshua", "my voice is my passcode")
+	got, err := detachedSignature("Hello from the other side. I must have called a thousand times.", "joshua", "my voice is my passcode")
 	if want := "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8"; got != want || err != nil {
 		t.Errorf("got %s, %v, want %s", got, err, want)
 	}
@@ -68,14 +68,14 @@ func TestDetached(t *testing.T) {
 // TestLives runs both over a token that ends: its signature goes, then it does.
 func TestLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: infoName}, Data: map[string]string{infoKey: "k"}}
+		info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: clusterInfoName}, Data: map[string]string{kubeconfigKey: "k"}}
 		c := controllertest.New(info, token("lasts0", secret, "", nil), token("ends00", secret, time.Now().Add(time.Hour).UTC().Format(time.RFC3339), nil),
 			token("broken", secret, "tomorrow", nil))
 		c.Start(t, "bootstrap-signer", NewSigner)
 		c.Start(t, "token-cleaner", NewCleaner)
 		check := func(when string, signatures int, gone ...string) {
 			t.Helper()
-			cm, err := c.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(t.Context(), infoName, metav1.GetOptions{})
+			cm, err := c.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(t.Context(), clusterInfoName, metav1.GetOptions{})
 			if err != nil || len(cm.Data) != 1+signatures {
 				t.Errorf("%s: %v %v, want %d signatures", when, cm.Data, err, signatures)
 			}

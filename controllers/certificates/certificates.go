@@ -37,20 +37,20 @@ const (
 
 // Controller handles requests for one task.
 type Controller struct {
-	task Task
-	env  *framework.Env
-	loop *framework.Loop[framework.Key]
-	csrs certlisters.CertificateSigningRequestLister
-	by   Signers
+	task    Task
+	env     *framework.Env
+	loop    *framework.Loop[framework.Key]
+	csrs    certlisters.CertificateSigningRequestLister
+	signers Signers
 }
 
-// askAgain is when a request without the required permission is checked again: permissions may change.
-const askAgain = 2 * time.Minute
+// recheckInterval is when a request without the required permission is checked again: permissions may change.
+const recheckInterval = 2 * time.Minute
 
 // New builds the controller of a task. by is for Sign: it signs only for these signers.
 func New(env *framework.Env, by Signers, task Task) (framework.Controller, error) {
 	csrs := certificatesinformers.New(env.Shared.Scoped()).CertificateSigningRequests()
-	c := &Controller{task: task, env: env, csrs: csrs.Lister(), by: by}
+	c := &Controller{task: task, env: env, csrs: csrs.Lister(), signers: by}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	if err := framework.On(c.loop, csrs.Informer(), framework.Each(func(csr *certv1.CertificateSigningRequest) { c.loop.Add(framework.KeyOf(csr)) })); err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
@@ -86,7 +86,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 
 // clean deletes an expired request.
 func (c *Controller) clean(ctx context.Context, csr *certv1.CertificateSigningRequest) error {
-	end := endOf(csr)
+	end := expiryOf(csr)
 	if end.IsZero() {
 		return nil
 	}
@@ -129,23 +129,23 @@ func (c *Controller) approve(ctx context.Context, csr *certv1.CertificateSigning
 		return fmt.Errorf("ask whether %s may have its certificate: %w", csr.Spec.Username, err)
 	}
 	if !review.Status.Allowed {
-		c.loop.AddAfter(framework.KeyOf(csr), askAgain)
+		c.loop.AddAfter(framework.KeyOf(csr), recheckInterval)
 		return nil
 	}
-	if node := asServer(csr); node != "" {
-		if ok, err := c.serves(ctx, csr, node); !ok || err != nil {
+	if node := servingNodeOf(csr); node != "" {
+		if ok, err := c.mayHaveServing(ctx, csr, node); !ok || err != nil {
 			return err
 		}
 	}
-	return c.conclude(ctx, csr, certv1.CertificateApproved, "AutoApproved", kind.message)
+	return c.addCondition(ctx, csr, certv1.CertificateApproved, "AutoApproved", kind.message)
 }
 
-func (c *Controller) again(csr *certv1.CertificateSigningRequest, after time.Duration) {
+func (c *Controller) requeueAfter(csr *certv1.CertificateSigningRequest, after time.Duration) {
 	c.loop.AddAfter(framework.KeyOf(csr), after)
 }
 
-// conclude adds a condition with the subresource to which it belongs.
-func (c *Controller) conclude(ctx context.Context, csr *certv1.CertificateSigningRequest, t certv1.RequestConditionType, reason, message string) error {
+// addCondition adds a condition with the subresource to which it belongs.
+func (c *Controller) addCondition(ctx context.Context, csr *certv1.CertificateSigningRequest, t certv1.RequestConditionType, reason, message string) error {
 	next := csr.DeepCopy()
 	now := metav1.Now()
 	next.Status.Conditions = append(next.Status.Conditions, certv1.CertificateSigningRequestCondition{
@@ -165,7 +165,7 @@ func (c *Controller) conclude(ctx context.Context, csr *certv1.CertificateSignin
 
 // sign issues the certificate of an approved request.
 func (c *Controller) sign(ctx context.Context, csr *certv1.CertificateSigningRequest) error {
-	authority := c.by.Authorities[csr.Spec.SignerName]
+	authority := c.signers.Authorities[csr.Spec.SignerName]
 	if authority == nil {
 		return nil
 	}
@@ -173,18 +173,18 @@ func (c *Controller) sign(ctx context.Context, csr *certv1.CertificateSigningReq
 	if err == nil {
 		err = valid(csr.Spec.SignerName, req, csr.Spec.Usages)
 	}
-	var use uses
+	var use x509Usages
 	if err == nil {
-		use, err = usesOf(csr.Spec.Usages)
+		use, err = x509UsagesOf(csr.Spec.Usages)
 	}
 	if err != nil {
-		return c.conclude(ctx, csr, certv1.CertificateFailed, "SignerValidationFailure", err.Error())
+		return c.addCondition(ctx, csr, certv1.CertificateFailed, "SignerValidationFailure", err.Error())
 	}
 	ca, err := authority()
 	if err != nil {
 		return fmt.Errorf("sign for %s: %w", csr.Spec.SignerName, err)
 	}
-	cert, err := ca.Sign(req, use.key, use.extended, lifeOf(csr, c.by.life()))
+	cert, err := ca.Sign(req, use.key, use.extended, durationOf(csr, c.signers.duration()))
 	if err != nil {
 		return err
 	}
@@ -199,30 +199,30 @@ func (c *Controller) sign(ctx context.Context, csr *certv1.CertificateSigningReq
 
 // Lifetimes of certificates and of requests.
 const (
-	usualLife    = 365 * 24 * time.Hour
-	shortestLife = 10 * time.Minute
-	keepDone     = time.Hour
-	keepPending  = 24 * time.Hour
+	defaultDuration = 365 * 24 * time.Hour
+	minDuration     = 10 * time.Minute
+	decidedTTL      = time.Hour
+	pendingTTL      = 24 * time.Hour
 )
 
-// lifeOf is the lifetime that the request asks for, up to longest.
-func lifeOf(csr *certv1.CertificateSigningRequest, longest time.Duration) time.Duration {
+// durationOf is the lifetime that the request asks for, up to longest.
+func durationOf(csr *certv1.CertificateSigningRequest, longest time.Duration) time.Duration {
 	if csr.Spec.ExpirationSeconds == nil {
 		return longest
 	}
-	return min(max(time.Duration(*csr.Spec.ExpirationSeconds)*time.Second, shortestLife), longest)
+	return min(max(time.Duration(*csr.Spec.ExpirationSeconds)*time.Second, minDuration), longest)
 }
 
-// endOf is when a request is deleted: an hour after the decision, a day after its creation, or when its certificate expires.
-func endOf(csr *certv1.CertificateSigningRequest) time.Time {
-	end := csr.CreationTimestamp.Add(keepPending)
+// expiryOf is when a request is deleted: an hour after the decision, a day after its creation, or when its certificate expires.
+func expiryOf(csr *certv1.CertificateSigningRequest) time.Time {
+	end := csr.CreationTimestamp.Add(pendingTTL)
 	for i := range csr.Status.Conditions {
 		cond := &csr.Status.Conditions[i]
 		if cond.Type == certv1.CertificateApproved && len(csr.Status.Certificate) == 0 {
 			continue // its signer may still sign it
 		}
 		if at := cond.LastUpdateTime; !at.IsZero() {
-			end = at.Add(keepDone)
+			end = at.Add(decidedTTL)
 		}
 	}
 	if notAfter, ok := notAfter(csr.Status.Certificate); ok && notAfter.Before(end) {

@@ -165,7 +165,7 @@ func TestSigners(t *testing.T) {
 		c := controllertest.New(approved("node", certv1.KubeAPIServerClientKubeletSignerName), approved("client", certv1.KubeAPIServerClientSignerName))
 		by := Signers{Authorities: map[string]func() (*pki.Authority, error){
 			certv1.KubeAPIServerClientKubeletSignerName: func() (*pki.Authority, error) { return ca, nil },
-		}, Life: 24 * time.Hour}
+		}, Duration: 24 * time.Hour}
 		c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, by, Sign) })
 		time.Sleep(time.Minute)
 		for name, signed := range map[string]bool{"node": true, "client": false} {

@@ -24,7 +24,7 @@ type recognized struct{ permission, message string }
 
 // recognize returns the kind of a request; nil: it is not approved here.
 func recognize(csr *certv1.CertificateSigningRequest) *recognized {
-	if asServer(csr) != "" {
+	if servingNodeOf(csr) != "" {
 		return &recognized{serverPermission, "Auto approving kubelet serving certificate for the node's own name and addresses after SubjectAccessReview."}
 	}
 	if csr.Spec.SignerName != certv1.KubeAPIServerClientKubeletSignerName {
@@ -85,7 +85,7 @@ func kubeletClient(req *x509.CertificateRequest, usages []certv1.KeyUsage) error
 	case !strings.HasPrefix(req.Subject.CommonName, nodePrefix):
 		return errors.New("subject common name does not begin with system:node: ")
 	}
-	return exactly(usages, certv1.UsageClientAuth)
+	return requireUsages(usages, certv1.UsageClientAuth)
 }
 
 func kubeletServing(req *x509.CertificateRequest, usages []certv1.KeyUsage) error {
@@ -101,11 +101,11 @@ func kubeletServing(req *x509.CertificateRequest, usages []certv1.KeyUsage) erro
 	case !strings.HasPrefix(req.Subject.CommonName, nodePrefix):
 		return errors.New("subject common name does not begin with system:node: ")
 	}
-	return exactly(usages, certv1.UsageServerAuth)
+	return requireUsages(usages, certv1.UsageServerAuth)
 }
 
-// exactly requires digital signature and the purpose; key encipherment is optional, because only RSA keys have it.
-func exactly(usages []certv1.KeyUsage, purpose certv1.KeyUsage) error {
+// requireUsages requires digital signature and the purpose; key encipherment is optional, because only RSA keys have it.
+func requireUsages(usages []certv1.KeyUsage, purpose certv1.KeyUsage) error {
 	got := slices.Clone(usages)
 	slices.Sort(got)
 	got = slices.Compact(got)
@@ -121,8 +121,8 @@ func exactly(usages []certv1.KeyUsage, purpose certv1.KeyUsage) error {
 		certv1.UsageKeyEncipherment, certv1.UsageDigitalSignature, purpose)
 }
 
-// uses are the key usages in x509 form.
-type uses struct {
+// x509Usages are the key usages in x509 form.
+type x509Usages struct {
 	key      x509.KeyUsage
 	extended []x509.ExtKeyUsage
 }
@@ -144,8 +144,8 @@ var extendedUses = map[certv1.KeyUsage]x509.ExtKeyUsage{
 	certv1.UsageMicrosoftSGC: x509.ExtKeyUsageMicrosoftServerGatedCrypto, certv1.UsageNetscapeSGC: x509.ExtKeyUsageNetscapeServerGatedCrypto,
 }
 
-func usesOf(usages []certv1.KeyUsage) (uses, error) {
-	var u uses
+func x509UsagesOf(usages []certv1.KeyUsage) (x509Usages, error) {
+	var u x509Usages
 	for _, name := range usages {
 		if k, ok := keyUses[name]; ok {
 			u.key |= k

@@ -50,9 +50,9 @@ func nodeAt(name string, ips ...string) corev1.Node {
 // TestMayServe: a node gets a certificate for itself, and for no address that is somebody else's, whatever it says of itself.
 func TestMayServe(t *testing.T) {
 	own := nodeAt("n1", "10.0.0.1", "10.0.0.2", "10.0.0.9", "127.0.0.1", "fd00::1", "10.96.0.1")
-	at := surroundings{
-		node: &own, others: []corev1.Node{own, nodeAt("n2", "10.0.0.2")},
-		servers: []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("10.96.0.1")},
+	at := otherAddresses{
+		node: &own, otherNodes: []corev1.Node{own, nodeAt("n2", "10.0.0.2")},
+		apiServers: []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("10.96.0.1")},
 	}
 	for _, c := range []struct {
 		dns  []string
@@ -75,26 +75,26 @@ func TestMayServe(t *testing.T) {
 		}
 	}
 	strange := nodeAt("kubernetes.default.svc", "10.0.0.1")
-	if err := mayServe(servingRequest(t, "system:node:n1", []string{"kubernetes.default.svc"}), surroundings{node: &strange}); err == nil {
+	if err := mayServe(servingRequest(t, "system:node:n1", []string{"kubernetes.default.svc"}), otherAddresses{node: &strange}); err == nil {
 		t.Error("a node with the API server's name gets a certificate")
 	}
 }
 
 // TestAsServer: only a node asks for itself.
 func TestAsServer(t *testing.T) {
-	if got := asServer(servingRequest(t, "system:node:n1", []string{"n1"})); got != "n1" {
+	if got := servingNodeOf(servingRequest(t, "system:node:n1", []string{"n1"})); got != "n1" {
 		t.Errorf("got %q, want n1", got)
 	}
 	for name, csr := range map[string]*certv1.CertificateSigningRequest{
 		"another node": servingRequest(t, "system:node:n2", []string{"n1"}), "a user": servingRequest(t, "jane", []string{"n1"}), "no names": servingRequest(t, "system:node:n1", nil),
 	} {
-		if got := asServer(csr); got != "" {
+		if got := servingNodeOf(csr); got != "" {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
 	csr := servingRequest(t, "system:node:n1", []string{"n1"})
 	csr.Spec.Groups = []string{"system:authenticated"}
-	if got := asServer(csr); got != "" {
+	if got := servingNodeOf(csr); got != "" {
 		t.Errorf("who is not in system:nodes: %q", got)
 	}
 }

@@ -24,8 +24,8 @@ type Signers struct {
 	// Authorities by signer name (of Names). They are called for each certificate, so that a renewed CA signs the next one. Without an
 	// entry nothing is signed.
 	Authorities map[string]func() (*pki.Authority, error)
-	// Life is the maximum and default lifetime of certificates. Default a year.
-	Life time.Duration
+	// Duration is the maximum and default lifetime of certificates. Default a year.
+	Duration time.Duration
 }
 
 // All uses one CA for every signer.
@@ -37,4 +37,4 @@ func All(ca *pki.Authority) Signers {
 	return s
 }
 
-func (s Signers) life() time.Duration { return cmp.Or(s.Life, usualLife) }
+func (s Signers) duration() time.Duration { return cmp.Or(s.Duration, defaultDuration) }

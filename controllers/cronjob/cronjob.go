@@ -49,13 +49,13 @@ type Controller struct {
 	jobs  cache.Indexer
 
 	mu sync.Mutex
-	// wrote is the resourceVersion of each CronJob after our last status write: an older version in the cache lacks active jobs.
-	wrote map[types.UID]string
+	// lastWritten is the resourceVersion of each CronJob after our last status write: an older version in the cache lacks active jobs.
+	lastWritten map[types.UID]string
 }
 
 // New registers handlers with the shared informers; Run does the work.
 func New(env *framework.Env) (framework.Controller, error) {
-	c := &Controller{env: env, wrote: map[types.UID]string{}}
+	c := &Controller{env: env, lastWritten: map[types.UID]string{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	crons, jobs := batchinformers.New(env.Shared.Scoped()).CronJobs().Informer(), batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
 	if err := framework.EnsureIndex(jobs, framework.ByController, framework.IndexByController); err != nil {
@@ -93,7 +93,7 @@ func (c *Controller) updated(old, cur *batchv1.CronJob) {
 		now := time.Now()
 		if s := p.parse(cur); s != nil {
 			if next := s.Next(now); !next.IsZero() {
-				c.loop.AddAfter(framework.KeyOf(cur), next.Sub(now)+grace)
+				c.loop.AddAfter(framework.KeyOf(cur), next.Sub(now)+startDelay)
 				return
 			}
 		}
@@ -104,7 +104,7 @@ func (c *Controller) updated(old, cur *batchv1.CronJob) {
 func (c *Controller) deleted(cj *batchv1.CronJob) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.wrote, cj.UID)
+	delete(c.lastWritten, cj.UID)
 }
 
 func (c *Controller) jobChanged(j *batchv1.Job) {
@@ -113,11 +113,11 @@ func (c *Controller) jobChanged(j *batchv1.Job) {
 	}
 }
 
-// ahead reports whether cj is older than the controller's last write.
-func (c *Controller) ahead(cj *batchv1.CronJob) bool {
+// cacheStale reports whether cj is older than the controller's last write.
+func (c *Controller) cacheStale(cj *batchv1.CronJob) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	order, err := resourceversion.CompareResourceVersion(cj.ResourceVersion, c.wrote[cj.UID])
+	order, err := resourceversion.CompareResourceVersion(cj.ResourceVersion, c.lastWritten[cj.UID])
 	return err == nil && order < 0
 }
 
@@ -129,7 +129,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	cj, ok := obj.(*batchv1.CronJob)
-	if !ok || c.ahead(cj) {
+	if !ok || c.cacheStale(cj) {
 		return nil // the update event will requeue it
 	}
 	objs, err := c.jobs.ByIndex(framework.ByController, string(cj.UID))
@@ -151,7 +151,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return errors.Join(err, writeErr)
 	}
 	if err == nil && !p.next.IsZero() {
-		c.loop.AddAfter(key, time.Until(p.next)+grace)
+		c.loop.AddAfter(key, time.Until(p.next)+startDelay)
 	}
 	return err
 }
@@ -167,13 +167,13 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, cj *batchv1.C
 		j, err := c.env.Client.BatchV1().Jobs(cj.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) || err == nil && j.UID != r.UID:
-			p.say(corev1.EventTypeNormal, "MissingJob", "Active job went missing: %v", r.Name)
-			p.forget(r.UID)
+			p.addEvent(corev1.EventTypeNormal, "MissingJob", "Active job went missing: %v", r.Name)
+			p.removeActive(r.UID)
 		case err != nil:
 			return fmt.Errorf("look for active job %s: %w", r.Name, err)
 		}
 	}
-	p.settle(cj)
+	p.applyConcurrencyPolicy(cj)
 	if p.due.IsZero() {
 		return nil
 	}
@@ -194,11 +194,11 @@ func (c *Controller) delete(ctx context.Context, cj *batchv1.CronJob, p *plan, n
 		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		p.say(corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
+		p.addEvent(corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
 		return fmt.Errorf("delete job %s: %w", name, err)
 	}
-	p.forget(uid)
-	p.say(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", name)
+	p.removeActive(uid)
+	p.addEvent(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", name)
 	return nil
 }
 
@@ -219,13 +219,13 @@ func (c *Controller) start(ctx context.Context, key framework.Key, cj *batchv1.C
 			return nil
 		}
 	case err != nil:
-		p.say(corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
+		p.addEvent(corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
 		return fmt.Errorf("create job: %w", err)
 	default:
 		skew().Observe(j.CreationTimestamp.Sub(p.due).Seconds())
-		p.say(corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", j.Name)
+		p.addEvent(corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", j.Name)
 		c.env.Reconciled(mark.Subject{Resource: "cronjobs", Namespace: cj.Namespace, Name: cj.Name, UID: string(cj.UID)}, begin,
-			&mark.Reconcile{EventSeen: c.loop.Seen(key), Wants: 1, Creates: []string{j.Name}}, nil)
+			&mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: 1, Creates: []string{j.Name}}, nil)
 	}
 	p.status.Active = append(p.status.Active, corev1.ObjectReference{
 		Kind: "Job", Namespace: j.Namespace, Name: j.Name, UID: j.UID, APIVersion: batchv1.SchemeGroupVersion.String(), ResourceVersion: j.ResourceVersion,
@@ -248,16 +248,16 @@ func (c *Controller) writeStatus(ctx context.Context, cj *batchv1.CronJob, st *b
 	if err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}
-	c.note(cj, written.ResourceVersion)
+	c.recordWrite(cj, written.ResourceVersion)
 	return nil
 }
 
-// note stores the version of our write, unless the CronJob was deleted meanwhile, because nothing would remove the entry.
-func (c *Controller) note(cj *batchv1.CronJob, version string) {
+// recordWrite stores the version of our write, unless the CronJob was deleted meanwhile, because nothing would remove the entry.
+func (c *Controller) recordWrite(cj *batchv1.CronJob, version string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	obj, ok, err := c.crons.GetByKey(framework.KeyOf(cj).String())
 	if cur, is := obj.(*batchv1.CronJob); err == nil && ok && is && cur.UID == cj.UID {
-		c.wrote[cj.UID] = version
+		c.lastWritten[cj.UID] = version
 	}
 }

@@ -179,7 +179,7 @@ func TestGoesDuringPass(t *testing.T) {
 		})
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if n := len(built.wrote); n != 0 {
+		if n := len(built.lastWritten); n != 0 {
 			t.Errorf("%d cron jobs are remembered, want none", n)
 		}
 	})

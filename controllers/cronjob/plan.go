@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// tooMany is the number of missed starts that is reported as an event: the cluster was stopped for long, or the clock is wrong.
-	tooMany = 100
-	// grace is how long after its time a Job is created, because clocks are adjusted slightly.
-	grace = 100 * time.Millisecond
+	// manyMissed is the number of missed starts that is reported as an event: the cluster was stopped for long, or the clock is wrong.
+	manyMissed = 100
+	// startDelay is how long after its time a Job is created, because clocks are adjusted slightly.
+	startDelay = 100 * time.Millisecond
 )
 
 // event is an event of the CronJob.
@@ -45,7 +45,7 @@ type plan struct {
 	events []event
 }
 
-func (p *plan) say(kind, reason, format string, args ...any) {
+func (p *plan) addEvent(kind, reason, format string, args ...any) {
 	p.events = append(p.events, event{kind, reason, fmt.Sprintf(format, args...)})
 }
 
@@ -53,28 +53,28 @@ func (p *plan) say(kind, reason, format string, args ...any) {
 func decide(cj *batchv1.CronJob, jobs []*batchv1.Job, now time.Time) plan {
 	var p plan
 	cj.Status.DeepCopyInto(&p.status)
-	p.follow(jobs)
-	p.remove = append(surplus(jobs, batchv1.JobComplete, cj.Spec.SuccessfulJobsHistoryLimit),
-		surplus(jobs, batchv1.JobFailed, cj.Spec.FailedJobsHistoryLimit)...)
+	p.updateActive(jobs)
+	p.remove = append(beyondHistoryLimit(jobs, batchv1.JobComplete, cj.Spec.SuccessfulJobsHistoryLimit),
+		beyondHistoryLimit(jobs, batchv1.JobFailed, cj.Spec.FailedJobsHistoryLimit)...)
 	if cj.DeletionTimestamp == nil {
 		p.schedule(cj, now)
 	}
 	return p
 }
 
-// follow updates the list of active Jobs.
-func (p *plan) follow(jobs []*batchv1.Job) {
+// updateActive updates the list of active Jobs.
+func (p *plan) updateActive(jobs []*batchv1.Job) {
 	known := map[types.UID]bool{}
 	for _, j := range jobs {
 		known[j.UID] = true
 		active := slices.ContainsFunc(p.status.Active, func(r corev1.ObjectReference) bool { return r.UID == j.UID })
-		end := ended(j)
+		end := finishedCondition(j)
 		switch {
 		case end == "" && !active:
-			p.say(corev1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", j.Name)
+			p.addEvent(corev1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", j.Name)
 		case end != "" && active:
-			p.forget(j.UID)
-			p.say(corev1.EventTypeNormal, "SawCompletedJob", "Saw completed job: %s, condition: %v", j.Name, end)
+			p.removeActive(j.UID)
+			p.addEvent(corev1.EventTypeNormal, "SawCompletedJob", "Saw completed job: %s, condition: %v", j.Name, end)
 		}
 		if t := j.Status.CompletionTime; end == batchv1.JobComplete && t != nil {
 			if last := p.status.LastSuccessfulTime; last == nil || t.After(last.Time) {
@@ -89,8 +89,8 @@ func (p *plan) follow(jobs []*batchv1.Job) {
 	}
 }
 
-// forget removes a Job from the active list.
-func (p *plan) forget(uid types.UID) {
+// removeActive removes a Job from the active list.
+func (p *plan) removeActive(uid types.UID) {
 	p.status.Active = slices.DeleteFunc(p.status.Active, func(r corev1.ObjectReference) bool { return r.UID == uid })
 	if len(p.status.Active) == 0 {
 		p.status.Active = nil
@@ -112,14 +112,14 @@ func (p *plan) schedule(cj *batchv1.CronJob, now time.Time) {
 	}
 	first := s.Next(from)
 	if first.IsZero() {
-		p.say(corev1.EventTypeWarning, "InvalidSchedule", "invalid schedule: %s : %s", cj.Spec.Schedule, "that date never comes")
+		p.addEvent(corev1.EventTypeWarning, "InvalidSchedule", "invalid schedule: %s : %s", cj.Spec.Schedule, "that date never comes")
 		return
 	}
 	if first.After(now) {
 		p.next = first
 		return
 	}
-	last, missed := s.Latest(from, now, tooMany+1)
+	last, missed := s.Latest(from, now, manyMissed+1)
 	p.next = s.Next(last)
 	if d := cj.Spec.StartingDeadlineSeconds; d != nil {
 		limit := now.Add(-time.Duration(min(*d, int64(math.MaxInt64/time.Second))) * time.Second)
@@ -127,18 +127,18 @@ func (p *plan) schedule(cj *batchv1.CronJob, now time.Time) {
 			return // the deadline of the last start is over
 		}
 		if limit.After(from) {
-			_, missed = s.Latest(limit, now, tooMany+1)
+			_, missed = s.Latest(limit, now, manyMissed+1)
 		}
 	}
-	if missed > tooMany {
-		p.say(corev1.EventTypeWarning, "TooManyMissedTimes",
+	if missed > manyMissed {
+		p.addEvent(corev1.EventTypeWarning, "TooManyMissedTimes",
 			"too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
 	p.due = last
 }
 
-// settle applies the concurrency policy to the due Job when the active Jobs are known.
-func (p *plan) settle(cj *batchv1.CronJob) {
+// applyConcurrencyPolicy applies the concurrency policy to the due Job when the active Jobs are known.
+func (p *plan) applyConcurrencyPolicy(cj *batchv1.CronJob) {
 	if p.due.IsZero() {
 		return
 	}
@@ -149,7 +149,7 @@ func (p *plan) settle(cj *batchv1.CronJob) {
 	switch {
 	case len(p.status.Active) == 0:
 	case cj.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent:
-		p.say(corev1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
+		p.addEvent(corev1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
 		p.due = time.Time{}
 	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent:
 		p.replace = true
@@ -162,17 +162,17 @@ func (p *plan) parse(cj *batchv1.CronJob) *cron.Schedule {
 	if z := cj.Spec.TimeZone; z != nil {
 		var err error
 		if zone, err = time.LoadLocation(*z); err != nil {
-			p.say(corev1.EventTypeWarning, "UnknownTimeZone", "invalid timeZone: %q: %s", *z, err)
+			p.addEvent(corev1.EventTypeWarning, "UnknownTimeZone", "invalid timeZone: %q: %s", *z, err)
 			return nil
 		}
 	}
 	if strings.Contains(cj.Spec.Schedule, "TZ") {
-		p.say(corev1.EventTypeWarning, "UnsupportedSchedule", "CRON_TZ or TZ used in schedule %q is not officially supported, "+
+		p.addEvent(corev1.EventTypeWarning, "UnsupportedSchedule", "CRON_TZ or TZ used in schedule %q is not officially supported, "+
 			"see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", cj.Spec.Schedule)
 	}
 	s, err := cron.Parse(cj.Spec.Schedule)
 	if err != nil {
-		p.say(corev1.EventTypeWarning, "UnparseableSchedule", "unparseable schedule: %q : %s", cj.Spec.Schedule, err)
+		p.addEvent(corev1.EventTypeWarning, "UnparseableSchedule", "unparseable schedule: %q : %s", cj.Spec.Schedule, err)
 		return nil
 	}
 	if cj.Spec.TimeZone == nil {
@@ -181,8 +181,8 @@ func (p *plan) parse(cj *batchv1.CronJob) *cron.Schedule {
 	return s.In(zone)
 }
 
-// ended is the condition with which j has finished, or "".
-func ended(j *batchv1.Job) batchv1.JobConditionType {
+// finishedCondition is the condition with which j has finished, or "".
+func finishedCondition(j *batchv1.Job) batchv1.JobConditionType {
 	for _, c := range j.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
 			return c.Type
@@ -191,14 +191,14 @@ func ended(j *batchv1.Job) batchv1.JobConditionType {
 	return ""
 }
 
-// surplus are the oldest Jobs that finished with this condition, beyond the limit.
-func surplus(jobs []*batchv1.Job, end batchv1.JobConditionType, limit *int32) []*batchv1.Job {
+// beyondHistoryLimit are the oldest Jobs that finished with this condition, beyond the limit.
+func beyondHistoryLimit(jobs []*batchv1.Job, end batchv1.JobConditionType, limit *int32) []*batchv1.Job {
 	if limit == nil {
 		return nil
 	}
 	var list []*batchv1.Job
 	for _, j := range jobs {
-		if ended(j) == end && j.DeletionTimestamp == nil {
+		if finishedCondition(j) == end && j.DeletionTimestamp == nil {
 			list = append(list, j)
 		}
 	}

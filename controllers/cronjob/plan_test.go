@@ -115,7 +115,7 @@ func TestDecide(t *testing.T) {
 
 // told is a plan in short.
 func told(cj *batchv1.CronJob, p plan) string {
-	p.settle(cj)
+	p.applyConcurrencyPolicy(cj)
 	var parts []string
 	say := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if !p.due.IsZero() {

@@ -19,15 +19,15 @@ import (
 	"keelson/lib/mark"
 )
 
-// deletesAtOnce limits parallel deletions of one set.
-const deletesAtOnce = 100
+// maxParallelDeletes limits parallel deletions of one set.
+const maxParallelDeletes = 100
 
 // act creates and deletes as planned and returns the errors.
 func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p plan) error {
 	if len(p.create)+len(p.remove) == 0 {
 		return nil
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.Seen(key), Wants: p.desired, Has: len(s.pods)}
+	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: p.desired, Has: len(s.pods)}
 	uids := make([]types.UID, len(p.remove))
 	for i, v := range p.remove {
 		uids[i] = v.pod.UID
@@ -41,13 +41,13 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 		names[i], err = c.create(ctx, s, p.create[i])
 		return err
 	})
-	c.expect.Created(s.set.UID, len(p.create)-done) // these will not be observed; err causes a retry
+	c.expect.CreationObserved(s.set.UID, len(p.create)-done) // these will not be observed; err causes a retry
 	for _, name := range names {
 		if name != "" {
 			detail.Creates = append(detail.Creates, name)
 		}
 	}
-	err = errors.Join(err, framework.Parallel(p.remove, deletesAtOnce, func(v victim) error { return c.remove(ctx, s, v) }))
+	err = errors.Join(err, framework.Parallel(p.remove, maxParallelDeletes, func(v podDeletion) error { return c.remove(ctx, s, v) }))
 	c.env.Reconciled(mark.Subject{
 		Resource: "daemonsets", Namespace: s.set.Namespace, Name: s.set.Name, UID: string(s.set.UID),
 	}, s.now, detail, err)
@@ -67,11 +67,11 @@ func (c *Controller) create(ctx context.Context, s snapshot, node string) (strin
 	return p.Name, nil
 }
 
-func (c *Controller) remove(ctx context.Context, s snapshot, v victim) error {
-	p, node := v.pod, target(v.pod)
+func (c *Controller) remove(ctx context.Context, s snapshot, v podDeletion) error {
+	p, node := v.pod, nodeOf(v.pod)
 	switch v.kind {
 	case corev1.EventTypeWarning:
-		c.pauses.begin(pauseOf(s.set, node), s.now)
+		c.backoff.start(backoffKeyOf(s.set, node), s.now)
 		c.env.Events.Eventf(s.set, v.kind, "FailedDaemonPod", "Found failed daemon pod %s/%s on node %s, will try to kill it", p.Namespace, p.Name, node)
 	case corev1.EventTypeNormal:
 		c.env.Events.Eventf(s.set, v.kind, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", p.Namespace, p.Name, node)
@@ -83,10 +83,10 @@ func (c *Controller) remove(ctx context.Context, s snapshot, v victim) error {
 		c.env.Events.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
 		return nil
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		c.expect.Deleted(s.set.UID, p.UID) // the pod was deleted or replaced: its deletion event will come
+		c.expect.DeletionObserved(s.set.UID, p.UID) // the pod was deleted or replaced: its deletion event will come
 		return nil
 	}
-	c.expect.Deleted(s.set.UID, p.UID)
+	c.expect.DeletionObserved(s.set.UID, p.UID)
 	c.env.Events.Eventf(s.set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 	return err
 }

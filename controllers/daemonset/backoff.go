@@ -11,54 +11,54 @@ import (
 
 // The back-off before the next pod on a node where pods fail: doubled from the first to the last.
 const (
-	firstPause = time.Second
-	lastPause  = 15 * time.Minute
+	initialBackoff = time.Second
+	maxBackoff     = 15 * time.Minute
 )
 
-// pauses stores, per node of a set, when a failed pod was deleted. A change of the set resets it.
-type pauses struct {
+// failedPodsBackoff stores, per node of a set, when a failed pod was deleted. A change of the set resets it.
+type failedPodsBackoff struct {
 	mu  sync.Mutex
-	all map[pauseKey]pause
+	all map[backoffKey]backoffEntry
 }
 
-type pauseKey struct {
+type backoffKey struct {
 	set        types.UID
 	generation int64
 	node       string
 }
 
-type pause struct {
-	since time.Time
-	lasts time.Duration
+type backoffEntry struct {
+	since    time.Time
+	duration time.Duration
 }
 
-// left is the remaining back-off.
-func (p *pauses) left(k pauseKey, now time.Time) time.Duration {
+// remaining is the remaining back-off.
+func (p *failedPodsBackoff) remaining(k backoffKey, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x, ok := p.all[k]
 	if !ok {
 		return 0
 	}
-	return max(0, x.since.Add(x.lasts).Sub(now))
+	return max(0, x.since.Add(x.duration).Sub(now))
 }
 
-// begin starts a back-off, twice as long as the last one if that is recent.
-func (p *pauses) begin(k pauseKey, now time.Time) {
+// start starts a back-off, twice as long as the last one if that is recent.
+func (p *failedPodsBackoff) start(k backoffKey, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for old, x := range p.all { // remove expired entries
-		if now.Sub(x.since) > 2*lastPause {
+		if now.Sub(x.since) > 2*maxBackoff {
 			delete(p.all, old)
 		}
 	}
 	x, ok := p.all[k]
-	lasts := firstPause
+	lasts := initialBackoff
 	if ok {
-		lasts = min(2*x.lasts, lastPause)
+		lasts = min(2*x.duration, maxBackoff)
 	}
 	if p.all == nil {
-		p.all = map[pauseKey]pause{}
+		p.all = map[backoffKey]backoffEntry{}
 	}
-	p.all[k] = pause{now, lasts}
+	p.all[k] = backoffEntry{now, lasts}
 }

@@ -38,9 +38,9 @@ type Controller struct {
 	sets    appslisters.DaemonSetLister
 	nodes   corelisters.NodeLister
 	pods    cache.Indexer
-	history *history.Keeper
+	history *history.Manager
 	own     framework.Ownership[*corev1.Pod]
-	pauses  pauses
+	backoff failedPodsBackoff
 }
 
 // New builds the controller and registers handlers with env's informers.
@@ -59,14 +59,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(), pods, framework.Owners[*appsv1.DaemonSet, *corev1.Pod]{
-		Kind: gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, Later: later,
+		Kind: gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, StatusDelay: statusDelay,
 		Selector: func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },
 	})
 	err = errors.Join(
 		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
 		framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeUpdated, Delete: c.nodeDeleted}),
-		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) { c.owners.Orphan(r) })),
+		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) { c.owners.EnqueueAdopters(r) })),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("daemonset controller: %w", err)
@@ -82,8 +82,8 @@ func (c *Controller) cached(namespace, name string) (*appsv1.DaemonSet, bool) {
 	return set, err == nil
 }
 
-// later spreads the passes over a set on thousands of nodes to a few per second.
-func later(set *appsv1.DaemonSet) time.Duration {
+// statusDelay spreads the passes over a set on thousands of nodes to a few per second.
+func statusDelay(set *appsv1.DaemonSet) time.Duration {
 	return time.Duration(min(set.Status.DesiredNumberScheduled/50, 100)) * time.Millisecond
 }
 
@@ -98,8 +98,8 @@ func (c *Controller) all(namespace string) []*appsv1.DaemonSet {
 
 func (c *Controller) nodeAdded(n *corev1.Node) {
 	for _, set := range c.all("") {
-		if run, _ := newFit(set).on(n); run {
-			c.owners.Soon(set)
+		if run, _ := newNodeFit(set).shouldRun(n); run {
+			c.owners.EnqueueDelayed(set)
 		}
 	}
 }
@@ -110,17 +110,17 @@ func (c *Controller) nodeUpdated(old, cur *corev1.Node) {
 		return
 	}
 	for _, set := range c.all("") {
-		f := newFit(set)
-		runs, stays := f.on(old)
-		if run, stay := f.on(cur); run != runs || stay != stays || old.UID != cur.UID {
-			c.owners.Soon(set)
+		f := newNodeFit(set)
+		runs, stays := f.shouldRun(old)
+		if run, stay := f.shouldRun(cur); run != runs || stay != stays || old.UID != cur.UID {
+			c.owners.EnqueueDelayed(set)
 		}
 	}
 }
 
 func (c *Controller) nodeDeleted(*corev1.Node) {
 	for _, set := range c.all("") {
-		c.owners.Soon(set)
+		c.owners.EnqueueDelayed(set)
 	}
 }
 
@@ -144,15 +144,15 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
 		return nil // retrying does not help
 	}
-	s := snapshot{set: set, settled: c.expect.Met(set.UID), now: begin}
-	s.failing = func(node string) time.Duration { return c.pauses.left(pauseOf(set, node), begin) }
+	s := snapshot{set: set, expectationsSatisfied: c.expect.Satisfied(set.UID), now: begin}
+	s.backoffLeft = func(node string) time.Duration { return c.backoff.remaining(backoffKeyOf(set, node), begin) }
 	if s.nodes, err = c.nodes.List(labels.Everything()); err != nil {
 		return err
 	}
 	if s.pods, err = c.claim(ctx, set, sel); err != nil {
 		return err
 	}
-	h, err := c.history.Advance(ctx, history.Owner{
+	h, err := c.history.Sync(ctx, history.Owner{
 		Object: set, Selector: sel, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey,
 	})
 	if err != nil {
@@ -178,8 +178,8 @@ func hashOf(r *appsv1.ControllerRevision) string {
 	return r.Name
 }
 
-func pauseOf(set *appsv1.DaemonSet, node string) pauseKey {
-	return pauseKey{set.UID, set.Status.ObservedGeneration, node}
+func backoffKeyOf(set *appsv1.DaemonSet, node string) backoffKey {
+	return backoffKey{set.UID, set.Status.ObservedGeneration, node}
 }
 
 // claim returns the set's pods after adoption and release.
@@ -192,7 +192,7 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet, sel label
 	if err != nil {
 		return nil, err
 	}
-	mine, adopted, err := c.own.Settle(ctx, set, sel, append(mine, orphans...))
+	mine, adopted, err := c.own.ClaimObjects(ctx, set, sel, append(mine, orphans...))
 	if err != nil {
 		return nil, fmt.Errorf("pods: %w", err)
 	}

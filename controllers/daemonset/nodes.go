@@ -13,23 +13,23 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// fit decides which nodes run a pod of one set. It is built once per pass and called for every node.
-type fit struct {
+// nodeFit decides which nodes run a pod of one set. It is built once per pass and called for every node.
+type nodeFit struct {
 	nodeName    string
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []corev1.Toleration
 }
 
-func newFit(set *appsv1.DaemonSet) fit {
+func newNodeFit(set *appsv1.DaemonSet) nodeFit {
 	spec := &set.Spec.Template.Spec
-	return fit{
+	return nodeFit{
 		nodeName: spec.NodeName, tolerations: tolerations(spec),
 		affinity: nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity}}),
 	}
 }
 
-// on reports whether to create a pod on the node, and whether an existing one may stay: NoSchedule taints only prevent new pods.
-func (f fit) on(node *corev1.Node) (run, stay bool) {
+// shouldRun reports whether to create a pod on the node, and whether an existing one may stay: NoSchedule taints only prevent new pods.
+func (f nodeFit) shouldRun(node *corev1.Node) (run, stay bool) {
 	if f.nodeName != "" && f.nodeName != node.Name {
 		return false, false
 	}
@@ -48,7 +48,7 @@ func (f fit) on(node *corev1.Node) (run, stay bool) {
 	return run, stay
 }
 
-func (f fit) tolerates(taint *corev1.Taint) bool {
+func (f nodeFit) tolerates(taint *corev1.Taint) bool {
 	return slices.ContainsFunc(f.tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Logger{}, taint, true) })
 }
 
@@ -111,8 +111,8 @@ func newPod(set *appsv1.DaemonSet, hash, node string) *corev1.Pod {
 // generationLabel is the label with the template's generation from before ControllerRevisions.
 const generationLabel = "pod-template-generation"
 
-// target is the node on which a pod runs or to which it is pinned; "" if none.
-func target(p *corev1.Pod) string {
+// nodeOf is the node on which a pod runs or to which it is pinned; "" if none.
+func nodeOf(p *corev1.Pod) string {
 	if p.Spec.NodeName != "" {
 		return p.Spec.NodeName
 	}

@@ -27,15 +27,15 @@ type snapshot struct {
 	// hash is the hash label of the current template's pods.
 	hash       string
 	collisions int32
-	// settled is false while creations or deletions are expected: then only the status is computed.
-	settled bool
-	// failing returns how long a failed pod on a node must stay, to delay the next one. 0: no longer.
-	failing func(node string) time.Duration
-	now     time.Time
+	// expectationsSatisfied is false while creations or deletions are expected: then only the status is computed.
+	expectationsSatisfied bool
+	// backoffLeft returns how long a failed pod on a node must stay, to delay the next one. 0: no longer.
+	backoffLeft func(node string) time.Duration
+	now         time.Time
 }
 
-// victim is a pod to delete, with the event to record.
-type victim struct {
+// podDeletion is a pod to delete, with the event to record.
+type podDeletion struct {
 	pod  *corev1.Pod
 	kind string // the event's type; "": no event
 }
@@ -43,37 +43,37 @@ type victim struct {
 // plan is the result of a pass.
 type plan struct {
 	create []string // one node per pod
-	remove []victim
+	remove []podDeletion
 	// next is when time alone will change something; 0: never.
 	next time.Duration
-	// places are the nodes by name, with the set's pods.
-	places map[string]*place
+	// byNode are the nodes by name, with the set's pods.
+	byNode map[string]*nodePods
 	// desired is the number of nodes that should run a pod.
 	desired int
 }
 
-// place is one node: whether it should run a pod, and the pods on it or pinned to it, oldest first. Nodes known only from pods are
+// nodePods is one node: whether it should run a pod, and the pods on it or pinned to it, oldest first. Nodes known only from pods are
 // included.
-type place struct {
+type nodePods struct {
 	exists, run, stay bool
 	pods              []*corev1.Pod
 }
 
 // decide compares nodes and pods. Missing and surplus pods have priority; a rollout continues only in a pass without them.
 func decide(s snapshot) plan {
-	p := survey(s)
-	if !s.settled {
+	p := groupByNode(s)
+	if !s.expectationsSatisfied {
 		return p
 	}
-	names := slices.Sorted(maps.Keys(p.places))
+	names := slices.Sorted(maps.Keys(p.byNode))
 	for _, name := range names {
-		p.mend(s, name)
+		p.manageNode(s, name)
 	}
 	if len(p.create)+len(p.remove) == 0 && s.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
 		if surge, unavailable := limits(s.set, p.desired); surge == 0 {
-			p.replace(s, names, unavailable)
+			p.rollingUpdate(s, names, unavailable)
 		} else {
-			p.surge(s, names, surge)
+			p.surgingUpdate(s, names, surge)
 		}
 	}
 	p.create = p.create[:min(len(p.create), burst)]
@@ -81,37 +81,37 @@ func decide(s snapshot) plan {
 	return p
 }
 
-// survey groups the pods by node.
-func survey(s snapshot) plan {
-	p := plan{places: make(map[string]*place, len(s.nodes))}
-	f := newFit(s.set)
+// groupByNode groups the pods by node.
+func groupByNode(s snapshot) plan {
+	p := plan{byNode: make(map[string]*nodePods, len(s.nodes))}
+	f := newNodeFit(s.set)
 	for _, n := range s.nodes {
-		run, stay := f.on(n)
-		p.places[n.Name] = &place{exists: true, run: run, stay: stay}
+		run, stay := f.shouldRun(n)
+		p.byNode[n.Name] = &nodePods{exists: true, run: run, stay: stay}
 		if run {
 			p.desired++
 		}
 	}
 	for _, x := range s.pods {
-		name := target(x)
+		name := nodeOf(x)
 		if name == "" || pod.Terminal(x) && x.DeletionTimestamp != nil {
 			continue // without a node, or being deleted
 		}
-		at := p.places[name]
+		at := p.byNode[name]
 		if at == nil {
-			at = &place{}
-			p.places[name] = at
+			at = &nodePods{}
+			p.byNode[name] = at
 		}
 		at.pods = append(at.pods, x)
-		p.later(available(s, x))
+		p.requeueAfter(available(s, x))
 	}
-	for _, at := range p.places {
+	for _, at := range p.byNode {
 		slices.SortFunc(at.pods, oldestFirst)
 	}
 	return p
 }
 
-func (p *plan) later(_ bool, wait time.Duration) {
+func (p *plan) requeueAfter(_ bool, wait time.Duration) {
 	if wait > 0 && (p.next == 0 || wait < p.next) {
 		p.next = wait
 	}
@@ -137,62 +137,62 @@ func isAvailable(s snapshot, p *corev1.Pod) bool {
 	return ok
 }
 
-func (p *plan) drop(pods ...*corev1.Pod) {
+func (p *plan) deletePods(pods ...*corev1.Pod) {
 	for _, x := range pods {
-		p.remove = append(p.remove, victim{pod: x})
+		p.remove = append(p.remove, podDeletion{pod: x})
 	}
 }
 
-// mend ensures that a node has exactly the pod that it should have.
-func (p *plan) mend(s snapshot, name string) {
-	at := p.places[name]
+// manageNode ensures that a node has exactly the pod that it should have.
+func (p *plan) manageNode(s snapshot, name string) {
+	at := p.byNode[name]
 	switch {
 	case !at.exists:
 		// The pod garbage collector deletes pods that ran on a lost node; pods that still wait for it must be deleted here.
-		p.drop(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool { return x.Spec.NodeName != "" || x.DeletionTimestamp != nil })...)
+		p.deletePods(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool { return x.Spec.NodeName != "" || x.DeletionTimestamp != nil })...)
 	case at.run && len(at.pods) == 0:
 		p.create = append(p.create, name)
 	case at.stay:
-		p.thin(s, name, at)
+		p.deleteSurplus(s, name, at)
 	default:
-		p.drop(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool { return x.DeletionTimestamp != nil })...)
+		p.deletePods(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool { return x.DeletionTimestamp != nil })...)
 	}
 }
 
-// thin deletes finished and surplus pods; during a surge each template may have one.
-func (p *plan) thin(s snapshot, name string, at *place) {
+// deleteSurplus deletes finished and surplus pods; during a surge each template may have one.
+func (p *plan) deleteSurplus(s snapshot, name string, node *nodePods) {
 	var alive []*corev1.Pod
-	for _, x := range at.pods {
+	for _, x := range node.pods {
 		switch {
 		case x.DeletionTimestamp != nil:
 		case x.Status.Phase == corev1.PodFailed:
-			if wait := s.failing(name); wait > 0 {
-				p.later(false, wait)
+			if wait := s.backoffLeft(name); wait > 0 {
+				p.requeueAfter(false, wait)
 			} else {
-				p.remove = append(p.remove, victim{x, corev1.EventTypeWarning})
+				p.remove = append(p.remove, podDeletion{x, corev1.EventTypeWarning})
 			}
 		case x.Status.Phase == corev1.PodSucceeded:
-			p.remove = append(p.remove, victim{x, corev1.EventTypeNormal})
+			p.remove = append(p.remove, podDeletion{x, corev1.EventTypeNormal})
 		default:
 			alive = append(alive, x)
 		}
 	}
 	if surge, _ := limits(s.set, p.desired); surge == 0 {
-		p.drop(alive[min(1, len(alive)):]...)
+		p.deletePods(alive[min(1, len(alive)):]...)
 		return
 	}
-	failed := slices.ContainsFunc(at.pods, pod.Terminal)
-	if len(alive) == 0 && at.run && !failed {
+	failed := slices.ContainsFunc(node.pods, pod.Terminal)
+	if len(alive) == 0 && node.run && !failed {
 		p.create = append(p.create, name)
 	}
 	if len(alive) > 1 {
-		p.thinSurge(s, alive)
+		p.deleteSurplusSurging(s, alive)
 	}
 }
 
-// thinSurge keeps the oldest pod of the current template and the oldest of another; the latter only until the former is available, and
+// deleteSurplusSurging keeps the oldest pod of the current template and the oldest of another; the latter only until the former is available, and
 // while it is available itself.
-func (p *plan) thinSurge(s snapshot, alive []*corev1.Pod) {
+func (p *plan) deleteSurplusSurging(s snapshot, alive []*corev1.Pod) {
 	var fresh, old *corev1.Pod
 	for _, x := range alive {
 		switch isNew := x.Labels[appsv1.ControllerRevisionHashLabelKey] == s.hash; {
@@ -201,11 +201,11 @@ func (p *plan) thinSurge(s snapshot, alive []*corev1.Pod) {
 		case !isNew && old == nil:
 			old = x
 		default:
-			p.drop(x)
+			p.deletePods(x)
 		}
 	}
 	if fresh != nil && old != nil && (!pod.Ready(old) || isAvailable(s, fresh)) {
-		p.drop(old)
+		p.deletePods(old)
 	}
 }
 
@@ -215,14 +215,14 @@ func limits(set *appsv1.DaemonSet, desired int) (surge, unavailable int) {
 	if set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType || r == nil {
 		return 0, 0
 	}
-	surge = scaled(r.MaxSurge, desired)
-	if unavailable = scaled(r.MaxUnavailable, desired); desired > 0 && surge == 0 && unavailable == 0 {
+	surge = scaledValue(r.MaxSurge, desired)
+	if unavailable = scaledValue(r.MaxUnavailable, desired); desired > 0 && surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
 	return surge, unavailable
 }
 
-func scaled(v *intstr.IntOrString, of int) int {
+func scaledValue(v *intstr.IntOrString, of int) int {
 	if v == nil {
 		return 0
 	}
@@ -233,10 +233,10 @@ func scaled(v *intstr.IntOrString, of int) int {
 	return n
 }
 
-// split returns a node's live pods: the one of the current template and the one of another. ok is false if there are more, which mend
+// split returns a node's live pods: the one of the current template and the one of another. ok is false if there are more, which manageNode
 // deletes.
-func (s snapshot) split(at *place) (fresh, old *corev1.Pod, ok bool) {
-	for _, x := range at.pods {
+func (s snapshot) split(node *nodePods) (fresh, old *corev1.Pod, ok bool) {
+	for _, x := range node.pods {
 		side := &old
 		switch {
 		case x.DeletionTimestamp != nil:
@@ -252,12 +252,12 @@ func (s snapshot) split(at *place) (fresh, old *corev1.Pod, ok bool) {
 	return fresh, old, true
 }
 
-// replace deletes old pods so that at most that many nodes lack an available one. The next pass creates their successors.
-func (p *plan) replace(s snapshot, names []string, most int) {
+// rollingUpdate deletes old pods so that at most that many nodes lack an available one. The next pass creates their successors.
+func (p *plan) rollingUpdate(s snapshot, names []string, maxUnavailable int) {
 	var down int
 	var broken, serving []*corev1.Pod
 	for _, name := range names {
-		at := p.places[name]
+		at := p.byNode[name]
 		if !at.run && len(at.pods) == 0 {
 			continue
 		}
@@ -276,18 +276,18 @@ func (p *plan) replace(s snapshot, names []string, most int) {
 			down++
 		}
 	}
-	p.drop(broken...)
-	p.drop(serving[:min(len(serving), max(0, most-down))]...)
+	p.deletePods(broken...)
+	p.deletePods(serving[:min(len(serving), max(0, maxUnavailable-down))]...)
 }
 
-// surge creates new pods beside available old ones, on at most that many nodes at a time, and deletes the old ones when the new ones are
+// surgingUpdate creates new pods beside available old ones, on at most that many nodes at a time, and deletes the old ones when the new ones are
 // available. On nodes where the set should not run any more, old pods are deleted as long as enough others are available.
-func (p *plan) surge(s snapshot, names []string, most int) {
+func (p *plan) surgingUpdate(s snapshot, names []string, maxSurge int) {
 	var surging, serving int
 	var candidates []string
 	var leaving []*corev1.Pod
 	for _, name := range names {
-		at := p.places[name]
+		at := p.byNode[name]
 		fresh, old, ok := s.split(at)
 		if !ok {
 			surging++
@@ -299,21 +299,21 @@ func (p *plan) surge(s snapshot, names []string, most int) {
 		switch {
 		case old == nil:
 		case fresh != nil && isAvailable(s, fresh):
-			p.drop(old)
+			p.deletePods(old)
 		case fresh != nil:
 			surging++
 		case !isAvailable(s, old) && at.run:
 			p.create = append(p.create, name)
 		case !isAvailable(s, old):
-			p.drop(old)
+			p.deletePods(old)
 		case at.run:
 			candidates = append(candidates, name)
 		default:
 			leaving = append(leaving, old)
 		}
 	}
-	p.drop(leaving[:min(len(leaving), max(0, serving-p.desired))]...)
-	p.create = append(p.create, candidates[:min(len(candidates), max(0, most-surging))]...)
+	p.deletePods(leaving[:min(len(leaving), max(0, serving-p.desired))]...)
+	p.create = append(p.create, candidates[:min(len(candidates), max(0, maxSurge-surging))]...)
 }
 
 // status is the set's status from nodes and pods. A pass without actions does not update observedGeneration.
@@ -322,11 +322,11 @@ func status(s snapshot, p plan) appsv1.DaemonSetStatus {
 	if s.collisions > 0 {
 		st.CollisionCount = &s.collisions
 	}
-	if !s.settled {
+	if !s.expectationsSatisfied {
 		st.ObservedGeneration = s.set.Status.ObservedGeneration
 	}
 	st.DesiredNumberScheduled = int32(p.desired)
-	for _, at := range p.places {
+	for _, at := range p.byNode {
 		switch {
 		case len(at.pods) == 0 || !at.exists:
 			continue

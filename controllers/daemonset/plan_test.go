@@ -97,7 +97,7 @@ func younger(p *corev1.Pod) {
 }
 
 func snap(s *appsv1.DaemonSet, nodes []*corev1.Node, pods ...*corev1.Pod) snapshot {
-	return snapshot{set: s, nodes: nodes, pods: pods, hash: "new", settled: true, now: now, failing: func(node string) time.Duration {
+	return snapshot{set: s, nodes: nodes, pods: pods, hash: "new", expectationsSatisfied: true, now: now, backoffLeft: func(node string) time.Duration {
 		if node == "n9" {
 			return time.Minute
 		}
@@ -172,7 +172,7 @@ func TestDecideBounds(t *testing.T) {
 		t.Errorf("1,000 nodes: got %d creations in a pass, want %d", got, burst)
 	}
 	s := snap(newSet(), nodes(1))
-	s.settled = false
+	s.expectationsSatisfied = false
 	if got := told(decide(s)); got != "" {
 		t.Errorf("while the cache is stale: got %q, want nothing", got)
 	}
@@ -194,7 +194,7 @@ func TestStatus(t *testing.T) {
 	if p.next != 20*time.Second {
 		t.Errorf("next look: got %v, want 20s", p.next)
 	}
-	s.settled = false
+	s.expectationsSatisfied = false
 	if st := status(s, decide(s)); st.ObservedGeneration != 0 {
 		t.Errorf("a pass that did not act: got generation %d, want what it was", st.ObservedGeneration)
 	}
@@ -214,7 +214,7 @@ func TestNewPod(t *testing.T) {
 		}}
 	})
 	p := newPod(set, "h", "n1")
-	if got := target(p); got != "n1" || p.Spec.NodeName != "" {
+	if got := nodeOf(p); got != "n1" || p.Spec.NodeName != "" {
 		t.Errorf("pinned to %q, bound to %q; want n1 and none yet", got, p.Spec.NodeName)
 	}
 	if got, want := fmt.Sprint(p.GenerateName, p.Labels), "agent-map[app:agent controller-revision-hash:h pod-template-generation:7]"; strings.ReplaceAll(got, "- map", "-map") != want {
@@ -239,21 +239,21 @@ func TestNewPod(t *testing.T) {
 }
 
 func TestPauses(t *testing.T) {
-	var p pauses
-	k := pauseKey{"s", 1, "n1"}
-	for _, want := range []time.Duration{firstPause, 2 * firstPause, 4 * firstPause} {
-		p.begin(k, now)
-		if got := p.left(k, now); got != want {
+	var p failedPodsBackoff
+	k := backoffKey{"s", 1, "n1"}
+	for _, want := range []time.Duration{initialBackoff, 2 * initialBackoff, 4 * initialBackoff} {
+		p.start(k, now)
+		if got := p.remaining(k, now); got != want {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	}
-	if got := p.left(k, now.Add(3*time.Second)); got != time.Second {
+	if got := p.remaining(k, now.Add(3*time.Second)); got != time.Second {
 		t.Errorf("after 3 of 4 s: got %v, want 1s", got)
 	}
-	if got := p.left(pauseKey{"s", 2, "n1"}, now); got != 0 {
+	if got := p.remaining(backoffKey{"s", 2, "n1"}, now); got != 0 {
 		t.Errorf("of a changed set: got %v, want none", got)
 	}
-	p.begin(pauseKey{"s", 1, "n2"}, now.Add(time.Hour))
+	p.start(backoffKey{"s", 1, "n2"}, now.Add(time.Hour))
 	if len(p.all) != 1 {
 		t.Errorf("an hour later: %d pauses are remembered, want 1", len(p.all))
 	}

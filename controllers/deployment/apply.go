@@ -26,10 +26,10 @@ import (
 type outcome struct {
 	current *appsv1.ReplicaSet
 	sets    []*appsv1.ReplicaSet
-	// collided: another object has the new set's name, so the next try needs another hash.
-	collided bool
-	// note is a condition caused by the execution; nil: none.
-	note *appsv1.DeploymentCondition
+	// hashCollision: another object has the new set's name, so the next try needs another hash.
+	hashCollision bool
+	// condition is a condition caused by the execution; nil: none.
+	condition *appsv1.DeploymentCondition
 }
 
 // apply executes p. After an error the outcome is still correct.
@@ -38,7 +38,7 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, s snapshot, p
 	if p.create == nil && len(p.changes) == 0 && len(p.remove) == 0 {
 		return out, nil
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.Seen(key), Wants: int(wanted(s.d)), Has: int(specified(out.sets))}
+	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: int(desiredReplicas(s.d)), Has: int(specified(out.sets))}
 	err := c.create(ctx, s, p, &out, detail)
 	for _, ch := range p.changes {
 		if err != nil {
@@ -72,7 +72,7 @@ func (c *Controller) create(ctx context.Context, s snapshot, p plan, out *outcom
 			return fmt.Errorf("look at replica set %s: %w", p.create.Name, getErr)
 		}
 		if !metav1.IsControlledBy(live, s.d) || !sameTemplate(&live.Spec.Template, &s.d.Spec.Template) {
-			out.collided = true
+			out.hashCollision = true
 			return fmt.Errorf("create replica set: %w", err)
 		}
 		// An earlier pass created it; the cache is behind.
@@ -86,7 +86,7 @@ func (c *Controller) create(ctx context.Context, s snapshot, p plan, out *outcom
 		msg := fmt.Sprintf("Failed to create new replica set %q: %v", p.create.Name, err)
 		if hasDeadline(s.d) {
 			n := newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionFalse, setCreateError, msg)
-			out.note = &n
+			out.condition = &n
 		}
 		c.env.Events.Event(s.d, corev1.EventTypeWarning, setCreateError, msg)
 		return fmt.Errorf("create replica set %s: %w", p.create.Name, err)
@@ -98,7 +98,7 @@ func (c *Controller) create(ctx context.Context, s snapshot, p plan, out *outcom
 	}
 	if hasDeadline(s.d) {
 		n := newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetCreated, fmt.Sprintf("Created new replica set %q", rs.Name))
-		out.note = &n
+		out.condition = &n
 	}
 	return nil
 }
@@ -116,26 +116,26 @@ func (c *Controller) update(ctx context.Context, d *appsv1.Deployment, ch *chang
 	if out.current != nil && out.current.UID == rs.UID {
 		out.current = rs
 	}
-	if n := replicas(rs); n != ch.was {
+	if n := replicas(rs); n != ch.oldReplicas {
 		direction := "up"
-		if n < ch.was {
+		if n < ch.oldReplicas {
 			direction = "down"
 		}
-		c.env.Events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", direction, rs.Name, ch.was, n)
+		c.env.Events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", direction, rs.Name, ch.oldReplicas, n)
 	}
 	return nil
 }
 
 // writeStatus writes the status and the revision if either changed.
 func (c *Controller) writeStatus(ctx context.Context, s snapshot, p plan, out outcome) (next time.Duration, err error) {
-	if out.note != nil {
-		p.conditions = with(p.conditions, *out.note)
+	if out.condition != nil {
+		p.conditions = setCondition(p.conditions, *out.condition)
 	}
 	if out.current == nil {
 		p.revision = "" // the set with this revision could not be created
 	}
 	st, next := status(s, p, out.current, out.sets)
-	if out.collided {
+	if out.hashCollision {
 		n := int32(1)
 		if s.d.Status.CollisionCount != nil {
 			n += *s.d.Status.CollisionCount

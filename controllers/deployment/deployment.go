@@ -71,7 +71,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
 		framework.EnsureIndex(sets, framework.ByController, framework.IndexByController),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Delete: c.podGone}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Delete: c.podDeleted}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("deployment controller: %w", err)
@@ -95,8 +95,8 @@ func (c *Controller) all(namespace string) []*appsv1.Deployment {
 	return all
 }
 
-// podGone is for Recreate, which waits for the last old pod.
-func (c *Controller) podGone(p *corev1.Pod) {
+// podDeleted is for Recreate, which waits for the last old pod.
+func (c *Controller) podDeleted(p *corev1.Pod) {
 	ref := metav1.GetControllerOfNoCopy(p)
 	if ref == nil || ref.Kind != "ReplicaSet" {
 		return
@@ -105,7 +105,7 @@ func (c *Controller) podGone(p *corev1.Pod) {
 	if err != nil || rs.UID != ref.UID {
 		return
 	}
-	if d, ok := c.owners.Of(rs); ok && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+	if d, ok := c.owners.ResolveControllerRef(rs); ok && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		c.loop.Add(framework.KeyOf(d))
 	}
 }
@@ -131,7 +131,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	s := snapshot{d: d, sets: sets, now: begin, oldPods: func(except types.UID) bool { return c.podsLeft(sets, except) }}
+	s := snapshot{d: d, sets: sets, now: begin, oldPods: func(except types.UID) bool { return c.hasPods(sets, except) }}
 	p := decide(s)
 	after, failure := c.apply(ctx, key, s, p)
 	next, err := c.writeStatus(ctx, s, p, after)
@@ -141,8 +141,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return errors.Join(failure, err)
 }
 
-// podsLeft reports whether a set other than except still has a pod that is not finished.
-func (c *Controller) podsLeft(sets []*appsv1.ReplicaSet, except types.UID) bool {
+// hasPods reports whether a set other than except still has a pod that is not finished.
+func (c *Controller) hasPods(sets []*appsv1.ReplicaSet, except types.UID) bool {
 	for _, rs := range sets {
 		if rs.UID == except {
 			continue
@@ -178,7 +178,7 @@ func (c *Controller) claim(ctx context.Context, d *appsv1.Deployment) ([]*appsv1
 			}
 		}
 	}
-	mine, adopted, err := c.own.Settle(ctx, d, sel, all)
+	mine, adopted, err := c.own.ClaimObjects(ctx, d, sel, all)
 	if err == nil && len(adopted) > 0 {
 		// The informer will show the adopted sets and trigger the next pass; deciding without them could create a duplicate.
 		return nil, errAdopted

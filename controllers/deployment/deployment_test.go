@@ -65,7 +65,7 @@ func TestRollsOutAndBack(t *testing.T) {
 		}
 		populate(t, c)
 		d := get(t, c)
-		if d.Annotations[revisionAnnotation] != "1" || !complete(d, &d.Status) {
+		if d.Annotations[revisionAnnotation] != "1" || !isComplete(d, &d.Status) {
 			t.Errorf("after the first rollout: got %v, %+v", d.Annotations, d.Status)
 		}
 		for rev, image := range map[string]string{"2": "v3"} {

@@ -44,8 +44,8 @@ type plan struct {
 
 // change is the update of one set: set is a copy with the new values, was its previous replicas.
 type change struct {
-	set *appsv1.ReplicaSet
-	was int32
+	set         *appsv1.ReplicaSet
+	oldReplicas int32
 }
 
 // decide chooses the next step of s.d's rollout. After each step the next pass takes another, until nothing is left to do. The same state
@@ -56,21 +56,21 @@ func decide(s snapshot) plan {
 	if s.d.DeletionTimestamp != nil {
 		return p
 	}
-	p.notePause(s)
+	p.setPausedCondition(s)
 	p.refreshCurrent(s)
 	recreate := s.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
 	switch {
 	case s.d.Spec.Paused:
-		p.resize(s.d)
+		p.scaleToSize(s.d)
 		p.cleanup(s.d)
-	case scaled(s) && (!recreate || len(active(s.sets)) <= 1): // several sets share the replicas only in a rolling update
-		p.resize(s.d)
+	case isScalingEvent(s) && (!recreate || len(active(s.sets)) <= 1): // several sets share the replicas only in a rolling update
+		p.scaleToSize(s.d)
 	case recreate:
 		p.rollout = true
-		p.recreate(s)
+		p.rolloutRecreate(s)
 	default:
 		p.rollout = true
-		p.roll(s)
+		p.rolloutRolling(s)
 	}
 	return p
 }
@@ -104,8 +104,8 @@ func (p *plan) all() []*appsv1.ReplicaSet {
 	return append(slices.Clone(p.old), p.current)
 }
 
-// edit returns the copy of rs for changes. Only metadata, replicas and minReadySeconds may be set.
-func (p *plan) edit(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+// editable returns the copy of rs for changes. Only metadata, replicas and minReadySeconds may be set.
+func (p *plan) editable(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	for _, c := range p.changes {
 		if c.set.UID == rs.UID {
 			return c.set
@@ -116,47 +116,47 @@ func (p *plan) edit(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	if next.Annotations == nil {
 		next.Annotations = map[string]string{}
 	}
-	p.changes = append(p.changes, &change{set: &next, was: replicas(rs)})
+	p.changes = append(p.changes, &change{set: &next, oldReplicas: replicas(rs)})
 	return &next
 }
 
 // scale plans n replicas for rs and annotates it with the Deployment's size. It reports whether the number changes.
 func (p *plan) scale(d *appsv1.Deployment, rs *appsv1.ReplicaSet, n int32) bool {
-	if replicas(rs) == n && sizeNoted(d, rs) {
+	if replicas(rs) == n && hasSizeAnnotations(d, rs) {
 		return false
 	}
-	next := p.edit(rs)
+	next := p.editable(rs)
 	next.Spec.Replicas = &n
-	noteSize(d, next.Annotations)
+	setSizeAnnotations(d, next.Annotations)
 	return replicas(rs) != n
 }
 
-// roll is a step of a rolling update: first scale up as maxSurge allows, else scale down as maxUnavailable allows.
-func (p *plan) roll(s snapshot) {
+// rolloutRolling is a step of a rolling update: first scale up as maxSurge allows, else scale down as maxUnavailable allows.
+func (p *plan) rolloutRolling(s snapshot) {
 	if p.current == nil {
-		p.createSet(s, func(rs *appsv1.ReplicaSet) int32 { return rolledUp(s.d, append(p.all(), rs), rs) })
+		p.createSet(s, func(rs *appsv1.ReplicaSet) int32 { return newReplicas(s.d, append(p.all(), rs), rs) })
 		return
 	}
 	up := int32(0)
-	if replicas(p.current) > wanted(s.d) {
-		up = wanted(s.d)
+	if replicas(p.current) > desiredReplicas(s.d) {
+		up = desiredReplicas(s.d)
 	} else {
-		up = rolledUp(s.d, p.all(), p.current)
+		up = newReplicas(s.d, p.all(), p.current)
 	}
 	if up != replicas(p.current) {
 		p.scale(s.d, p.current, up)
 		return
 	}
-	if p.rollDown(s.d) {
+	if p.scaleDownOld(s.d) {
 		return
 	}
-	if complete(s.d, &s.d.Status) {
+	if isComplete(s.d, &s.d.Status) {
 		p.cleanup(s.d)
 	}
 }
 
-// recreate is a step of a rollout that deletes all old pods before it creates new ones.
-func (p *plan) recreate(s snapshot) {
+// rolloutRecreate is a step of a rollout that deletes all old pods before it creates new ones.
+func (p *plan) rolloutRecreate(s snapshot) {
 	down := false
 	for _, rs := range active(p.old) {
 		down = p.scale(s.d, rs, 0) || down
@@ -172,10 +172,10 @@ func (p *plan) recreate(s snapshot) {
 		return
 	}
 	if p.current == nil {
-		p.createSet(s, func(*appsv1.ReplicaSet) int32 { return wanted(s.d) })
+		p.createSet(s, func(*appsv1.ReplicaSet) int32 { return desiredReplicas(s.d) })
 		return
 	}
-	if !p.scale(s.d, p.current, wanted(s.d)) && complete(s.d, &s.d.Status) {
+	if !p.scale(s.d, p.current, desiredReplicas(s.d)) && isComplete(s.d, &s.d.Status) {
 		p.cleanup(s.d)
 	}
 }
@@ -203,7 +203,7 @@ func (p *plan) cleanup(d *appsv1.Deployment) {
 func (p *plan) createSet(s snapshot, size func(*appsv1.ReplicaSet) int32) {
 	rs := newSet(s.d)
 	setRevision(rs, maxRevision(p.old)+1)
-	noteSize(s.d, rs.Annotations)
+	setSizeAnnotations(s.d, rs.Annotations)
 	zero := int32(0)
 	rs.Spec.Replicas = &zero
 	n := size(rs)

@@ -57,7 +57,7 @@ func rs(d *appsv1.Deployment, image string, n int32, rev int, f ...func(*appsv1.
 	r.CreationTimestamp = metav1.NewTime(now.Add(time.Duration(rev-100) * time.Hour))
 	r.Spec.Replicas = &n
 	setRevision(r, int64(rev))
-	noteSize(d, r.Annotations)
+	setSizeAnnotations(d, r.Annotations)
 	r.Status = appsv1.ReplicaSetStatus{Replicas: n, ReadyReplicas: n, AvailableReplicas: n}
 	for _, g := range f {
 		g(r)
@@ -88,8 +88,8 @@ func shown(p plan) []string {
 		out = append(out, fmt.Sprintf("+new=%d", *p.create.Spec.Replicas))
 	}
 	for _, c := range p.changes {
-		if n := replicas(c.set); n != c.was {
-			out = append(out, fmt.Sprintf("%s:%d>%d", c.set.Name, c.was, n))
+		if n := replicas(c.set); n != c.oldReplicas {
+			out = append(out, fmt.Sprintf("%s:%d>%d", c.set.Name, c.oldReplicas, n))
 		}
 	}
 	for _, r := range p.remove {
@@ -282,15 +282,15 @@ func TestRolloutKeepsItsPromises(t *testing.T) {
 			w.d.Spec.Template = template(fmt.Sprintf("image%d", round))
 			w.d.Generation++
 			steps := 0
-			for w.pass() || !complete(w.d, &w.d.Status) {
+			for w.pass() || !isComplete(w.d, &w.d.Status) {
 				surge, unavailable := limits(w.d)
-				if n := specified(w.sets); n > wanted(w.d)+surge {
-					t.Fatalf("%d pods wanted, at most %d allowed", n, wanted(w.d)+surge)
+				if n := specified(w.sets); n > desiredReplicas(w.d)+surge {
+					t.Fatalf("%d pods wanted, at most %d allowed", n, desiredReplicas(w.d)+surge)
 				}
 				// What is available now and stays: a set's controller removes pods that are not available first.
 				left := sum(w.sets, func(r *appsv1.ReplicaSet) int32 { return min(replicas(r), r.Status.AvailableReplicas) })
-				if left < wanted(w.d)-unavailable {
-					t.Fatalf("%d available, at least %d promised", left, wanted(w.d)-unavailable)
+				if left < desiredReplicas(w.d)-unavailable {
+					t.Fatalf("%d available, at least %d promised", left, desiredReplicas(w.d)-unavailable)
 				}
 				if steps++; steps > 300 {
 					t.Fatalf("no end after %d steps: %v", steps, shown(decide(snapshot{d: w.d, sets: w.sets, now: now})))

@@ -21,8 +21,8 @@ func replicas(rs *appsv1.ReplicaSet) int32 {
 	return *rs.Spec.Replicas
 }
 
-// wanted is the Deployment's spec.replicas.
-func wanted(d *appsv1.Deployment) int32 {
+// desiredReplicas is the Deployment's spec.replicas.
+func desiredReplicas(d *appsv1.Deployment) int32 {
 	if d.Spec.Replicas == nil {
 		return 1
 	}
@@ -54,13 +54,13 @@ func limits(d *appsv1.Deployment) (surge, unavailable int32) {
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType || ru == nil {
 		return 0, 0
 	}
-	n := int(wanted(d))
+	n := int(desiredReplicas(d))
 	surge = resolve(ru.MaxSurge, n, true)
 	unavailable = resolve(ru.MaxUnavailable, n, false)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
-	return surge, min(unavailable, wanted(d))
+	return surge, min(unavailable, desiredReplicas(d))
 }
 
 func resolve(v *intstr.IntOrString, total int, up bool) int32 {
@@ -74,42 +74,42 @@ func resolve(v *intstr.IntOrString, total int, up bool) int32 {
 	return int32(n)
 }
 
-// rolledUp is the number of replicas to which the current set rs may grow now.
-func rolledUp(d *appsv1.Deployment, all []*appsv1.ReplicaSet, rs *appsv1.ReplicaSet) int32 {
+// newReplicas is the number of replicas to which the current set rs may grow now.
+func newReplicas(d *appsv1.Deployment, all []*appsv1.ReplicaSet, rs *appsv1.ReplicaSet) int32 {
 	surge, _ := limits(d)
-	room := wanted(d) + surge - specified(all)
-	if room <= 0 || replicas(rs) >= wanted(d) {
+	room := desiredReplicas(d) + surge - specified(all)
+	if room <= 0 || replicas(rs) >= desiredReplicas(d) {
 		return replicas(rs)
 	}
-	return replicas(rs) + min(room, wanted(d)-replicas(rs))
+	return replicas(rs) + min(room, desiredReplicas(d)-replicas(rs))
 }
 
-// staysAvailable is how many of the set's available pods remain: its status may be older than its scale-down.
-func staysAvailable(rs *appsv1.ReplicaSet) int32 {
+// remainingAvailable is how many of the set's available pods remain: its status may be older than its scale-down.
+func remainingAvailable(rs *appsv1.ReplicaSet) int32 {
 	return min(rs.Status.AvailableReplicas, replicas(rs))
 }
 
-// rollDown scales old sets down as availability allows: first unavailable pods, then the others, oldest set first. It reports whether
+// scaleDownOld scales old sets down as availability allows: first unavailable pods, then the others, oldest set first. It reports whether
 // anything changes.
-func (p *plan) rollDown(d *appsv1.Deployment) bool {
+func (p *plan) scaleDownOld(d *appsv1.Deployment) bool {
 	old := active(p.old)
 	if len(old) == 0 {
 		return false
 	}
 	_, unavailable := limits(d)
-	atLeast := wanted(d) - unavailable
-	lacking := replicas(p.current) - staysAvailable(p.current)
+	atLeast := desiredReplicas(d) - unavailable
+	lacking := replicas(p.current) - remainingAvailable(p.current)
 	room := specified(p.all()) - atLeast - lacking
 	if room <= 0 {
 		return false
 	}
 	size := map[*appsv1.ReplicaSet]int32{}
 	for _, rs := range old {
-		n := min(room, replicas(rs)-staysAvailable(rs))
+		n := min(room, replicas(rs)-remainingAvailable(rs))
 		size[rs] = replicas(rs) - n
 		room -= n
 	}
-	spare := sum(p.all(), staysAvailable) - atLeast
+	spare := sum(p.all(), remainingAvailable) - atLeast
 	for _, rs := range old {
 		if spare <= 0 {
 			break
@@ -127,21 +127,21 @@ func (p *plan) rollDown(d *appsv1.Deployment) bool {
 	return changed
 }
 
-// scaled reports whether the Deployment's size has changed since the sets were sized.
-func scaled(s snapshot) bool {
+// isScalingEvent reports whether the Deployment's size has changed since the sets were sized.
+func isScalingEvent(s snapshot) bool {
 	for _, rs := range active(s.sets) {
-		if n, ok := number(rs, desiredAnnotation); ok && n != int64(wanted(s.d)) {
+		if n, ok := intAnnotation(rs, desiredAnnotation); ok && n != int64(desiredReplicas(s.d)) {
 			return true
 		}
 	}
 	return false
 }
 
-// resize scales the sets to the Deployment's size without continuing the rollout: a single set gets all, a finished rollout scales down the
+// scaleToSize scales the sets to the Deployment's size without continuing the rollout: a single set gets all, a finished rollout scales down the
 // old sets, and one in progress distributes the difference in proportion to the sets' sizes.
-func (p *plan) resize(d *appsv1.Deployment) {
-	if only := p.only(); only != nil {
-		p.scale(d, only, wanted(d))
+func (p *plan) scaleToSize(d *appsv1.Deployment) {
+	if only := p.activeOrLatest(); only != nil {
+		p.scale(d, only, desiredReplicas(d))
 		return
 	}
 	if p.current != nil && saturated(d, p.current) {
@@ -151,12 +151,12 @@ func (p *plan) resize(d *appsv1.Deployment) {
 		return
 	}
 	if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
-		p.share(d)
+		p.scaleProportionally(d)
 	}
 }
 
-// only is the set that gets the whole size: the one active set or, if none is active, the current or latest one.
-func (p *plan) only() *appsv1.ReplicaSet {
+// activeOrLatest is the set that gets the whole size: the one active set or, if none is active, the current or latest one.
+func (p *plan) activeOrLatest() *appsv1.ReplicaSet {
 	switch act := active(p.all()); {
 	case len(act) == 1:
 		return act[0]
@@ -171,20 +171,20 @@ func (p *plan) only() *appsv1.ReplicaSet {
 }
 
 func saturated(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
-	n, ok := number(rs, desiredAnnotation)
-	return ok && n == int64(wanted(d)) && replicas(rs) == wanted(d) && rs.Status.AvailableReplicas == wanted(d)
+	n, ok := intAnnotation(rs, desiredAnnotation)
+	return ok && n == int64(desiredReplicas(d)) && replicas(rs) == desiredReplicas(d) && rs.Status.AvailableReplicas == desiredReplicas(d)
 }
 
-// share distributes the difference over all active sets, largest first; the rounding remainder goes to the largest.
-func (p *plan) share(d *appsv1.Deployment) {
+// scaleProportionally distributes the difference over all active sets, largest first; the rounding remainder goes to the largest.
+func (p *plan) scaleProportionally(d *appsv1.Deployment) {
 	sets := active(p.all())
 	if len(sets) == 0 {
 		return
 	}
 	surge, _ := limits(d)
 	allowed := int32(0)
-	if wanted(d) > 0 {
-		allowed = wanted(d) + surge
+	if desiredReplicas(d) > 0 {
+		allowed = desiredReplicas(d) + surge
 	}
 	diff := allowed - specified(sets)
 	slices.SortStableFunc(sets, func(a, b *appsv1.ReplicaSet) int {
@@ -197,7 +197,7 @@ func (p *plan) share(d *appsv1.Deployment) {
 	size := make([]int32, len(sets))
 	added := int32(0)
 	for i, rs := range sets {
-		part := proportion(d, rs, diff, added, wanted(d)+surge)
+		part := proportionOf(d, rs, diff, added, desiredReplicas(d)+surge)
 		size[i] = replicas(rs) + part
 		added += part
 	}
@@ -207,14 +207,14 @@ func (p *plan) share(d *appsv1.Deployment) {
 	}
 }
 
-// proportion is rs's share of diff, of which added is already distributed.
-func proportion(d *appsv1.Deployment, rs *appsv1.ReplicaSet, diff, added, most int32) int32 {
+// proportionOf is rs's share of diff, of which added is already distributed.
+func proportionOf(d *appsv1.Deployment, rs *appsv1.ReplicaSet, diff, added, most int32) int32 {
 	if replicas(rs) == 0 || diff == 0 || diff == added {
 		return 0
 	}
 	part := -replicas(rs)
-	if wanted(d) != 0 {
-		before, ok := number(rs, maxAnnotation)
+	if desiredReplicas(d) != 0 {
+		before, ok := intAnnotation(rs, maxAnnotation)
 		if !ok || before == 0 {
 			before = int64(d.Status.Replicas)
 		}

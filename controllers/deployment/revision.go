@@ -22,22 +22,22 @@ const (
 	maxAnnotation      = "deployment.kubernetes.io/max-replicas"
 )
 
-// historyChars limits the history annotation; the oldest revisions are dropped.
-const historyChars = 2000
+// maxHistoryLength limits the history annotation; the oldest revisions are dropped.
+const maxHistoryLength = 2000
 
 // notCopied are annotations of a Deployment that are not copied to its sets.
 var notCopied = []string{
 	corev1.LastAppliedConfigAnnotation, revisionAnnotation, historyAnnotation, desiredAnnotation, maxAnnotation, appsv1.DeprecatedRollbackTo,
 }
 
-func number(rs *appsv1.ReplicaSet, annotation string) (int64, bool) {
+func intAnnotation(rs *appsv1.ReplicaSet, annotation string) (int64, bool) {
 	n, err := strconv.ParseInt(rs.Annotations[annotation], 10, 64)
 	return n, err == nil
 }
 
 // revision is the set's revision, 0: none.
 func revision(rs *appsv1.ReplicaSet) int64 {
-	n, _ := number(rs, revisionAnnotation)
+	n, _ := intAnnotation(rs, revisionAnnotation)
 	return n
 }
 
@@ -49,17 +49,17 @@ func maxRevision(sets []*appsv1.ReplicaSet) int64 {
 	return most
 }
 
-// noteSize annotates a set with the Deployment's size, for later proportional scaling.
-func noteSize(d *appsv1.Deployment, annotations map[string]string) {
+// setSizeAnnotations annotates a set with the Deployment's size, for later proportional scaling.
+func setSizeAnnotations(d *appsv1.Deployment, annotations map[string]string) {
 	surge, _ := limits(d)
-	annotations[desiredAnnotation] = strconv.Itoa(int(wanted(d)))
-	annotations[maxAnnotation] = strconv.Itoa(int(wanted(d) + surge))
+	annotations[desiredAnnotation] = strconv.Itoa(int(desiredReplicas(d)))
+	annotations[maxAnnotation] = strconv.Itoa(int(desiredReplicas(d) + surge))
 }
 
-// sizeNoted reports whether noteSize would change nothing.
-func sizeNoted(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
+// hasSizeAnnotations reports whether setSizeAnnotations would change nothing.
+func hasSizeAnnotations(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
 	want := map[string]string{}
-	noteSize(d, want)
+	setSizeAnnotations(d, want)
 	return rs.Annotations[desiredAnnotation] == want[desiredAnnotation] && rs.Annotations[maxAnnotation] == want[maxAnnotation]
 }
 
@@ -93,7 +93,7 @@ func setRevision(rs *appsv1.ReplicaSet, n int64) bool {
 	if !slices.Contains(past, was) {
 		past = append(past, was)
 	}
-	for len(strings.Join(past, ",")) > historyChars {
+	for len(strings.Join(past, ",")) > maxHistoryLength {
 		past = past[1:]
 	}
 	rs.Annotations[historyAnnotation] = strings.Join(past, ",")
@@ -106,7 +106,7 @@ func (p *plan) refreshCurrent(s snapshot) {
 		return
 	}
 	n := len(p.changes)
-	next := p.edit(p.current)
+	next := p.editable(p.current)
 	changed := copyAnnotations(s.d, next)
 	changed = setRevision(next, maxRevision(p.old)+1) || changed
 	if next.Spec.MinReadySeconds != s.d.Spec.MinReadySeconds {

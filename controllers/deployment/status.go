@@ -28,8 +28,8 @@ const (
 	minimumUnavailable = "MinimumReplicasUnavailable"
 )
 
-// with sets a condition. If status and reason are equal, it stays unchanged, because its times show when the rollout reached this reason.
-func with(conds []appsv1.DeploymentCondition, c appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
+// setCondition sets a condition. If status and reason are equal, it stays unchanged, because its times show when the rollout reached this reason.
+func setCondition(conds []appsv1.DeploymentCondition, c appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
 	if old := framework.ConditionOf(conds, c.Type); old != nil && old.Status == c.Status && old.Reason == c.Reason {
 		return conds
 	}
@@ -42,11 +42,11 @@ func newCondition(now time.Time, t appsv1.DeploymentConditionType, status corev1
 }
 
 func (p *plan) setCondition(s snapshot, t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
-	p.conditions = with(p.conditions, newCondition(s.now, t, status, reason, message))
+	p.conditions = setCondition(p.conditions, newCondition(s.now, t, status, reason, message))
 }
 
-// notePause stops the progress deadline while a rollout is paused.
-func (p *plan) notePause(s snapshot) {
+// setPausedCondition stops the progress deadline while a rollout is paused.
+func (p *plan) setPausedCondition(s snapshot) {
 	c := framework.ConditionOf(p.conditions, appsv1.DeploymentProgressing)
 	if s.d.Spec.ProgressDeadlineSeconds == nil || c != nil && c.Reason == timedOut {
 		return
@@ -67,21 +67,21 @@ func deadline(d *appsv1.Deployment) time.Duration {
 	return time.Duration(*d.Spec.ProgressDeadlineSeconds) * time.Second
 }
 
-// complete reports whether all pods are new and available, and the status is of the latest spec.
-func complete(d *appsv1.Deployment, st *appsv1.DeploymentStatus) bool {
-	n := wanted(d)
+// isComplete reports whether all pods are new and available, and the status is of the latest spec.
+func isComplete(d *appsv1.Deployment, st *appsv1.DeploymentStatus) bool {
+	n := desiredReplicas(d)
 	return st.UpdatedReplicas == n && st.Replicas == n && st.AvailableReplicas == n && st.ObservedGeneration >= d.Generation
 }
 
-// progressing reports whether st shows progress compared with the Deployment's status.
-func progressing(d *appsv1.Deployment, st *appsv1.DeploymentStatus) bool {
+// isProgressing reports whether st shows progress compared with the Deployment's status.
+func isProgressing(d *appsv1.Deployment, st *appsv1.DeploymentStatus) bool {
 	was := &d.Status
 	return st.UpdatedReplicas > was.UpdatedReplicas || st.Replicas-st.UpdatedReplicas < was.Replicas-was.UpdatedReplicas ||
 		st.ReadyReplicas > was.ReadyReplicas || st.AvailableReplicas > was.AvailableReplicas
 }
 
-// overdue reports whether there was no progress for longer than the deadline.
-func overdue(d *appsv1.Deployment, c *appsv1.DeploymentCondition, now time.Time) bool {
+// timedOutProgressing reports whether there was no progress for longer than the deadline.
+func timedOutProgressing(d *appsv1.Deployment, c *appsv1.DeploymentCondition, now time.Time) bool {
 	switch {
 	case c == nil || c.Reason == newSetAvailable:
 		return false
@@ -105,19 +105,19 @@ func status(s snapshot, p plan, current *appsv1.ReplicaSet, sets []*appsv1.Repli
 		st.UpdatedReplicas = current.Status.Replicas
 	}
 	c := newCondition(s.now, appsv1.DeploymentAvailable, corev1.ConditionFalse, minimumUnavailable, "Deployment does not have minimum availability.")
-	if _, unavailable := limits(s.d); st.AvailableReplicas >= wanted(s.d)-unavailable {
+	if _, unavailable := limits(s.d); st.AvailableReplicas >= desiredReplicas(s.d)-unavailable {
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, minimumAvailable, "Deployment has minimum availability."
 	}
-	st.Conditions = with(st.Conditions, c)
+	st.Conditions = setCondition(st.Conditions, c)
 	if !p.rollout {
 		return st, 0
 	}
 	if !hasDeadline(s.d) {
 		st.Conditions = framework.WithoutCondition(st.Conditions, appsv1.DeploymentProgressing)
 	}
-	estimate(s, &st, current)
-	if f := setFailure(current, sets); f != nil {
-		st.Conditions = with(st.Conditions, *f)
+	setProgressing(s, &st, current)
+	if f := replicaFailureOf(current, sets); f != nil {
+		st.Conditions = setCondition(st.Conditions, *f)
 	} else {
 		st.Conditions = framework.WithoutCondition(st.Conditions, appsv1.DeploymentReplicaFailure)
 	}
@@ -136,8 +136,8 @@ func terminating(sets []*appsv1.ReplicaSet) *int32 {
 	return &n
 }
 
-// estimate sets the condition Progressing of an unfinished rollout.
-func estimate(s snapshot, st *appsv1.DeploymentStatus, current *appsv1.ReplicaSet) {
+// setProgressing sets the condition Progressing of an unfinished rollout.
+func setProgressing(s snapshot, st *appsv1.DeploymentStatus, current *appsv1.ReplicaSet) {
 	c := framework.ConditionOf(st.Conditions, appsv1.DeploymentProgressing)
 	if !hasDeadline(s.d) || st.Replicas == st.UpdatedReplicas && c != nil && c.Reason == newSetAvailable {
 		return
@@ -147,19 +147,19 @@ func estimate(s snapshot, st *appsv1.DeploymentStatus, current *appsv1.ReplicaSe
 		who = fmt.Sprintf("ReplicaSet %q", current.Name)
 	}
 	switch {
-	case complete(s.d, st):
-		st.Conditions = with(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetAvailable, who+" has successfully progressed."))
-	case progressing(s.d, st):
+	case isComplete(s.d, st):
+		st.Conditions = setCondition(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetAvailable, who+" has successfully progressed."))
+	case isProgressing(s.d, st):
 		// Every progress updates lastUpdateTime, from which the deadline counts, even if nothing else changes.
 		st.Conditions = framework.WithCondition(st.Conditions,
 			newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, setUpdated, who+" is progressing."))
-	case overdue(s.d, c, s.now):
-		st.Conditions = with(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionFalse, timedOut, who+" has timed out progressing."))
+	case timedOutProgressing(s.d, c, s.now):
+		st.Conditions = setCondition(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionFalse, timedOut, who+" has timed out progressing."))
 	}
 }
 
-// setFailure is the ReplicaFailure condition of the current set, else of another.
-func setFailure(current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet) *appsv1.DeploymentCondition {
+// replicaFailureOf is the ReplicaFailure condition of the current set, else of another.
+func replicaFailureOf(current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet) *appsv1.DeploymentCondition {
 	if current != nil {
 		sets = append([]*appsv1.ReplicaSet{current}, sets...)
 	}
@@ -179,7 +179,7 @@ func setFailure(current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet) *appsv1.D
 // nextCheck is when the progress deadline ends.
 func nextCheck(s snapshot, st *appsv1.DeploymentStatus) time.Duration {
 	c := framework.ConditionOf(st.Conditions, appsv1.DeploymentProgressing)
-	if !hasDeadline(s.d) || c == nil || c.Reason == timedOut || c.Reason == newSetAvailable || complete(s.d, st) {
+	if !hasDeadline(s.d) || c == nil || c.Reason == timedOut || c.Reason == newSetAvailable || isComplete(s.d, st) {
 		return 0
 	}
 	// Stored times are rounded down to seconds.

@@ -60,21 +60,21 @@ func New(env *framework.Env) (framework.Controller, error) {
 	err := errors.Join(
 		framework.EnsureIndex(claims.Informer(), byPool, indexClaim),
 		framework.EnsureIndex(all, byPool, indexSlice),
-		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{Add: c.look, Update: func(old, p *corev1.Pod) {
+		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{Add: c.enqueue, Update: func(old, p *corev1.Pod) {
 			if old.Spec.NodeName == "" && p.Spec.NodeName != "" {
-				c.look(p)
+				c.enqueue(p)
 			}
 		}}),
 		framework.On(c.loop, claims.Informer(), framework.Handlers[*resourcev1.ResourceClaim]{
-			Add: c.lookAtUsers, Update: func(_, claim *resourcev1.ResourceClaim) { c.lookAtUsers(claim) },
+			Add: c.enqueueUsers, Update: func(_, claim *resourcev1.ResourceClaim) { c.enqueueUsers(claim) },
 		}),
 		framework.On(c.loop, all, framework.Handlers[*resourcev1.ResourceSlice]{
-			Add: c.tainted, Update: func(_, s *resourcev1.ResourceSlice) { c.tainted(s) },
+			Add: c.sliceChanged, Update: func(_, s *resourcev1.ResourceSlice) { c.sliceChanged(s) },
 		}),
 		framework.On(c.loop, g.DeviceTaintRules().Informer(), framework.Handlers[*resourcev1.DeviceTaintRule]{
-			Add: c.ruled, Delete: c.forget, Update: func(old, r *resourcev1.DeviceTaintRule) {
+			Add: c.ruleChanged, Delete: c.ruleDeleted, Update: func(old, r *resourcev1.DeviceTaintRule) {
 				if !equality.Semantic.DeepEqual(&old.Spec, &r.Spec) {
-					c.ruled(r)
+					c.ruleChanged(r)
 				}
 			},
 		}),
@@ -88,13 +88,13 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) look(p *corev1.Pod) {
+func (c *Controller) enqueue(p *corev1.Pod) {
 	if p.Spec.NodeName != "" && (len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil) {
 		c.loop.Add(framework.KeyOf(p))
 	}
 }
 
-func (c *Controller) lookAtUsers(claim *resourcev1.ResourceClaim) {
+func (c *Controller) enqueueUsers(claim *resourcev1.ResourceClaim) {
 	if claim.Status.Allocation == nil {
 		return
 	}
@@ -105,8 +105,8 @@ func (c *Controller) lookAtUsers(claim *resourcev1.ResourceClaim) {
 	}
 }
 
-// tainted requeues pods that use tainted devices of a slice. A removed taint evicts no pod.
-func (c *Controller) tainted(s *resourcev1.ResourceSlice) {
+// sliceChanged requeues pods that use tainted devices of a slice. A removed taint evicts no pod.
+func (c *Controller) sliceChanged(s *resourcev1.ResourceSlice) {
 	if !slices.ContainsFunc(s.Spec.Devices, func(d resourcev1.Device) bool { return slices.ContainsFunc(d.Taints, evicts) }) {
 		return
 	}
@@ -116,7 +116,7 @@ func (c *Controller) tainted(s *resourcev1.ResourceSlice) {
 	}
 	for _, o := range objs {
 		if claim, ok := o.(*resourcev1.ResourceClaim); ok {
-			c.lookAtUsers(claim)
+			c.enqueueUsers(claim)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	now := time.Now()
-	end, err := c.end(p, now)
+	end, err := c.evictionOf(p, now)
 	if err != nil || end.at.IsZero() {
 		return err
 	}
@@ -169,7 +169,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return nil
 	}
 	c.env.Events.Event(p, corev1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
-	c.env.Log.Info("evicting pod from tainted device", "pod", key, "device", end.why)
+	c.env.Log.Info("evicting pod from tainted device", "pod", key, "device", end.device)
 	d := framework.Disruption{Reason: "DeletionByDeviceTaintManager", Message: "Device Taint manager: deleting due to NoExecute taint"}
 	if err := framework.Disrupt(ctx, c.env, p, d); err != nil {
 		return err
@@ -177,19 +177,19 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err := framework.DeletePod(ctx, c.env, p, nil); err != nil {
 		return err
 	}
-	c.count(end.rules)
+	c.countEviction(end.rules)
 	return nil
 }
 
-// ending is when a pod must be evicted; at is zero: never.
-type ending struct {
-	at    time.Time
-	why   string                        // the device
-	rules []*resourcev1.DeviceTaintRule // the rules that evict it, or would if another did not earlier
+// eviction is when a pod must be evicted; at is zero: never.
+type eviction struct {
+	at     time.Time
+	device string                        // the device
+	rules  []*resourcev1.DeviceTaintRule // the rules that evict it, or would if another did not earlier
 }
 
-// end is when a pod must be evicted, and because of which device and rules.
-func (c *Controller) end(p *corev1.Pod, now time.Time) (e ending, err error) {
+// evictionOf is when a pod must be evicted, and because of which device and rules.
+func (c *Controller) evictionOf(p *corev1.Pod, now time.Time) (e eviction, err error) {
 	if p.Spec.NodeName == "" {
 		return e, nil
 	}
@@ -200,24 +200,24 @@ func (c *Controller) end(p *corev1.Pod, now time.Time) (e ending, err error) {
 	rules = slices.DeleteFunc(rules, func(r *resourcev1.DeviceTaintRule) bool { return !evicts(r.Spec.Taint) })
 	for r := range c.devices(p) {
 		for _, t := range c.taints(r) {
-			e.leave(until(t, r.Tolerations, now), r, nil)
+			e.addDeadline(evictionTime(t, r.Tolerations, now), r, nil)
 		}
 		for _, rule := range rules {
 			if resourcekind.RuleSelects(rule, r.Driver, r.Pool, r.Device) {
-				e.leave(until(rule.Spec.Taint, r.Tolerations, now), r, rule)
+				e.addDeadline(evictionTime(rule.Spec.Taint, r.Tolerations, now), r, rule)
 			}
 		}
 	}
 	return e, nil
 }
 
-// leave adds a time at which a device must be left; zero: never.
-func (e *ending) leave(at time.Time, r *resourcev1.DeviceRequestAllocationResult, rule *resourcev1.DeviceTaintRule) {
+// addDeadline adds a time at which a device must be left; zero: never.
+func (e *eviction) addDeadline(at time.Time, r *resourcev1.DeviceRequestAllocationResult, rule *resourcev1.DeviceTaintRule) {
 	if at.IsZero() {
 		return
 	}
 	if e.at.IsZero() || at.Before(e.at) {
-		e.at, e.why = at, r.Driver+"/"+r.Pool+"/"+r.Device
+		e.at, e.device = at, r.Driver+"/"+r.Pool+"/"+r.Device
 	}
 	if rule != nil && !slices.Contains(e.rules, rule) {
 		e.rules = append(e.rules, rule)
@@ -273,11 +273,11 @@ func (c *Controller) published(driver, pool string) (out []*resourcev1.Device) {
 	return out
 }
 
-// longest is a hundred years: a larger number of seconds would overflow a Duration.
-const longest = 100 * 365 * 24 * 60 * 60
+// maxTolerationSeconds is a hundred years: a larger number of seconds would overflow a Duration.
+const maxTolerationSeconds = 100 * 365 * 24 * 60 * 60
 
-// until is when a device must be left because of a taint; zero: never. The shortest matching toleration counts.
-func until(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration, now time.Time) time.Time {
+// evictionTime is when a device must be left because of a taint; zero: never. The shortest matching toleration counts.
+func evictionTime(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration, now time.Time) time.Time {
 	since, limit := now, int64(-1)
 	if t.TimeAdded != nil {
 		since = t.TimeAdded.Time
@@ -293,5 +293,5 @@ func until(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration, 
 			limit = s
 		}
 	}
-	return since.Add(time.Duration(min(max(limit, 0), longest)) * time.Second)
+	return since.Add(time.Duration(min(max(limit, 0), maxTolerationSeconds)) * time.Second)
 }

@@ -24,19 +24,19 @@ import (
 // statusPeriod is the minimum time between two status writes of an unchanged rule.
 const statusPeriod = 10 * time.Second
 
-// ruled requeues a new or changed rule, and the pods that it evicts. A rule that stops evicting requeues no pods.
-func (c *Controller) ruled(r *resourcev1.DeviceTaintRule) {
+// ruleChanged requeues a new or changed rule, and the pods that it evicts. A rule that stops evicting requeues no pods.
+func (c *Controller) ruleChanged(r *resourcev1.DeviceTaintRule) {
 	c.loop.Add(framework.KeyOf(r))
 	if !evicts(r.Spec.Taint) {
 		return
 	}
-	for claim := range c.selected(r) {
-		c.lookAtUsers(claim)
+	for claim := range c.selectedClaims(r) {
+		c.enqueueUsers(claim)
 	}
 }
 
-// selected maps the claims with devices that a rule selects to the number of these devices.
-func (c *Controller) selected(r *resourcev1.DeviceTaintRule) map[*resourcev1.ResourceClaim]int {
+// selectedClaims maps the claims with devices that a rule selects to the number of these devices.
+func (c *Controller) selectedClaims(r *resourcev1.DeviceTaintRule) map[*resourcev1.ResourceClaim]int {
 	out := map[*resourcev1.ResourceClaim]int{}
 	for _, o := range c.users.List() {
 		claim, ok := o.(*resourcev1.ResourceClaim)
@@ -52,8 +52,8 @@ func (c *Controller) selected(r *resourcev1.DeviceTaintRule) map[*resourcev1.Res
 	return out
 }
 
-// count counts an evicted pod.
-func (c *Controller) count(rules []*resourcev1.DeviceTaintRule) {
+// countEviction counts an evicted pod.
+func (c *Controller) countEviction(rules []*resourcev1.DeviceTaintRule) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range rules {
@@ -63,7 +63,7 @@ func (c *Controller) count(rules []*resourcev1.DeviceTaintRule) {
 	}
 }
 
-func (c *Controller) forget(r *resourcev1.DeviceTaintRule) {
+func (c *Controller) ruleDeleted(r *resourcev1.DeviceTaintRule) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.evicted, r.UID)
@@ -86,7 +86,7 @@ func (c *Controller) syncRule(ctx context.Context, key framework.Key) error {
 			return nil
 		}
 	}
-	next := c.progress(r, now)
+	next := c.ruleCondition(r, now)
 	if was != nil {
 		next.LastTransitionTime = was.LastTransitionTime
 		if next == *was {
@@ -104,8 +104,8 @@ func (c *Controller) syncRule(ctx context.Context, key framework.Key) error {
 	return err
 }
 
-// progress is the rule's condition; with the effect None it describes what would happen.
-func (c *Controller) progress(r *resourcev1.DeviceTaintRule, now time.Time) metav1.Condition {
+// ruleCondition is the rule's condition; with the effect None it describes what would happen.
+func (c *Controller) ruleCondition(r *resourcev1.DeviceTaintRule, now time.Time) metav1.Condition {
 	out := metav1.Condition{Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: r.Generation}
 	c.mu.Lock()
 	evicted := c.evicted[r.UID]
@@ -113,11 +113,11 @@ func (c *Controller) progress(r *resourcev1.DeviceTaintRule, now time.Time) meta
 	var say []string
 	switch r.Spec.Taint.Effect {
 	case resourcev1.DeviceTaintEffectNoExecute:
-		pods, namespaces := c.waiting(r, now)
+		pods, namespaces := c.pendingEvictions(r, now)
 		switch {
 		case pods > 0:
 			out.Status, out.Reason = metav1.ConditionTrue, "PodsPendingEviction"
-			say = append(say, counted(pods, "pod needs", "pods need")+" to be evicted in "+counted(namespaces, "namespace.", "different namespaces."))
+			say = append(say, plural(pods, "pod needs", "pods need")+" to be evicted in "+plural(namespaces, "namespace.", "different namespaces."))
 		case evicted > 0:
 			out.Reason = "Completed"
 		default:
@@ -125,36 +125,36 @@ func (c *Controller) progress(r *resourcev1.DeviceTaintRule, now time.Time) meta
 		}
 	case resourcev1.DeviceTaintEffectNone:
 		out.Reason = "NoEffect"
-		pods, namespaces := c.waiting(r, now)
-		offered, allocated := c.reach(r)
-		say = append(say, counted(offered, "published device", "published devices")+" selected.",
-			counted(allocated, "allocated device", "allocated devices")+" selected.",
-			counted(pods, "pod", "pods")+" would be evicted in "+counted(namespaces, "namespace", "different namespaces")+" if the effect was NoExecute.",
+		pods, namespaces := c.pendingEvictions(r, now)
+		offered, allocated := c.selectedDevices(r)
+		say = append(say, plural(offered, "published device", "published devices")+" selected.",
+			plural(allocated, "allocated device", "allocated devices")+" selected.",
+			plural(pods, "pod", "pods")+" would be evicted in "+plural(namespaces, "namespace", "different namespaces")+" if the effect was NoExecute.",
 			"This information will not be updated again. Recreate the DeviceTaintRule to trigger an update.")
 	default:
 		out.Reason = "OtherEffect"
 		say = append(say, "Eviction only happens for the NoExecute effect.")
 	}
 	if evicted > 0 {
-		say = append(say, counted(evicted, "pod", "pods")+" evicted since starting the controller.")
+		say = append(say, plural(evicted, "pod", "pods")+" evicted since starting the controller.")
 	}
 	out.Message = strings.Join(say, " ")
 	return out
 }
 
-func counted(n int, one, more string) string {
+func plural(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// waiting counts the pods, and their namespaces, that a rule will evict, or would with the effect NoExecute.
-func (c *Controller) waiting(r *resourcev1.DeviceTaintRule, now time.Time) (pods, namespaces int) {
+// pendingEvictions counts the pods, and their namespaces, that a rule will evict, or would with the effect NoExecute.
+func (c *Controller) pendingEvictions(r *resourcev1.DeviceTaintRule, now time.Time) (pods, namespaces int) {
 	t := r.Spec.Taint
 	t.Effect = resourcev1.DeviceTaintEffectNoExecute
 	found, in := sets.New[framework.Key](), sets.New[string]()
-	for claim := range c.selected(r) {
+	for claim := range c.selectedClaims(r) {
 		for _, user := range claim.Status.ReservedFor {
 			p, err := c.pods.Pods(claim.Namespace).Get(user.Name)
 			if err != nil || user.APIGroup != "" || user.Resource != "pods" || !resourceclaim.IsReservedForPod(p, claim, false) {
@@ -164,7 +164,7 @@ func (c *Controller) waiting(r *resourcev1.DeviceTaintRule, now time.Time) (pods
 				continue
 			}
 			for d := range c.devices(p) {
-				if resourcekind.RuleSelects(r, d.Driver, d.Pool, d.Device) && !until(t, d.Tolerations, now).IsZero() {
+				if resourcekind.RuleSelects(r, d.Driver, d.Pool, d.Device) && !evictionTime(t, d.Tolerations, now).IsZero() {
 					found.Insert(framework.KeyOf(p))
 					in.Insert(p.Namespace)
 				}
@@ -174,8 +174,8 @@ func (c *Controller) waiting(r *resourcev1.DeviceTaintRule, now time.Time) (pods
 	return len(found), len(in)
 }
 
-// reach counts the published and the allocated devices that a rule selects.
-func (c *Controller) reach(r *resourcev1.DeviceTaintRule) (offered, allocated int) {
+// selectedDevices counts the published and the allocated devices that a rule selects.
+func (c *Controller) selectedDevices(r *resourcev1.DeviceTaintRule) (offered, allocated int) {
 	for _, pool := range c.slices.ListIndexFuncValues(byPool) {
 		driver, name, _ := strings.Cut(pool, "/")
 		for _, d := range c.published(driver, name) {
@@ -184,7 +184,7 @@ func (c *Controller) reach(r *resourcev1.DeviceTaintRule) (offered, allocated in
 			}
 		}
 	}
-	for _, n := range c.selected(r) {
+	for _, n := range c.selectedClaims(r) {
 		allocated += n
 	}
 	return offered, allocated

@@ -35,8 +35,8 @@ import (
 	"keelson/controllers/framework"
 )
 
-// item is the key of a pass: a budget or, if pod is set, a pod whose DisruptionTarget may be stale.
-type item struct {
+// workItem is the key of a pass: a budget or, if pod is set, a pod whose DisruptionTarget may be stale.
+type workItem struct {
 	framework.Key
 	pod bool
 }
@@ -44,7 +44,7 @@ type item struct {
 // Controller handles all budgets.
 type Controller struct {
 	env     *framework.Env
-	loop    *framework.Loop[item]
+	loop    *framework.Loop[workItem]
 	budgets policylisters.PodDisruptionBudgetLister
 	pods    corelisters.PodLister
 
@@ -77,10 +77,10 @@ func New(env *framework.Env) (framework.Controller, error) {
 			Update: c.podChanged,
 			Delete: func(p *corev1.Pod) { c.podChanged(p, nil) },
 		}),
-		framework.On(c.loop, apps.ReplicaSets().Informer(), scaled(c, func(o *appsv1.ReplicaSet) *int32 { return o.Spec.Replicas })),
-		framework.On(c.loop, apps.Deployments().Informer(), scaled(c, func(o *appsv1.Deployment) *int32 { return o.Spec.Replicas })),
-		framework.On(c.loop, apps.StatefulSets().Informer(), scaled(c, func(o *appsv1.StatefulSet) *int32 { return o.Spec.Replicas })),
-		framework.On(c.loop, core.ReplicationControllers().Informer(), scaled(c, func(o *corev1.ReplicationController) *int32 { return o.Spec.Replicas })),
+		framework.On(c.loop, apps.ReplicaSets().Informer(), scaleHandlers(c, func(o *appsv1.ReplicaSet) *int32 { return o.Spec.Replicas })),
+		framework.On(c.loop, apps.Deployments().Informer(), scaleHandlers(c, func(o *appsv1.Deployment) *int32 { return o.Spec.Replicas })),
+		framework.On(c.loop, apps.StatefulSets().Informer(), scaleHandlers(c, func(o *appsv1.StatefulSet) *int32 { return o.Spec.Replicas })),
+		framework.On(c.loop, core.ReplicationControllers().Informer(), scaleHandlers(c, func(o *corev1.ReplicationController) *int32 { return o.Spec.Replicas })),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("disruption controller: %w", err)
@@ -92,13 +92,13 @@ func New(env *framework.Env) (framework.Controller, error) {
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) budgetChanged(b *policyv1.PodDisruptionBudget) {
-	c.loop.Add(item{Key: framework.KeyOf(b)})
+	c.loop.Add(workItem{Key: framework.KeyOf(b)})
 }
 
-// scaled requeues the namespace's budgets when an owner of pods is scaled, or observed later than its pods.
-func scaled[T metav1.Object](c *Controller, replicas func(T) *int32) framework.Handlers[T] {
+// scaleHandlers requeues the namespace's budgets when an owner of pods is scaled, or observed later than its pods.
+func scaleHandlers[T metav1.Object](c *Controller, replicas func(T) *int32) framework.Handlers[T] {
 	wake := func(o T) {
-		for _, b := range c.of(o.GetNamespace()) {
+		for _, b := range c.budgetsOf(o.GetNamespace()) {
 			c.budgetChanged(b)
 		}
 	}
@@ -109,8 +109,8 @@ func scaled[T metav1.Object](c *Controller, replicas func(T) *int32) framework.H
 	}}
 }
 
-// of returns a namespace's budgets, ordered by name.
-func (c *Controller) of(namespace string) []*policyv1.PodDisruptionBudget {
+// budgetsOf returns a namespace's budgets, ordered by name.
+func (c *Controller) budgetsOf(namespace string) []*policyv1.PodDisruptionBudget {
 	all, err := c.budgets.PodDisruptionBudgets(namespace).List(labels.Everything())
 	if err != nil || len(all) < 2 {
 		return all
@@ -123,15 +123,15 @@ func (c *Controller) of(namespace string) []*policyv1.PodDisruptionBudget {
 func (c *Controller) podChanged(old, p *corev1.Pod) {
 	if p != nil {
 		if left, stale := staleTarget(p, time.Now()); stale {
-			c.loop.AddAfter(item{framework.KeyOf(p), true}, left)
+			c.loop.AddAfter(workItem{framework.KeyOf(p), true}, left)
 		}
 	}
-	if old != nil && p != nil && countsSame(old, p) {
+	if old != nil && p != nil && countsEqual(old, p) {
 		return
 	}
-	either := cmpOr(p, old)
+	either := firstPod(p, old)
 	var matching []string
-	for _, b := range c.of(either.Namespace) {
+	for _, b := range c.budgetsOf(either.Namespace) {
 		is := matches(b, p)
 		if is {
 			matching = append(matching, b.Name)
@@ -146,15 +146,15 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 	}
 }
 
-func cmpOr(p, other *corev1.Pod) *corev1.Pod {
+func firstPod(p, other *corev1.Pod) *corev1.Pod {
 	if p != nil {
 		return p
 	}
 	return other
 }
 
-// countsSame reports whether two states of a pod are equal for every budget.
-func countsSame(a, b *corev1.Pod) bool {
+// countsEqual reports whether two states of a pod are equal for every budget.
+func countsEqual(a, b *corev1.Pod) bool {
 	return a.UID == b.UID && podkind.Ready(a) == podkind.Ready(b) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b))
 }
@@ -168,9 +168,9 @@ func matches(b *policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
 	return err == nil && s.Matches(labels.Set(p.Labels))
 }
 
-func (c *Controller) sync(ctx context.Context, it item) error {
+func (c *Controller) sync(ctx context.Context, it workItem) error {
 	if it.pod {
-		return c.withdraw(ctx, it)
+		return c.removeDisruptionTarget(ctx, it)
 	}
 	b, err := c.budgets.PodDisruptionBudgets(it.Namespace).Get(it.Name)
 	if apierrors.IsNotFound(err) || err == nil && b.DeletionTimestamp != nil && len(b.Finalizers) == 0 {
@@ -186,7 +186,7 @@ func (c *Controller) sync(ctx context.Context, it item) error {
 		return ctx.Err()
 	case err != nil:
 		c.env.Log.Debug("budget cannot be counted", "budget", it.String(), "err", err)
-		next = failed(b, err)
+		next = failedStatus(b, err)
 	case recheck > 0:
 		c.loop.AddAfter(it, recheck)
 	}
@@ -217,7 +217,7 @@ func (c *Controller) decide(ctx context.Context, b *policyv1.PodDisruptionBudget
 		c.env.Events.Event(b, corev1.EventTypeNormal, "NoPods", "No matching pods found")
 	}
 	expected := int32(len(pods)) //nolint:gosec // a cluster has fewer pods
-	if byScale(b) {
+	if usesScale(b) {
 		var unmanaged bool
 		expected, unmanaged, err = c.expected(ctx, pods)
 		if unmanaged {
@@ -241,8 +241,8 @@ func (c *Controller) decide(ctx context.Context, b *policyv1.PodDisruptionBudget
 	return st, recheck, nil
 }
 
-// withdraw removes DisruptionTarget from a pod that was not deleted.
-func (c *Controller) withdraw(ctx context.Context, it item) error {
+// removeDisruptionTarget removes DisruptionTarget from a pod that was not deleted.
+func (c *Controller) removeDisruptionTarget(ctx context.Context, it workItem) error {
 	p, err := c.pods.Pods(it.Namespace).Get(it.Name)
 	if apierrors.IsNotFound(err) {
 		return nil

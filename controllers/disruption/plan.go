@@ -22,8 +22,8 @@ const (
 	staleAfter = 2 * time.Minute
 )
 
-// byScale reports whether b counts against the replicas that the owners want, not against the existing pods.
-func byScale(b *policyv1.PodDisruptionBudget) bool {
+// usesScale reports whether b counts against the replicas that the owners want, not against the existing pods.
+func usesScale(b *policyv1.PodDisruptionBudget) bool {
 	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type == intstr.String
 }
 
@@ -81,8 +81,8 @@ func status(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, expected, healt
 	return st, recheck, overdue
 }
 
-// failed is b's status after an error: nothing may be evicted.
-func failed(b *policyv1.PodDisruptionBudget, err error) *policyv1.PodDisruptionBudgetStatus {
+// failedStatus is b's status after an error: nothing may be evicted.
+func failedStatus(b *policyv1.PodDisruptionBudget, err error) *policyv1.PodDisruptionBudgetStatus {
 	st := b.Status.DeepCopy()
 	st.DisruptionsAllowed = 0
 	meta.SetStatusCondition(&st.Conditions, metav1.Condition{

@@ -27,8 +27,8 @@ type resource struct {
 	scale bool
 }
 
-// mostKinds limits the cache of kinds, because owner references may name any kind.
-const mostKinds = 256
+// maxKinds limits the cache of kinds, because owner references may name any kind.
+const maxKinds = 256
 
 // expected is the total replicas of the owners of pods. unmanaged: some pods have no owner and are not counted.
 func (c *Controller) expected(ctx context.Context, pods []*corev1.Pod) (sum int32, unmanaged bool, err error) {
@@ -70,21 +70,21 @@ func (c *Controller) owner(ctx context.Context, namespace string, ref *metav1.Ow
 		return c.replicaSet(ctx, namespace, ref)
 	case apps && ref.Kind == "Deployment":
 		d, err := c.deployments.Deployments(namespace).Get(ref.Name)
-		return own(d, err, ref, func() *int32 { return d.Spec.Replicas })
+		return ownerFrom(d, err, ref, func() *int32 { return d.Spec.Replicas })
 	case gv.Group == "apps" && ref.Kind == "StatefulSet":
 		s, err := c.statefulSets.StatefulSets(namespace).Get(ref.Name)
-		return own(s, err, ref, func() *int32 { return s.Spec.Replicas })
+		return ownerFrom(s, err, ref, func() *int32 { return s.Spec.Replicas })
 	case gv.Group == "" && ref.Kind == "ReplicationController":
 		r, err := c.controllers.ReplicationControllers(namespace).Get(ref.Name)
-		return own(r, err, ref, func() *int32 { return r.Spec.Replicas })
+		return ownerFrom(r, err, ref, func() *int32 { return r.Spec.Replicas })
 	}
-	return c.scaled(ctx, namespace, ref)
+	return c.readScale(ctx, namespace, ref)
 }
 
 // replicaSet resolves a ReplicaSet, or the Deployment that owns it.
 func (c *Controller) replicaSet(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
 	rs, err := c.sets.ReplicaSets(namespace).Get(ref.Name)
-	o, err := own(rs, err, ref, func() *int32 { return rs.Spec.Replicas })
+	o, err := ownerFrom(rs, err, ref, func() *int32 { return rs.Spec.Replicas })
 	if o == nil || err != nil {
 		return nil, err
 	}
@@ -98,8 +98,8 @@ func (c *Controller) replicaSet(ctx context.Context, namespace string, ref *meta
 	return o, nil
 }
 
-// own is the owner found by a lister for ref; nil if it was deleted or recreated.
-func own[T metav1.Object](o T, err error, ref *metav1.OwnerReference, replicas func() *int32) (*owner, error) {
+// ownerFrom is the owner found by a lister for ref; nil if it was deleted or recreated.
+func ownerFrom[T metav1.Object](o T, err error, ref *metav1.OwnerReference, replicas func() *int32) (*owner, error) {
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil //nolint:nilnil // nil: it does not exist
@@ -115,8 +115,8 @@ func own[T metav1.Object](o T, err error, ref *metav1.OwnerReference, replicas f
 	return &owner{o.GetUID(), n}, nil
 }
 
-// scaled reads the scale subresource of a kind without a lister here.
-func (c *Controller) scaled(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
+// readScale reads the scale subresource of a kind without a lister here.
+func (c *Controller) readScale(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
 	r, err := c.resourceOf(ref)
 	if err != nil {
 		return nil, err
@@ -127,8 +127,8 @@ func (c *Controller) scaled(ctx context.Context, namespace string, ref *metav1.O
 	scale, err := c.env.Client.Dynamic.Resource(r.GroupVersionResource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{}, "scale")
 	switch {
 	case apierrors.IsNotFound(err):
-		c.forget(ref)   // the kind may be served by another resource now
-		return nil, nil //nolint:nilnil // nil: it does not exist
+		c.forgetKind(ref) // the kind may be served by another resource now
+		return nil, nil   //nolint:nilnil // nil: it does not exist
 	case err != nil:
 		return nil, err
 	case scale.GetUID() != ref.UID:
@@ -175,14 +175,14 @@ func (c *Controller) resourceOf(ref *metav1.OwnerReference) (resource, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.scalable) >= mostKinds {
+	if len(c.scalable) >= maxKinds {
 		clear(c.scalable)
 	}
 	c.scalable[of] = r
 	return r, nil
 }
 
-func (c *Controller) forget(ref *metav1.OwnerReference) {
+func (c *Controller) forgetKind(ref *metav1.OwnerReference) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.scalable, metav1.TypeMeta{APIVersion: ref.APIVersion, Kind: ref.Kind})

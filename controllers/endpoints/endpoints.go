@@ -26,17 +26,17 @@ import (
 
 // Controller handles Endpoints.
 type Controller struct {
-	env       *framework.Env
-	loop      *framework.Loop[framework.Key]
-	services  corelisters.ServiceLister
-	endpoints corelisters.EndpointsLister
-	members   *servicepods.Services
-	triggers  *endpointutil.TriggerTimeTracker
-	pace      servicepods.Pace
+	env         *framework.Env
+	loop        *framework.Loop[framework.Key]
+	services    corelisters.ServiceLister
+	endpoints   corelisters.EndpointsLister
+	servicePods *servicepods.Services
+	triggers    *endpointutil.TriggerTimeTracker
+	pace        servicepods.RateLimit
 
 	mu sync.Mutex
-	// replaced has, for each updated Endpoints, the previous resourceVersion: while the cache shows it, the cache is behind.
-	replaced map[framework.Key]string
+	// replacedVersions has, for each updated Endpoints, the previous resourceVersion: while the cache shows it, the cache is behind.
+	replacedVersions map[framework.Key]string
 }
 
 // New builds the controller.
@@ -44,20 +44,20 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
 		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(),
-		triggers: endpointutil.NewTriggerTimeTracker(), replaced: map[framework.Key]string{},
-		pace: servicepods.Pace{Rest: 9}, // all addresses are one object with few readers
+		triggers: endpointutil.NewTriggerTimeTracker(), replacedVersions: map[framework.Key]string{},
+		pace: servicepods.RateLimit{Rest: 9}, // all addresses are one object with few readers
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err error
-	if c.members, err = servicepods.Of(env); err != nil {
+	if c.servicePods, err = servicepods.Of(env); err != nil {
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}
 	err = errors.Join(
 		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) { c.loop.Add(framework.KeyOf(s)) })),
-		framework.On(c.loop, core.Pods().Informer(), c.members.Watch(c.loop.Add)),
+		framework.On(c.loop, core.Pods().Informer(), c.servicePods.Watch(c.loop.Add)),
 		framework.On(c.loop, core.Endpoints().Informer(), framework.Handlers[*corev1.Endpoints]{
 			// Our Endpoints are repaired, or deleted if their Service was deleted while the controller did not run.
-			Add: c.ours, Delete: c.ours, Update: func(_, cur *corev1.Endpoints) { c.ours(cur) },
+			Add: c.endpointsChanged, Delete: c.endpointsChanged, Update: func(_, cur *corev1.Endpoints) { c.endpointsChanged(cur) },
 		}),
 	)
 	if err != nil {
@@ -69,27 +69,27 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) ours(e *corev1.Endpoints) {
+func (c *Controller) endpointsChanged(e *corev1.Endpoints) {
 	if _, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]; !lock && e.Labels[managedBy] == manager {
 		c.loop.Add(framework.KeyOf(e))
 	}
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	if left := c.pace.Left(key); left > 0 {
+	if left := c.pace.Delay(key); left > 0 {
 		c.loop.AddAfter(key, left)
 		return nil
 	}
 	service, err := c.services.Services(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
-		return c.drop(ctx, key)
+		return c.deleteOwned(ctx, key)
 	}
 	if err != nil || !servicepods.Selects(service) {
 		return err
 	}
 	begin := time.Now()
-	defer func() { c.pace.Took(key, time.Since(begin)) }()
-	pods, err := c.members.Pods(service)
+	defer func() { c.pace.Record(key, time.Since(begin)) }()
+	pods, err := c.servicePods.Pods(service)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	if current != nil && c.behind(key, current.ResourceVersion) {
+	if current != nil && c.cacheStale(key, current.ResourceVersion) {
 		return fmt.Errorf("endpoints of service %s: %w", key, framework.ErrStale)
 	}
 	want := plan(current, service, pods, c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods))
@@ -133,7 +133,7 @@ func (c *Controller) update(ctx context.Context, current, want *corev1.Endpoints
 		if done.ResourceVersion != current.ResourceVersion {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.replaced[framework.KeyOf(want)] = current.ResourceVersion
+			c.replacedVersions[framework.KeyOf(want)] = current.ResourceVersion
 		}
 		return nil
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
@@ -144,22 +144,22 @@ func (c *Controller) update(ctx context.Context, current, want *corev1.Endpoints
 	return fmt.Errorf("update endpoints: %w", err)
 }
 
-// behind reports whether the cache shows a replaced version. If not, the entry is removed.
-func (c *Controller) behind(key framework.Key, version string) bool {
+// cacheStale reports whether the cache shows a replaced version. If not, the entry is removed.
+func (c *Controller) cacheStale(key framework.Key, version string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.replaced[key] == version {
+	if c.replacedVersions[key] == version {
 		return true
 	}
-	delete(c.replaced, key)
+	delete(c.replacedVersions, key)
 	return false
 }
 
-// drop deletes the Endpoints of a deleted Service.
-func (c *Controller) drop(ctx context.Context, key framework.Key) error {
+// deleteOwned deletes the Endpoints of a deleted Service.
+func (c *Controller) deleteOwned(ctx context.Context, key framework.Key) error {
 	c.triggers.DeleteService(key.Namespace, key.Name)
 	c.mu.Lock()
-	delete(c.replaced, key)
+	delete(c.replacedVersions, key)
 	c.mu.Unlock()
 	c.pace.Forget(key)
 	err := c.env.Client.CoreV1().Endpoints(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{})

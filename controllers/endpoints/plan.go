@@ -25,15 +25,15 @@ const (
 	// managedBy is the label of Endpoints that this controller created; they are deleted with their Service.
 	managedBy = "endpoints.kubernetes.io/managed-by"
 	manager   = "endpoint-controller"
-	// capacity is the maximum number of addresses; the annotation EndpointsOverCapacity marks truncated Endpoints.
-	capacity  = 1000
-	truncated = "truncated"
+	// maxCapacity is the maximum number of addresses; the annotation EndpointsOverCapacity marks truncated Endpoints.
+	maxCapacity = 1000
+	truncated   = "truncated"
 )
 
 // plan returns the Service's wanted Endpoints, nil if current (nil: there is none) is equal. since is the time of the change that led to
 // it, zero: unknown.
 func plan(current *corev1.Endpoints, service *corev1.Service, pods []*corev1.Pod, since time.Time) *corev1.Endpoints {
-	subsets, over := fit(subsetsOf(service, pods))
+	subsets, over := truncateToCapacity(subsetsOf(service, pods))
 	want := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}
 	if current != nil {
 		if sameSubsets(current.Subsets, subsets) && maps.Equal(current.Labels, labelsOf(service)) &&
@@ -71,16 +71,16 @@ func labelsOf(service *corev1.Service) map[string]string {
 	return l
 }
 
-// member is a pod as an address of the Service.
-type member struct {
+// endpointAddress is a pod as an address of the Service.
+type endpointAddress struct {
 	address corev1.EndpointAddress
 	ready   bool
 	pod     *corev1.Pod
 }
 
-// members are the pods with an address of the Service's first family, by address.
-func members(service *corev1.Service, pods []*corev1.Pod) []member {
-	var all []member
+// addressesOf are the pods with an address of the Service's first family, by address.
+func addressesOf(service *corev1.Service, pods []*corev1.Pod) []endpointAddress {
+	var all []endpointAddress
 	for _, p := range pods {
 		if !endpointutil.ShouldPodBeInEndpoints(p, service.Spec.PublishNotReadyAddresses) {
 			continue
@@ -89,7 +89,7 @@ func members(service *corev1.Service, pods []*corev1.Pod) []member {
 		if ip == "" {
 			continue
 		}
-		m := member{
+		m := endpointAddress{
 			pod: p, ready: service.Spec.PublishNotReadyAddresses || pod.Ready(p),
 			address: corev1.EndpointAddress{IP: ip, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}},
 		}
@@ -101,7 +101,7 @@ func members(service *corev1.Service, pods []*corev1.Pod) []member {
 		}
 		all = append(all, m)
 	}
-	slices.SortFunc(all, func(a, b member) int {
+	slices.SortFunc(all, func(a, b endpointAddress) int {
 		return cmp.Or(strings.Compare(a.address.IP, b.address.IP), strings.Compare(string(a.pod.UID), string(b.pod.UID)))
 	})
 	return all
@@ -123,24 +123,24 @@ func addressOf(service *corev1.Service, p *corev1.Pod) string {
 
 // port is a comparable EndpointPort.
 type port struct {
-	name        string
-	port        int32
-	protocol    corev1.Protocol
-	appProtocol string
-	hasApp      bool
+	name           string
+	port           int32
+	protocol       corev1.Protocol
+	appProtocol    string
+	hasAppProtocol bool
 }
 
 // subsetsOf groups the Service's pods: ports served by the same pods share a subset. It is sorted by ports and addresses.
 func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSubset {
-	all := members(service, pods)
+	addresses := addressesOf(service, pods)
 	if len(service.Spec.Ports) == 0 {
-		if service.Spec.ClusterIP != corev1.ClusterIPNone || len(all) == 0 {
+		if service.Spec.ClusterIP != corev1.ClusterIPNone || len(addresses) == 0 {
 			return nil
 		}
-		return []corev1.EndpointSubset{subset(all, nil, nil)}
+		return []corev1.EndpointSubset{newSubset(addresses, nil, nil)}
 	}
-	serving := map[port][]byte{} // the indexes of the members, four bytes each, usable as a map key
-	for i, m := range all {
+	serving := map[port][]byte{} // the indexes of the addresses, four bytes each, usable as a map key
+	for i, m := range addresses {
 		for j := range service.Spec.Ports {
 			sp := &service.Spec.Ports[j]
 			number, err := endpointslice.FindPort(m.pod, sp)
@@ -149,7 +149,7 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 			}
 			k := port{name: sp.Name, port: int32(number), protocol: sp.Protocol} //nolint:gosec // the API admits ports only
 			if sp.AppProtocol != nil {
-				k.appProtocol, k.hasApp = *sp.AppProtocol, true
+				k.appProtocol, k.hasAppProtocol = *sp.AppProtocol, true
 			}
 			list := serving[k]
 			if n := len(list); n == 0 || binary.BigEndian.Uint32(list[n-4:]) != uint32(i) {
@@ -163,16 +163,16 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 	}
 	var subsets []corev1.EndpointSubset
 	for list, ports := range together {
-		subsets = append(subsets, subset(all, []byte(list), ports))
+		subsets = append(subsets, newSubset(addresses, []byte(list), ports))
 	}
 	slices.SortFunc(subsets, func(a, b corev1.EndpointSubset) int { return slices.CompareFunc(a.Ports, b.Ports, comparePorts) })
 	return subsets
 }
 
-// subset has the members of the list, or all if there are no ports.
-func subset(all []member, list []byte, ports []port) corev1.EndpointSubset {
+// newSubset has the addresses of the list, or all if there are no ports.
+func newSubset(all []endpointAddress, list []byte, ports []port) corev1.EndpointSubset {
 	var s corev1.EndpointSubset
-	add := func(m member) {
+	add := func(m endpointAddress) {
 		if m.ready {
 			s.Addresses = append(s.Addresses, m.address)
 		} else {
@@ -189,7 +189,7 @@ func subset(all []member, list []byte, ports []port) corev1.EndpointSubset {
 	}
 	for _, p := range ports {
 		ep := corev1.EndpointPort{Name: p.name, Port: p.port, Protocol: p.protocol}
-		if p.hasApp {
+		if p.hasAppProtocol {
 			ep.AppProtocol = &p.appProtocol
 		}
 		s.Ports = append(s.Ports, ep)
@@ -209,24 +209,24 @@ func comparePorts(a, b corev1.EndpointPort) int {
 		strings.Compare(app(a), app(b)))
 }
 
-// fit keeps at most capacity addresses, ready ones first, in proportion for each subset, and reports whether it removed any.
-func fit(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubset, bool) {
+// truncateToCapacity keeps at most maxCapacity addresses, ready ones first, in proportion for each subset, and reports whether it removed any.
+func truncateToCapacity(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubset, bool) {
 	ready, notReady := 0, 0
 	for i := range subsets {
 		ready, notReady = ready+len(subsets[i].Addresses), notReady+len(subsets[i].NotReadyAddresses)
 	}
-	if ready+notReady <= capacity {
+	if ready+notReady <= maxCapacity {
 		return subsets, false
 	}
 	list := func(s *corev1.EndpointSubset) *[]corev1.EndpointAddress { return &s.NotReadyAddresses }
-	total, room := notReady, capacity-ready
-	if ready > capacity {
+	total, room := notReady, maxCapacity-ready
+	if ready > maxCapacity {
 		list = func(s *corev1.EndpointSubset) *[]corev1.EndpointAddress { return &s.Addresses }
-		total, room = ready, capacity
+		total, room = ready, maxCapacity
 	}
 	left := room
 	for i := range subsets {
-		if ready > capacity {
+		if ready > maxCapacity {
 			subsets[i].NotReadyAddresses = nil
 		}
 		l := list(&subsets[i])

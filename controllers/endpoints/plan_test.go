@@ -176,7 +176,7 @@ func TestOverCapacity(t *testing.T) {
 	} {
 		pods := podsOf(tc.ready, tc.not)
 		e := plan(nil, service, pods, time.Time{})
-		over := 2*(tc.ready+tc.not) > capacity
+		over := 2*(tc.ready+tc.not) > maxCapacity
 		if ready, not := count(e); ready != tc.wantReady || not != tc.wantNot || (e.Annotations[corev1.EndpointsOverCapacity] == truncated) != over {
 			t.Errorf("%d ready and %d not: got %d and %d, %v; want %d and %d, truncated %v", tc.ready, tc.not, ready, not, e.Annotations, tc.wantReady, tc.wantNot, over)
 		}

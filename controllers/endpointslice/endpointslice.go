@@ -32,42 +32,42 @@ import (
 const (
 	// manager is the value of the label endpointslice.kubernetes.io/managed-by.
 	manager = "endpointslice-controller.k8s.io"
-	// mostEndpoints is the maximum number of endpoints per slice, Kubernetes' default (--max-endpoints-per-slice).
-	mostEndpoints = 100
-	// settle is how long a slice event waits for the response to our own write that may have caused it, and for further events.
-	settle = 100 * time.Millisecond
+	// maxEndpointsPerSlice is the maximum number of endpoints per slice, Kubernetes' default (--max-endpoints-per-slice).
+	maxEndpointsPerSlice = 100
+	// sliceEventDelay is how long a slice event waits for the response to our own write that may have caused it, and for further events.
+	sliceEventDelay = 100 * time.Millisecond
 )
 
-// job is a work item: a Service, a check of a Service's slices for foreign changes, or the distribution of nodes over zones.
-type job struct {
+// workItem is a work item: a Service, a check of a Service's slices for foreign changes, or the distribution of nodes over zones.
+type workItem struct {
 	service framework.Key
-	what    what
+	kind    workKind
 }
 
-type what uint8
+type workKind uint8
 
 const (
-	aService what = iota
-	itsSlices
-	allNodes
+	syncService workKind = iota
+	checkSlices
+	updateTopology
 )
 
 // Controller handles the slices.
 type Controller struct {
-	env      *framework.Env
-	loop     *framework.Loop[job]
-	services corelisters.ServiceLister
-	nodes    corelisters.NodeLister
-	members  *servicepods.Services
-	slices   *servicepods.Slices
-	pods     cache.Indexer
+	env         *framework.Env
+	loop        *framework.Loop[workItem]
+	services    corelisters.ServiceLister
+	nodes       corelisters.NodeLister
+	servicePods *servicepods.Services
+	slices      *servicepods.Slices
+	pods        cache.Indexer
 
 	reconciler *endpointslice.Reconciler
 	// tracker has the generations of written slices, which show when the cache is behind.
 	tracker  *endpointutil.EndpointSliceTracker
 	triggers *endpointutil.TriggerTimeTracker
 	zones    *topologycache.TopologyCache
-	pace     servicepods.Pace
+	pace     servicepods.RateLimit
 }
 
 // New builds the controller.
@@ -76,13 +76,13 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{
 		env: env, services: core.Services().Lister(), nodes: core.Nodes().Lister(), pods: core.Pods().Informer().GetIndexer(),
 		tracker: endpointutil.NewEndpointSliceTracker(), triggers: endpointutil.NewTriggerTimeTracker(), zones: topologycache.NewTopologyCache(),
-		pace: servicepods.Pace{Rest: 1},
+		pace: servicepods.RateLimit{Rest: 1},
 	}
-	c.reconciler = endpointslice.NewReconciler(env.Client, c.nodes, mostEndpoints, c.tracker, c.zones, env.Events, manager,
+	c.reconciler = endpointslice.NewReconciler(env.Client, c.nodes, maxEndpointsPerSlice, c.tracker, c.zones, env.Events, manager,
 		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err, err2 error
-	c.members, err = servicepods.Of(env)
+	c.servicePods, err = servicepods.Of(env)
 	c.slices, err2 = servicepods.SlicesOf(env, manager)
 	if err := errors.Join(err, err2); err != nil {
 		return nil, fmt.Errorf("endpoint slices: %w", err)
@@ -90,9 +90,9 @@ func New(env *framework.Env) (framework.Controller, error) {
 	err = errors.Join(
 		framework.EnsureIndex(core.Pods().Informer(), framework.ByNode, framework.IndexByNode),
 		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) { c.add(framework.KeyOf(s)) })),
-		framework.On(c.loop, core.Pods().Informer(), c.members.Watch(c.add)),
+		framework.On(c.loop, core.Pods().Informer(), c.servicePods.Watch(c.add)),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
-			Add: c.nodeChanged, Delete: func(*corev1.Node) { c.loop.Add(job{what: allNodes}) },
+			Add: c.nodeChanged, Delete: func(*corev1.Node) { c.loop.Add(workItem{kind: updateTopology}) },
 			Update: func(old, cur *corev1.Node) {
 				if zone(old) != zone(cur) || ready(old) != ready(cur) {
 					c.nodeChanged(cur)
@@ -113,17 +113,17 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) add(service framework.Key) { c.loop.Add(job{service: service}) }
+func (c *Controller) add(service framework.Key) { c.loop.Add(workItem{service: service}) }
 
 // nodeChanged requeues the distribution over zones, and the Services of the node's pods, whose endpoints have the zone.
 func (c *Controller) nodeChanged(n *corev1.Node) {
-	c.loop.Add(job{what: allNodes})
+	c.loop.Add(workItem{kind: updateTopology})
 	pods, err := framework.PodsOn(c.pods, n.Name)
 	if err != nil {
 		return // New created the index
 	}
 	for _, p := range pods {
-		c.members.Each(p, c.add)
+		c.servicePods.EachService(p, c.add)
 	}
 }
 
@@ -141,7 +141,7 @@ func ready(n *corev1.Node) bool {
 // sliceChanged requeues a Service's slices; most often they are unchanged since our write.
 func (c *Controller) sliceChanged(s *discoveryv1.EndpointSlice) {
 	if c.slices.Managed(s) && s.Labels[discoveryv1.LabelServiceName] != "" {
-		c.loop.AddAfter(job{servicepods.KeyOf(s), itsSlices}, settle)
+		c.loop.AddAfter(workItem{servicepods.KeyOf(s), checkSlices}, sliceEventDelay)
 	}
 }
 
@@ -154,22 +154,22 @@ func (c *Controller) sliceUpdated(old, cur *discoveryv1.EndpointSlice) {
 	}
 	for _, s := range []*discoveryv1.EndpointSlice{old, cur} {
 		if s.Labels[discoveryv1.LabelServiceName] != "" {
-			c.loop.AddAfter(job{service: servicepods.KeyOf(s)}, settle)
+			c.loop.AddAfter(workItem{service: servicepods.KeyOf(s)}, sliceEventDelay)
 		}
 	}
 }
 
 func (c *Controller) sliceDeleted(s *discoveryv1.EndpointSlice) {
 	if c.slices.Managed(s) && !c.tracker.HandleDeletion(s) {
-		c.loop.AddAfter(job{service: servicepods.KeyOf(s)}, settle)
+		c.loop.AddAfter(workItem{service: servicepods.KeyOf(s)}, sliceEventDelay)
 	}
 }
 
-func (c *Controller) sync(ctx context.Context, j job) error {
-	switch j.what {
-	case allNodes:
-		return c.spread()
-	case itsSlices:
+func (c *Controller) sync(ctx context.Context, j workItem) error {
+	switch j.kind {
+	case updateTopology:
+		return c.updateZones()
+	case checkSlices:
 		slices, err := c.slices.Of(j.service)
 		if err != nil {
 			return err
@@ -180,9 +180,9 @@ func (c *Controller) sync(ctx context.Context, j job) error {
 			}
 		}
 		return nil
-	case aService:
+	case syncService:
 	}
-	if left := c.pace.Left(j.service); left > 0 {
+	if left := c.pace.Delay(j.service); left > 0 {
 		c.loop.AddAfter(j, left)
 		return nil
 	}
@@ -198,16 +198,16 @@ func (c *Controller) sync(ctx context.Context, j job) error {
 	return err
 }
 
-// quiet is the library's logger: its lines about each node without a zone and each pod without a node are only for debugging.
-func quiet() klog.Logger { return klog.Background().V(4) }
+// debugLogger is the library's logger: its lines about each node without a zone and each pod without a node are only for debugging.
+func debugLogger() klog.Logger { return klog.Background().V(4) }
 
-// spread updates the zones' nodes, and requeues the Services whose hints do not match any more.
-func (c *Controller) spread() error {
+// updateZones updates the zones' nodes, and requeues the Services whose hints do not match any more.
+func (c *Controller) updateZones() error {
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
 		return err
 	}
-	c.zones.SetNodes(quiet(), nodes)
+	c.zones.SetNodes(debugLogger(), nodes)
 	for _, text := range c.zones.GetOverloadedServices() {
 		if namespace, name, err := cache.SplitMetaNamespaceKey(text); err == nil {
 			c.add(framework.Key{Namespace: namespace, Name: name})
@@ -229,8 +229,8 @@ func (c *Controller) service(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	begin := time.Now()
-	defer func() { c.pace.Took(key, time.Since(begin)) }()
-	pods, err := c.members.Pods(service)
+	defer func() { c.pace.Record(key, time.Since(begin)) }()
+	pods, err := c.servicePods.Pods(service)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (c *Controller) service(ctx context.Context, key framework.Key) error {
 		return ctx.Err()
 	}
 	since := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)
-	if err := c.reconciler.Reconcile(quiet(), service, pods, slices, since); err != nil {
+	if err := c.reconciler.Reconcile(debugLogger(), service, pods, slices, since); err != nil {
 		c.env.Events.Eventf(service, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Service %s/%s: %v", key.Namespace, key.Name, err)
 		return err

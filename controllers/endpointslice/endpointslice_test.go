@@ -257,7 +257,7 @@ func TestRestores(t *testing.T) {
 		total := 0
 		for _, n := range sizes() {
 			total += n
-			if n > mostEndpoints {
+			if n > maxEndpointsPerSlice {
 				t.Errorf("a slice has %d endpoints", n)
 			}
 		}

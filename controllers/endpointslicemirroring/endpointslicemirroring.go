@@ -26,8 +26,8 @@ import (
 const (
 	// manager is the value of the label endpointslice.kubernetes.io/managed-by.
 	manager = "endpointslicemirroring-controller.k8s.io"
-	// settle is how long a slice event waits for the response to our own write that may have caused it.
-	settle = 100 * time.Millisecond
+	// sliceEventDelay is how long a slice event waits for the response to our own write that may have caused it.
+	sliceEventDelay = 100 * time.Millisecond
 )
 
 // Controller mirrors Endpoints.
@@ -46,7 +46,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
 		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), tracker: endpointutil.NewEndpointSliceTracker(),
-		metrics: theMetrics(),
+		metrics: processMetrics(),
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err error
@@ -60,7 +60,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		}
 	}
 	ifMirrored := func(e *corev1.Endpoints) {
-		if mirrored(e) {
+		if shouldMirror(e) {
 			c.loop.Add(framework.KeyOf(e))
 		}
 	}
@@ -76,7 +76,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		framework.On(c.loop, core.Endpoints().Informer(), framework.Handlers[*corev1.Endpoints]{
 			Add: ifMirrored, Delete: ifMirrored,
 			Update: func(old, cur *corev1.Endpoints) {
-				if mirrored(old) || mirrored(cur) {
+				if shouldMirror(old) || shouldMirror(cur) {
 					c.loop.Add(framework.KeyOf(cur))
 				}
 			},
@@ -90,7 +90,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 			},
 			Delete: func(s *discoveryv1.EndpointSlice) {
 				if c.slices.Managed(s) && !c.tracker.HandleDeletion(s) {
-					c.loop.AddAfter(servicepods.KeyOf(s), settle)
+					c.loop.AddAfter(servicepods.KeyOf(s), sliceEventDelay)
 				}
 			},
 		}),
@@ -106,13 +106,13 @@ func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loo
 
 func (c *Controller) sliceChanged(s *discoveryv1.EndpointSlice) {
 	if c.slices.Managed(s) && s.Labels[discoveryv1.LabelServiceName] != "" {
-		c.loop.AddAfter(servicepods.KeyOf(s), settle)
+		c.loop.AddAfter(servicepods.KeyOf(s), sliceEventDelay)
 	}
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	begin := time.Now()
-	defer func() { c.metrics.took.Observe(time.Since(begin).Seconds()) }()
+	defer func() { c.metrics.duration.Observe(time.Since(begin).Seconds()) }()
 	slices, err := c.slices.Of(key)
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 // source returns the Endpoints to mirror, nil if there is nothing to mirror: no Endpoints, no Service, or not meant for mirroring.
 func (c *Controller) source(key framework.Key) (*corev1.Endpoints, *corev1.Service, error) {
 	e, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && !mirrored(e) {
+	if apierrors.IsNotFound(err) || err == nil && !shouldMirror(e) {
 		return nil, nil, nil
 	}
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *Controller) recordSkipped(e *corev1.Endpoints, p *changes) {
 	}
 	if p.skipped > p.invalid {
 		c.env.Events.Eventf(e, corev1.EventTypeWarning, "TooManyAddressesToMirror",
-			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", mostAddresses, p.skipped)
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", maxAddressesPerSubset, p.skipped)
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 
 // metrics are the metrics of Kubernetes' controller. There is one set for the process.
 type metrics struct {
-	added, updated, removed, skipped, took prometheus.Histogram
-	desired, slices, ideal                 prometheus.Gauge
-	changes                                *prometheus.CounterVec
+	added, updated, removed, skipped, duration prometheus.Histogram
+	desired, slices, ideal                     prometheus.Gauge
+	changes                                    *prometheus.CounterVec
 
 	mu  sync.Mutex
 	all map[framework.Key]counts
@@ -23,7 +23,7 @@ type metrics struct {
 // counts are the wanted endpoints of an Endpoints, its number of slices, and the minimum possible number.
 type counts struct{ desired, slices, ideal int }
 
-var theMetrics = sync.OnceValue(func() *metrics {
+var processMetrics = sync.OnceValue(func() *metrics {
 	const system = "endpoint_slice_mirroring_controller"
 	histogram := func(name, help string, first float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -39,19 +39,19 @@ var theMetrics = sync.OnceValue(func() *metrics {
 		removed: histogram("endpoints_removed_per_sync", "Number of endpoints removed on each Endpoints sync", 2),
 		skipped: histogram("addresses_skipped_per_sync",
 			"Number of addresses skipped on each Endpoints sync due to being invalid or exceeding MaxEndpointsPerSubset", 2),
-		took:    histogram("endpoints_sync_duration", "Duration of syncEndpoints() in seconds", 0.001),
-		desired: gauge("endpoints_desired", "Number of endpoints desired"),
-		slices:  gauge("num_endpoint_slices", "Number of EndpointSlices"),
-		ideal:   gauge("desired_endpoint_slices", "Number of EndpointSlices that would exist with perfect endpoint allocation"),
-		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: system, Name: "changes", Help: "Number of EndpointSlice changes"}, []string{"operation"}),
-		all:     map[framework.Key]counts{},
+		duration: histogram("endpoints_sync_duration", "Duration of syncEndpoints() in seconds", 0.001),
+		desired:  gauge("endpoints_desired", "Number of endpoints desired"),
+		slices:   gauge("num_endpoint_slices", "Number of EndpointSlices"),
+		ideal:    gauge("desired_endpoint_slices", "Number of EndpointSlices that would exist with perfect endpoint allocation"),
+		changes:  prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: system, Name: "changes", Help: "Number of EndpointSlice changes"}, []string{"operation"}),
+		all:      map[framework.Key]counts{},
 	}
 })
 
 // Collectors are the mirroring metrics of this process.
 func Collectors() []prometheus.Collector {
-	m := theMetrics()
-	return []prometheus.Collector{m.added, m.updated, m.removed, m.skipped, m.took, m.desired, m.slices, m.ideal, m.changes}
+	m := processMetrics()
+	return []prometheus.Collector{m.added, m.updated, m.removed, m.skipped, m.duration, m.desired, m.slices, m.ideal, m.changes}
 }
 
 func (m *metrics) observe(key framework.Key, p *changes) {

@@ -122,7 +122,7 @@ func TestPlanLimits(t *testing.T) {
 		many = append(many, fmt.Sprintf("10.0.%d.%d", i/250, i%250+1))
 	}
 	p := plan(endpoints(nil, subset(strings.Join(many, " "), 80)), nil)
-	if len(p.create) != 1 || len(p.create[0].Endpoints) != mostAddresses || p.skipped != 100 || p.invalid != 0 {
+	if len(p.create) != 1 || len(p.create[0].Endpoints) != maxAddressesPerSubset || p.skipped != 100 || p.invalid != 0 {
 		t.Errorf("1,100 addresses: %d slices, %d skipped, %d invalid", len(p.create), p.skipped, p.invalid)
 	}
 	p = plan(endpoints(nil, subset("10.0.0.1 nonsense | 10.0.0.1", 80)), nil)

@@ -18,11 +18,11 @@ import (
 	utilnet "k8s.io/utils/net"
 )
 
-// mostAddresses is the maximum number of mirrored addresses per subset (--mirroring-max-endpoints-per-subset).
-const mostAddresses = 1000
+// maxAddressesPerSubset is the maximum number of mirrored addresses per subset (--mirroring-max-endpoints-per-subset).
+const maxAddressesPerSubset = 1000
 
-// mirrored reports whether the Endpoints is mirrored: not with the label that disables it, and not if it is a leader election lock.
-func mirrored(e *corev1.Endpoints) bool {
+// shouldMirror reports whether the Endpoints is mirrored: not with the label that disables it, and not if it is a leader election lock.
+func shouldMirror(e *corev1.Endpoints) bool {
 	_, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
 	return !lock && e.Labels[discoveryv1.LabelSkipMirror] != "true"
 }
@@ -32,7 +32,7 @@ type changes struct {
 	create, update, remove []*discoveryv1.EndpointSlice
 	// desired and slices are the wanted numbers of endpoints and of slices.
 	desired, slices int
-	// invalid addresses are no IP addresses; skipped ones are these and those beyond mostAddresses.
+	// invalid addresses are no IP addresses; skipped ones are these and those beyond maxAddressesPerSubset.
 	invalid, skipped               int
 	added, updated, removedAddress int
 }
@@ -99,10 +99,10 @@ func (c *changes) compare(e *corev1.Endpoints, s *discoveryv1.EndpointSlice, g *
 	c.update = append(c.update, want)
 	was := map[string]*discoveryv1.Endpoint{}
 	for i := range s.Endpoints {
-		was[identity(&s.Endpoints[i])] = &s.Endpoints[i]
+		was[endpointKey(&s.Endpoints[i])] = &s.Endpoints[i]
 	}
 	for i := range g.endpoints {
-		id := identity(&g.endpoints[i])
+		id := endpointKey(&g.endpoints[i])
 		switch old := was[id]; {
 		case old == nil:
 			c.added++
@@ -123,7 +123,7 @@ func (c *changes) groupsOf(e *corev1.Endpoints) map[groupKey]*group {
 		ports := portsOf(subset.Ports)
 		n := 0
 		add := func(a *corev1.EndpointAddress, ready bool) {
-			if n >= mostAddresses {
+			if n >= maxAddressesPerSubset {
 				c.skipped++
 				return
 			}
@@ -140,10 +140,10 @@ func (c *changes) groupsOf(e *corev1.Endpoints) map[groupKey]*group {
 				g = &group{family: family, ports: ports}
 				groups[k], at[k] = g, map[string]int{}
 			}
-			id := identity(&endpoint)
+			id := endpointKey(&endpoint)
 			if j, ok := at[k][id]; ok { // a duplicate address: the last one counts
 				g.endpoints[j] = endpoint
-			} else if len(g.endpoints) < mostAddresses {
+			} else if len(g.endpoints) < maxAddressesPerSubset {
 				at[k][id] = len(g.endpoints)
 				g.endpoints = append(g.endpoints, endpoint)
 			}
@@ -158,8 +158,8 @@ func (c *changes) groupsOf(e *corev1.Endpoints) map[groupKey]*group {
 	return groups
 }
 
-// identity is the comparable identity of an endpoint.
-func identity(e *discoveryv1.Endpoint) string {
+// endpointKey is the comparable identity of an endpoint.
+func endpointKey(e *discoveryv1.Endpoint) string {
 	id := strings.Join(e.Addresses, ",")
 	if e.Hostname != nil {
 		id += " " + *e.Hostname

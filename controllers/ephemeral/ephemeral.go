@@ -41,9 +41,9 @@ func New(env *framework.Env) (framework.Controller, error) {
 	err := errors.Join(
 		framework.EnsureIndex(pods.Informer(), claims.ByClaim, claims.IndexByClaim),
 		// A pod's volumes are immutable, so only new pods matter.
-		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{Add: c.look}),
+		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{Add: c.enqueue}),
 		// A claim deleted while its pod exists is created again; a deleted foreign claim may have blocked one.
-		framework.On(c.loop, all.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Delete: c.claimGone}),
+		framework.On(c.loop, all.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Delete: c.claimDeleted}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("ephemeral volumes: %w", err)
@@ -54,7 +54,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) look(p *corev1.Pod) {
+func (c *Controller) enqueue(p *corev1.Pod) {
 	if p.DeletionTimestamp != nil {
 		return
 	}
@@ -66,13 +66,13 @@ func (c *Controller) look(p *corev1.Pod) {
 	}
 }
 
-func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
+func (c *Controller) claimDeleted(claim *corev1.PersistentVolumeClaim) {
 	pods, err := claims.Pods(c.byName, claim.Namespace, claim.Name)
 	if err != nil {
 		return // an indexed cache returns no error
 	}
 	for _, p := range pods {
-		c.look(p)
+		c.enqueue(p)
 	}
 }
 
@@ -89,7 +89,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		if v.Ephemeral == nil || v.Ephemeral.VolumeClaimTemplate == nil {
 			continue
 		}
-		if err := c.make(ctx, key, p, v); err != nil {
+		if err := c.createClaim(ctx, key, p, v); err != nil {
 			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedBinding", "ephemeral volume %s: %v", v.Name, err)
 			return fmt.Errorf("pod %s, ephemeral volume %s: %w", key, v.Name, err)
 		}
@@ -97,8 +97,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// make creates the claim of a volume, unless it exists. A claim of that name with another owner is an error.
-func (c *Controller) make(ctx context.Context, key framework.Key, p *corev1.Pod, v *corev1.Volume) error {
+// createClaim creates the claim of a volume, unless it exists. A claim of that name with another owner is an error.
+func (c *Controller) createClaim(ctx context.Context, key framework.Key, p *corev1.Pod, v *corev1.Volume) error {
 	have, err := c.claims.PersistentVolumeClaims(p.Namespace).Get(ephemeral.VolumeClaimName(p, v))
 	if err == nil {
 		return ephemeral.VolumeIsForPod(p, have)
@@ -109,7 +109,7 @@ func (c *Controller) make(ctx context.Context, key framework.Key, p *corev1.Pod,
 	begin, claim := time.Now(), claimFor(p, v)
 	_, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 	c.env.Reconciled(mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}, begin,
-		&mark.Reconcile{EventSeen: c.loop.Seen(key), Creates: []string{claim.Name}}, err)
+		&mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Creates: []string{claim.Name}}, err)
 	if apierrors.IsAlreadyExists(err) { // the cache did not show it
 		var made *corev1.PersistentVolumeClaim
 		if made, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Get(ctx, claim.Name, metav1.GetOptions{}); err == nil {

@@ -36,7 +36,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, claims: claims.Lister(), lastEvent: map[types.UID]resource.Quantity{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(claim *corev1.PersistentVolumeClaim) {
-		if grows(claim) {
+		if requestsMore(claim) {
 			c.loop.Add(framework.KeyOf(claim))
 		}
 	}
@@ -57,15 +57,15 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// grows reports whether a bound claim requests more than it has.
-func grows(claim *corev1.PersistentVolumeClaim) bool {
+// requestsMore reports whether a bound claim requests more than it has.
+func requestsMore(claim *corev1.PersistentVolumeClaim) bool {
 	want, have := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
 	return claim.Status.Phase == corev1.ClaimBound && want.Cmp(have) > 0
 }
 
 func (c *Controller) sync(_ context.Context, key framework.Key) error {
 	claim, err := c.claims.PersistentVolumeClaims(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && !grows(claim) {
+	if apierrors.IsNotFound(err) || err == nil && !requestsMore(claim) {
 		return nil
 	}
 	if err != nil {

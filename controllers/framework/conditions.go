@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AnyCondition is a condition type of any kind. A new one needs a line here and one in factsOf.
+// AnyCondition is a condition type of any kind. A new one needs a line here and one in fieldsOf.
 type AnyCondition interface {
 	appsv1.DaemonSetCondition | appsv1.DeploymentCondition | appsv1.ReplicaSetCondition | appsv1.StatefulSetCondition |
 		autoscalingv2.HorizontalPodAutoscalerCondition | batchv1.JobCondition |
@@ -21,39 +21,39 @@ type AnyCondition interface {
 		corev1.ReplicationControllerCondition | metav1.Condition
 }
 
-// conditionFacts are the fields that all conditions have; since is the condition's lastTransitionTime.
-type conditionFacts struct {
+// conditionFields are the fields that all conditions have; since is the condition's lastTransitionTime.
+type conditionFields struct {
 	kind, status string
 	since        *metav1.Time
 }
 
-// factsOf reads the fields through a pointer to an AnyCondition.
-func factsOf(c any) conditionFacts {
+// fieldsOf reads the fields through a pointer to an AnyCondition.
+func fieldsOf(c any) conditionFields {
 	switch c := c.(type) {
 	case *appsv1.DaemonSetCondition:
-		return conditionFacts{string(c.Type), string(c.Status), &c.LastTransitionTime}
+		return conditionFields{string(c.Type), string(c.Status), &c.LastTransitionTime}
 	case *appsv1.DeploymentCondition:
-		return conditionFacts{string(c.Type), string(c.Status), &c.LastTransitionTime}
+		return conditionFields{string(c.Type), string(c.Status), &c.LastTransitionTime}
 	case *appsv1.ReplicaSetCondition:
-		return conditionFacts{string(c.Type), string(c.Status), &c.LastTransitionTime}
+		return conditionFields{string(c.Type), string(c.Status), &c.LastTransitionTime}
 	case *appsv1.StatefulSetCondition:
-		return conditionFacts{string(c.Type), string(c.Status), &c.LastTransitionTime}
+		return conditionFields{string(c.Type), string(c.Status), &c.LastTransitionTime}
 	case *autoscalingv2.HorizontalPodAutoscalerCondition:
-		return conditionFacts{string(c.Type), string(c.Status), &c.LastTransitionTime}
+		return conditionFields{string(c.Type), string(c.Status), &c.LastTransitionTime}
 	case *batchv1.JobCondition:
-		return conditionFacts{string(c.Type), string(c.Status), &c.LastTransitionTime}
+		return conditionFields{string(c.Type), string(c.Status), &c.LastTransitionTime}
 	case *corev1.NamespaceCondition:
-		return conditionFacts{string(c.Type), string(c.Status), &c.LastTransitionTime}
+		return conditionFields{string(c.Type), string(c.Status), &c.LastTransitionTime}
 	case *corev1.NodeCondition:
-		return conditionFacts{string(c.Type), string(c.Status), &c.LastTransitionTime}
+		return conditionFields{string(c.Type), string(c.Status), &c.LastTransitionTime}
 	case *corev1.PersistentVolumeClaimCondition:
-		return conditionFacts{string(c.Type), string(c.Status), &c.LastTransitionTime}
+		return conditionFields{string(c.Type), string(c.Status), &c.LastTransitionTime}
 	case *corev1.PodCondition:
-		return conditionFacts{string(c.Type), string(c.Status), &c.LastTransitionTime}
+		return conditionFields{string(c.Type), string(c.Status), &c.LastTransitionTime}
 	case *corev1.ReplicationControllerCondition:
-		return conditionFacts{string(c.Type), string(c.Status), &c.LastTransitionTime}
+		return conditionFields{string(c.Type), string(c.Status), &c.LastTransitionTime}
 	case *metav1.Condition:
-		return conditionFacts{c.Type, string(c.Status), &c.LastTransitionTime}
+		return conditionFields{c.Type, string(c.Status), &c.LastTransitionTime}
 	}
 	panic("framework: a condition that factsOf does not know") // the type constraint lets none through
 }
@@ -61,7 +61,7 @@ func factsOf(c any) conditionFacts {
 // ConditionOf returns the condition of a type, nil if there is none. It is part of conds: do not modify it.
 func ConditionOf[C AnyCondition, T ~string](conds []C, t T) *C {
 	for i := range conds {
-		if factsOf(&conds[i]).kind == string(t) {
+		if fieldsOf(&conds[i]).kind == string(t) {
 			return &conds[i]
 		}
 	}
@@ -71,12 +71,12 @@ func ConditionOf[C AnyCondition, T ~string](conds []C, t T) *C {
 // WithCondition returns conds with c in place of the condition of that type, or at the end. If the status is unchanged, lastTransitionTime
 // is too. conds is not modified; if c changes nothing, conds itself is returned.
 func WithCondition[C AnyCondition](conds []C, c C) []C {
-	facts := factsOf(&c)
-	i := slices.IndexFunc(conds, func(o C) bool { return factsOf(&o).kind == facts.kind })
+	facts := fieldsOf(&c)
+	i := slices.IndexFunc(conds, func(o C) bool { return fieldsOf(&o).kind == facts.kind })
 	if i < 0 {
 		return append(slices.Clip(conds), c)
 	}
-	if old := factsOf(&conds[i]); old.status == facts.status {
+	if old := fieldsOf(&conds[i]); old.status == facts.status {
 		*facts.since = *old.since
 	}
 	if equality.Semantic.DeepEqual(conds[i], c) {
@@ -89,7 +89,7 @@ func WithCondition[C AnyCondition](conds []C, c C) []C {
 
 // WithoutCondition returns conds without the condition of a type. conds is not modified.
 func WithoutCondition[C AnyCondition, T ~string](conds []C, t T) []C {
-	is := func(c C) bool { return factsOf(&c).kind == string(t) }
+	is := func(c C) bool { return fieldsOf(&c).kind == string(t) }
 	if !slices.ContainsFunc(conds, is) {
 		return conds
 	}

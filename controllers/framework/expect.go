@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// expectationsLast limits how long a controller waits for an event that never comes: a pod may be created and deleted while the informer's
+// expectationsTimeout limits how long a controller waits for an event that never comes: a pod may be created and deleted while the informer's
 // watch is interrupted.
-const expectationsLast = 5 * time.Minute
+const expectationsTimeout = 5 * time.Minute
 
 // Expectations store, per owner, the creations and deletions that a controller has requested and not yet observed through its informer.
 // Until they are met the cache is stale, and nothing more may be created or deleted. Owners are identified by UID, so that a new owner with
@@ -30,7 +30,7 @@ type expectation struct {
 // NewExpectations returns an empty set.
 func NewExpectations() *Expectations { return &Expectations{all: map[types.UID]*expectation{}} }
 
-// Expect replaces the expectations of owner: n creations and the deletions of these UIDs. The caller must ensure that Forget is called when
+// Expect replaces the expectations of owner: n creations and the deletions of these UIDs. The caller must ensure that DeleteExpectations is called when
 // the owner is deleted, even during a pass.
 func (e *Expectations) Expect(owner types.UID, n int, deletes ...types.UID) {
 	x := &expectation{creates: n, deletes: make(map[types.UID]struct{}, len(deletes)), since: time.Now()}
@@ -42,8 +42,8 @@ func (e *Expectations) Expect(owner types.UID, n int, deletes ...types.UID) {
 	e.all[owner] = x
 }
 
-// Created counts n creations as observed, or as never going to happen. It reports whether nothing is expected any more.
-func (e *Expectations) Created(owner types.UID, n int) bool {
+// CreationObserved counts n creations as observed, or as never going to happen. It reports whether nothing is expected any more.
+func (e *Expectations) CreationObserved(owner types.UID, n int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x := e.all[owner]
@@ -51,12 +51,12 @@ func (e *Expectations) Created(owner types.UID, n int) bool {
 		return true
 	}
 	x.creates = max(0, x.creates-n)
-	return e.metLocked(owner, x)
+	return e.satisfiedLocked(owner, x)
 }
 
-// Deleted counts a deletion as observed. Each UID counts once, because a deletion shows first as a deletionTimestamp and then as the
+// DeletionObserved counts a deletion as observed. Each UID counts once, because a deletion shows first as a deletionTimestamp and then as the
 // removal.
-func (e *Expectations) Deleted(owner, uid types.UID) bool {
+func (e *Expectations) DeletionObserved(owner, uid types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x := e.all[owner]
@@ -64,30 +64,30 @@ func (e *Expectations) Deleted(owner, uid types.UID) bool {
 		return true
 	}
 	delete(x.deletes, uid)
-	return e.metLocked(owner, x)
+	return e.satisfiedLocked(owner, x)
 }
 
-// Met reports whether nothing is expected for owner, or the expectations are too old.
-func (e *Expectations) Met(owner types.UID) bool {
+// Satisfied reports whether nothing is expected for owner, or the expectations are too old.
+func (e *Expectations) Satisfied(owner types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x := e.all[owner]
-	return x == nil || e.metLocked(owner, x) || time.Since(x.since) > expectationsLast
+	return x == nil || e.satisfiedLocked(owner, x) || time.Since(x.since) > expectationsTimeout
 }
 
-// Left is how long the expectations may still delay owner; 0: there are none.
-func (e *Expectations) Left(owner types.UID) time.Duration {
+// ExpiresIn is how long the expectations may still delay owner; 0: there are none.
+func (e *Expectations) ExpiresIn(owner types.UID) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x := e.all[owner]
-	if x == nil || e.metLocked(owner, x) {
+	if x == nil || e.satisfiedLocked(owner, x) {
 		return 0
 	}
-	return max(0, expectationsLast-time.Since(x.since)) + time.Millisecond
+	return max(0, expectationsTimeout-time.Since(x.since)) + time.Millisecond
 }
 
-// Forget drops owner.
-func (e *Expectations) Forget(owner types.UID) {
+// DeleteExpectations drops owner.
+func (e *Expectations) DeleteExpectations(owner types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.all, owner)
@@ -100,7 +100,7 @@ func (e *Expectations) Len() int {
 	return len(e.all)
 }
 
-func (e *Expectations) metLocked(owner types.UID, x *expectation) bool {
+func (e *Expectations) satisfiedLocked(owner types.UID, x *expectation) bool {
 	if x.creates > 0 || len(x.deletes) > 0 {
 		return false
 	}

@@ -37,9 +37,9 @@ type Env struct {
 	Workers int
 	// Client works as the controller's service account; all writes use it.
 	Client *client.Client
-	// Lists reads what the shared informers do not; nil: Client. It has the right to list and watch everything, which controllers' service
+	// ListClient reads what the shared informers do not; nil: Client. It has the right to list and watch everything, which controllers' service
 	// accounts do not have.
-	Lists *client.Client
+	ListClient *client.Client
 	// Shared holds the informers of all controllers. The manager starts it when all controllers are built.
 	Shared *client.Informers
 	Events record.EventRecorder
@@ -119,5 +119,5 @@ func Watch[T any](inf cache.SharedInformer, h Handlers[T]) (cache.DoneChecker, e
 	return reg.HasSyncedChecker(), nil
 }
 
-// Lister is Lists, or Client.
-func (e *Env) Lister() *client.Client { return cmp.Or(e.Lists, e.Client) }
+// Reader is ListClient, or Client.
+func (e *Env) Reader() *client.Client { return cmp.Or(e.ListClient, e.Client) }

@@ -35,25 +35,25 @@ type Loop[K comparable] struct {
 	queue   workqueue.TypedRateLimitingInterface[K]
 	synced  []cache.DoneChecker
 
-	mu   sync.Mutex
-	seen map[K]time.Time // when the change that queued the key was delivered
-	busy map[K]time.Time // the same, for keys being processed
-	// began is when the processing of each key started.
-	began map[K]time.Time
+	mu         sync.Mutex
+	queuedAt   map[K]time.Time // when the change that queued the key was delivered
+	processing map[K]time.Time // the same, for keys being processed
+	// startedAt is when the processing of each key started.
+	startedAt map[K]time.Time
 }
 
 // NewLoop returns a loop that Run starts. There is at least one worker.
 func NewLoop[K comparable](name string, workers int, log *slog.Logger, sync func(ctx context.Context, key K) error) *Loop[K] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry)
 	// The queues wrap each other, and each gets its own name and metrics; with a shared configuration all would count the same.
-	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, MetricsProvider: queues(), Clock: quietClock{}})
+	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, MetricsProvider: queues(), Clock: noTickerClock{}})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
-		Name: name, MetricsProvider: queues(), Queue: plain, Clock: quietClock{}, // it has its own timer for waiting keys and would otherwise also tick every 10 s
+		Name: name, MetricsProvider: queues(), Queue: plain, Clock: noTickerClock{}, // it has its own timer for waiting keys and would otherwise also tick every 10 s
 	})
 	return &Loop[K]{
 		name: name, workers: max(workers, 1), sync: sync, log: log,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{DelayingQueue: delaying}),
-		seen:  map[K]time.Time{}, busy: map[K]time.Time{}, began: map[K]time.Time{},
+		queue:    workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{DelayingQueue: delaying}),
+		queuedAt: map[K]time.Time{}, processing: map[K]time.Time{}, startedAt: map[K]time.Time{},
 	}
 }
 
@@ -76,8 +76,8 @@ func KeyOf(o metav1.Object) Key { return Key{Namespace: o.GetNamespace(), Name: 
 // Add queues key now.
 func (l *Loop[K]) Add(key K) {
 	l.mu.Lock()
-	if _, ok := l.seen[key]; !ok {
-		l.seen[key] = time.Now()
+	if _, ok := l.queuedAt[key]; !ok {
+		l.queuedAt[key] = time.Now()
 	}
 	l.mu.Unlock()
 	l.queue.Add(key)
@@ -92,11 +92,11 @@ func (l *Loop[K]) AddAfter(key K, d time.Duration) {
 	l.queue.AddAfter(key, d)
 }
 
-// Seen returns, in a running sync, when the first of the changes that led to it was delivered; now, if it was a timer.
-func (l *Loop[K]) Seen(key K) time.Time {
+// QueuedAt returns, in a running sync, when the first of the changes that led to it was delivered; now, if it was a timer.
+func (l *Loop[K]) QueuedAt(key K) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t, ok := l.busy[key]; ok {
+	if t, ok := l.processing[key]; ok {
 		return t
 	}
 	return time.Now()
@@ -105,14 +105,14 @@ func (l *Loop[K]) Seen(key K) time.Time {
 // Run waits for the caches, calls ready, and processes keys until ctx is done.
 func (l *Loop[K]) Run(ctx context.Context, ready func()) error {
 	defer l.queue.ShutDown()
-	defer queues().during(l)()
+	defer queues().track(l)()
 	if !cache.WaitFor(ctx, "", l.synced...) {
 		return ctx.Err()
 	}
 	var wg sync.WaitGroup
 	for range l.workers {
 		wg.Go(func() {
-			for l.step(ctx) {
+			for l.processNextItem(ctx) {
 			}
 		})
 	}
@@ -127,30 +127,30 @@ func (l *Loop[K]) Run(ctx context.Context, ready func()) error {
 func (l *Loop[K]) unfinished(now time.Time) (name string, all, longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, t := range l.began {
+	for _, t := range l.startedAt {
 		took := now.Sub(t)
 		all, longest = all+took, max(longest, took)
 	}
 	return l.name, all, longest
 }
 
-func (l *Loop[K]) step(ctx context.Context) bool {
+func (l *Loop[K]) processNextItem(ctx context.Context) bool {
 	key, quit := l.queue.Get()
 	if quit {
 		return false
 	}
 	defer l.queue.Done(key)
 	l.mu.Lock()
-	if t, ok := l.seen[key]; ok {
-		l.busy[key] = t
-		delete(l.seen, key)
+	if t, ok := l.queuedAt[key]; ok {
+		l.processing[key] = t
+		delete(l.queuedAt, key)
 	}
-	l.began[key] = time.Now()
+	l.startedAt[key] = time.Now()
 	l.mu.Unlock()
 	err := l.sync(ctx, key)
 	l.mu.Lock()
-	delete(l.busy, key)
-	delete(l.began, key)
+	delete(l.processing, key)
+	delete(l.startedAt, key)
 	l.mu.Unlock()
 	switch {
 	case err == nil:

@@ -19,11 +19,11 @@ type queueMetrics struct {
 	unfinishedDesc *prometheus.Desc
 	longestDesc    *prometheus.Desc
 	mu             sync.Mutex
-	running        map[working]struct{}
+	running        map[runningLoop]struct{}
 }
 
-// working is a running loop: the time so far of the keys being processed, total and longest.
-type working interface {
+// runningLoop is a running loop: the time so far of the keys being processed, total and longest.
+type runningLoop interface {
 	unfinished(now time.Time) (name string, all, longest time.Duration)
 }
 
@@ -45,7 +45,7 @@ var queues = sync.OnceValue(func() *queueMetrics {
 			"How many seconds of work has done that is in progress and hasn't been observed by work_duration.", name, nil),
 		longestDesc: prometheus.NewDesc("workqueue_longest_running_processor_seconds",
 			"How many seconds has the longest running processor for workqueue been running.", name, nil),
-		running: map[working]struct{}{},
+		running: map[runningLoop]struct{}{},
 	}
 })
 
@@ -79,8 +79,8 @@ func (q *queueMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// during includes l in the metrics until the returned function is called.
-func (q *queueMetrics) during(l working) (end func()) {
+// track includes l in the metrics until the returned function is called.
+func (q *queueMetrics) track(l runningLoop) (end func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.running[l] = struct{}{}
@@ -110,30 +110,30 @@ func (q *queueMetrics) NewWorkDurationMetric(name string) workqueue.HistogramMet
 }
 
 func (q *queueMetrics) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric {
-	return nowhere{}
+	return noopGauge{}
 }
 
 func (q *queueMetrics) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
-	return nowhere{}
+	return noopGauge{}
 }
 
 func (q *queueMetrics) NewRetriesMetric(name string) workqueue.CounterMetric {
 	return q.retries.WithLabelValues(name)
 }
 
-// nowhere is an unused gauge: Collect computes its value instead.
-type nowhere struct{}
+// noopGauge is an unused gauge: Collect computes its value instead.
+type noopGauge struct{}
 
-func (nowhere) Set(float64) {}
+func (noopGauge) Set(float64) {}
 
-// quietClock has no tickers: otherwise a queue with metrics would wake up twice a second to set the gauges that Collect computes.
-type quietClock struct{ clock.RealClock }
+// noTickerClock has no tickers: otherwise a queue with metrics would wake up twice a second to set the gauges that Collect computes.
+type noTickerClock struct{ clock.RealClock }
 
-func (quietClock) NewTicker(time.Duration) clock.Ticker { return stopped{} }
+func (noTickerClock) NewTicker(time.Duration) clock.Ticker { return noopTicker{} }
 
-// stopped is a ticker that never ticks.
-type stopped struct{}
+// noopTicker is a ticker that never ticks.
+type noopTicker struct{}
 
-func (stopped) C() <-chan time.Time { return nil }
+func (noopTicker) C() <-chan time.Time { return nil }
 
-func (stopped) Stop() {}
+func (noopTicker) Stop() {}

@@ -25,12 +25,12 @@ type Owners[O, T metav1.Object] struct {
 	Selector func(O) *metav1.LabelSelector
 	// Expect holds the expectations; may be nil.
 	Expect *Expectations
-	// Later is the delay of a pass that only updates counts, to combine events; nil: none.
-	Later func(O) time.Duration
-	// Ended reports whether an object is finished; its owner is then queued without delay. nil: never.
-	Ended func(T) bool
-	// Stranger is called for an object in deletion, or deleted, without an owner in the cache; may be nil.
-	Stranger func(T)
+	// StatusDelay is the delay of a pass that only updates counts, to combine events; nil: none.
+	StatusDelay func(O) time.Duration
+	// Finished reports whether an object is finished; its owner is then queued without delay. nil: never.
+	Finished func(T) bool
+	// WithoutOwner is called for an object in deletion, or deleted, without an owner in the cache; may be nil.
+	WithoutOwner func(T)
 
 	loop *Loop[Key]
 }
@@ -42,39 +42,39 @@ func WatchOwners[O, T metav1.Object](l *Loop[Key], owners, owned cache.SharedInf
 		w.Expect = NewExpectations()
 	}
 	return &w, errors.Join(
-		On(l, owners, Handlers[metav1.Object]{Add: w.changed, Update: w.ownerUpdated, Delete: w.ownerGone}),
-		On(l, owned, Handlers[T]{Add: w.added, Update: w.updated, Delete: w.gone}),
+		On(l, owners, Handlers[metav1.Object]{Add: w.ownerAdded, Update: w.ownerUpdated, Delete: w.ownerDeleted}),
+		On(l, owned, Handlers[T]{Add: w.added, Update: w.updated, Delete: w.deleted}),
 	)
 }
 
-func (w *Owners[O, T]) changed(owner metav1.Object) { w.loop.Add(KeyOf(owner)) }
+func (w *Owners[O, T]) ownerAdded(owner metav1.Object) { w.loop.Add(KeyOf(owner)) }
 
 func (w *Owners[O, T]) ownerUpdated(old, cur metav1.Object) {
 	if old.GetUID() != cur.GetUID() {
-		w.ownerGone(old)
+		w.ownerDeleted(old)
 	}
-	w.changed(cur)
+	w.ownerAdded(cur)
 }
 
-func (w *Owners[O, T]) ownerGone(owner metav1.Object) {
-	w.Expect.Forget(owner.GetUID())
-	w.changed(owner)
+func (w *Owners[O, T]) ownerDeleted(owner metav1.Object) {
+	w.Expect.DeleteExpectations(owner.GetUID())
+	w.ownerAdded(owner)
 }
 
 // Done is called at the end of a pass over owner: if it was deleted meanwhile, its expectations are removed; else another pass is scheduled
 // for when the expectations expire.
 func (w *Owners[O, T]) Done(owner O) {
 	if cur, ok := w.Get(owner.GetNamespace(), owner.GetName()); !ok || cur.GetUID() != owner.GetUID() {
-		w.Expect.Forget(owner.GetUID())
+		w.Expect.DeleteExpectations(owner.GetUID())
 		return
 	}
-	if left := w.Expect.Left(owner.GetUID()); left > 0 {
+	if left := w.Expect.ExpiresIn(owner.GetUID()); left > 0 {
 		w.loop.AddAfter(KeyOf(owner), left)
 	}
 }
 
-// Of resolves o's controller reference. ok is false if it is none of these owners or not in the cache.
-func (w *Owners[O, T]) Of(o metav1.Object) (owner O, ok bool) {
+// ResolveControllerRef resolves o's controller reference. ok is false if it is none of these owners or not in the cache.
+func (w *Owners[O, T]) ResolveControllerRef(o metav1.Object) (owner O, ok bool) {
 	ref := metav1.GetControllerOfNoCopy(o)
 	if ref == nil || ref.Kind != w.Kind {
 		return owner, false
@@ -85,36 +85,36 @@ func (w *Owners[O, T]) Of(o metav1.Object) (owner O, ok bool) {
 	return owner, true
 }
 
-// Soon queues owner after its Later.
-func (w *Owners[O, T]) Soon(owner O) {
+// EnqueueDelayed queues owner after its StatusDelay.
+func (w *Owners[O, T]) EnqueueDelayed(owner O) {
 	var wait time.Duration
-	if w.Later != nil {
-		wait = w.Later(owner)
+	if w.StatusDelay != nil {
+		wait = w.StatusDelay(owner)
 	}
 	w.loop.AddAfter(KeyOf(owner), wait)
 }
 
-func (w *Owners[O, T]) soonOrNow(owner O, now bool) {
+func (w *Owners[O, T]) enqueue(owner O, now bool) {
 	if now {
-		w.changed(owner)
+		w.ownerAdded(owner)
 		return
 	}
-	w.Soon(owner)
+	w.EnqueueDelayed(owner)
 }
 
 func (w *Owners[O, T]) added(o T) {
 	if o.GetDeletionTimestamp() != nil {
-		w.gone(o) // first seen in deletion, after a restart
+		w.deleted(o) // first seen in deletion, after a restart
 		return
 	}
 	ref := metav1.GetControllerOfNoCopy(o)
 	if ref == nil {
-		w.Orphan(o)
+		w.EnqueueAdopters(o)
 		return
 	}
-	met := w.Expect.Created(ref.UID, 1)
-	if owner, ok := w.Of(o); ok {
-		w.soonOrNow(owner, met)
+	met := w.Expect.CreationObserved(ref.UID, 1)
+	if owner, ok := w.ResolveControllerRef(o); ok {
+		w.enqueue(owner, met)
 	}
 }
 
@@ -123,7 +123,7 @@ func (w *Owners[O, T]) updated(old, cur T) {
 		return
 	}
 	if old.GetUID() != cur.GetUID() {
-		w.gone(old)
+		w.deleted(old)
 		w.added(cur)
 		return
 	}
@@ -131,46 +131,46 @@ func (w *Owners[O, T]) updated(old, cur T) {
 	moved := (before == nil) != (after == nil) || before != nil && after != nil && before.UID != after.UID
 	relabelled := !maps.Equal(old.GetLabels(), cur.GetLabels())
 	if moved {
-		if owner, ok := w.Of(old); ok {
-			w.changed(owner)
+		if owner, ok := w.ResolveControllerRef(old); ok {
+			w.ownerAdded(owner)
 		}
 	}
 	switch {
 	case cur.GetDeletionTimestamp() != nil:
-		w.gone(cur) // an object in deletion is replaced at once
+		w.deleted(cur) // an object in deletion is replaced at once
 	case after != nil:
-		if owner, ok := w.Of(cur); ok {
-			w.soonOrNow(owner, moved || relabelled || w.Ended != nil && w.Ended(old) != w.Ended(cur))
+		if owner, ok := w.ResolveControllerRef(cur); ok {
+			w.enqueue(owner, moved || relabelled || w.Finished != nil && w.Finished(old) != w.Finished(cur))
 		}
 	case moved || relabelled:
-		w.Orphan(cur)
+		w.EnqueueAdopters(cur)
 	}
 }
 
-// gone handles the deletion of o, or its start.
-func (w *Owners[O, T]) gone(o T) {
+// deleted handles the deletion of o, or its start.
+func (w *Owners[O, T]) deleted(o T) {
 	met := true
 	if ref := metav1.GetControllerOfNoCopy(o); ref != nil {
-		met = w.Expect.Deleted(ref.UID, o.GetUID())
+		met = w.Expect.DeletionObserved(ref.UID, o.GetUID())
 	}
-	owner, ok := w.Of(o)
+	owner, ok := w.ResolveControllerRef(o)
 	switch {
 	case ok:
-		w.soonOrNow(owner, met)
-	case w.Stranger != nil:
-		w.Stranger(o)
+		w.enqueue(owner, met)
+	case w.WithoutOwner != nil:
+		w.WithoutOwner(o)
 	}
 }
 
-// Orphan queues the owners that may adopt o, which has no controller.
-func (w *Owners[O, T]) Orphan(o metav1.Object) {
+// EnqueueAdopters queues the owners that may adopt o, which has no controller.
+func (w *Owners[O, T]) EnqueueAdopters(o metav1.Object) {
 	if len(o.GetLabels()) == 0 || metav1.GetControllerOfNoCopy(o) != nil {
 		return
 	}
 	for _, owner := range w.All(o.GetNamespace()) {
 		sel, err := metav1.LabelSelectorAsSelector(w.Selector(owner))
 		if err == nil && !sel.Empty() && sel.Matches(labels.Set(o.GetLabels())) {
-			w.changed(owner)
+			w.ownerAdded(owner)
 		}
 	}
 }

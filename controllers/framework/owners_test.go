@@ -50,7 +50,7 @@ func wire(t *testing.T) *wired {
 		})
 		var err error
 		w.owners, err = framework.WatchOwners(loop, sets.Informer(), pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
-			Kind: "ReplicaSet", Expect: w.expect, Ended: podkind.Terminal,
+			Kind: "ReplicaSet", Expect: w.expect, Finished: podkind.Terminal,
 			Get: func(ns, name string) (*appsv1.ReplicaSet, bool) {
 				rs, err := sets.Lister().ReplicaSets(ns).Get(name)
 				return rs, err == nil
@@ -62,9 +62,9 @@ func wire(t *testing.T) *wired {
 				}
 				return all
 			},
-			Selector: func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector },
-			Later:    func(*appsv1.ReplicaSet) time.Duration { return 10 * time.Second },
-			Stranger: func(p *corev1.Pod) { w.strangers = append(w.strangers, p.Name) },
+			Selector:     func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector },
+			StatusDelay:  func(*appsv1.ReplicaSet) time.Duration { return 10 * time.Second },
+			WithoutOwner: func(p *corev1.Pod) { w.strangers = append(w.strangers, p.Name) },
 		})
 		return loop, err
 	})
@@ -161,11 +161,11 @@ func TestEventNeverComes(t *testing.T) {
 		if _, err := w.AppsV1().ReplicaSets("ns").Update(t.Context(), setNamed("a", "1"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.woken(4 * time.Minute); !slices.Equal(got, []string{"a"}) || w.expect.Met("1") {
-			t.Errorf("at first: passes over %v, nothing expected: %t; want a, false", got, w.expect.Met("1"))
+		if got := w.woken(4 * time.Minute); !slices.Equal(got, []string{"a"}) || w.expect.Satisfied("1") {
+			t.Errorf("at first: passes over %v, nothing expected: %t; want a, false", got, w.expect.Satisfied("1"))
 		}
-		if got := w.woken(2 * time.Minute); !slices.Equal(got, []string{"a"}) || !w.expect.Met("1") {
-			t.Errorf("five minutes later: passes over %v, nothing expected: %t; want a, true", got, w.expect.Met("1"))
+		if got := w.woken(2 * time.Minute); !slices.Equal(got, []string{"a"}) || !w.expect.Satisfied("1") {
+			t.Errorf("five minutes later: passes over %v, nothing expected: %t; want a, true", got, w.expect.Satisfied("1"))
 		}
 	})
 }
@@ -187,18 +187,18 @@ func TestExpectationsOfPredecessor(t *testing.T) {
 		if _, err := sets.Create(t.Context(), setNamed("a", "3"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.woken(0); !slices.Equal(got, []string{"a"}) || !w.expect.Met("3") {
-			t.Errorf("passes over %v, nothing expected of the new set: %t; want a, true", got, w.expect.Met("3"))
+		if got := w.woken(0); !slices.Equal(got, []string{"a"}) || !w.expect.Satisfied("3") {
+			t.Errorf("passes over %v, nothing expected of the new set: %t; want a, true", got, w.expect.Satisfied("3"))
 		}
 		// The pods of the predecessor are heard of, too.
 		if _, err := w.CoreV1().Pods("ns").Create(t.Context(), podOf("a", "1"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.woken(0)
-		if w.expect.Created("1", 1) {
+		if w.expect.CreationObserved("1", 1) {
 			t.Error("nothing is expected of the predecessor after 2 of 3 pods")
 		}
-		if !w.expect.Created("1", 1) {
+		if !w.expect.CreationObserved("1", 1) {
 			t.Error("something is expected of the predecessor after 3 of 3 pods")
 		}
 	})

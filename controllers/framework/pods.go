@@ -56,18 +56,20 @@ func IndexByNode(obj any) ([]string, error) {
 
 // PodsOf returns the pods whose controller has this UID.
 func PodsOf(ix cache.Indexer, owner types.UID) ([]*corev1.Pod, error) {
-	return podsAt(ix, ByController, string(owner))
+	return podsByIndex(ix, ByController, string(owner))
 }
 
 // Orphans returns the pods of a namespace that have no controller.
 func Orphans(ix cache.Indexer, namespace string) ([]*corev1.Pod, error) {
-	return podsAt(ix, ByController, OrphanKey(namespace))
+	return podsByIndex(ix, ByController, OrphanKey(namespace))
 }
 
 // PodsOn returns the pods bound to a node.
-func PodsOn(ix cache.Indexer, node string) ([]*corev1.Pod, error) { return podsAt(ix, ByNode, node) }
+func PodsOn(ix cache.Indexer, node string) ([]*corev1.Pod, error) {
+	return podsByIndex(ix, ByNode, node)
+}
 
-func podsAt(ix cache.Indexer, index, value string) ([]*corev1.Pod, error) {
+func podsByIndex(ix cache.Indexer, index, value string) ([]*corev1.Pod, error) {
 	objs, err := ix.ByIndex(index, value)
 	if err != nil {
 		return nil, err

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// atOnce limits concurrent calls of a batch: enough to benefit from the store's group commits.
-const atOnce = 128
+// maxParallel limits concurrent calls of a batch: enough to benefit from the store's group commits.
+const maxParallel = 128
 
 // ErrTerminating ends a batch without counting as a failure: nothing can be created in a terminating namespace.
 var ErrTerminating = errors.New("namespace is being terminated")
@@ -27,7 +27,7 @@ func SlowStart(count, first int, f func() error) (done, last int, err error) {
 		)
 		var left atomic.Int64
 		left.Store(int64(batch))
-		for range min(batch, atOnce) {
+		for range min(batch, maxParallel) {
 			wg.Go(func() {
 				for left.Add(-1) >= 0 {
 					err := f()

@@ -18,38 +18,38 @@ import (
 
 // attemptDelete decides about one object in the graph and executes the action.
 func (c *Controller) attemptDelete(ctx context.Context, uid types.UID) error {
-	v := c.graph.look(uid)
+	v := c.graph.viewOf(uid)
 	if v == nil {
 		return nil
 	}
 	var absent []metav1.OwnerReference
 	if !v.deleting {
 		var err error
-		if absent, err = c.lookup(ctx, v); err != nil {
+		if absent, err = c.absentOwnersOf(ctx, v); err != nil {
 			return err
 		}
 	}
 	c.reportForeign(v, absent)
 	//exhaustive:enforce
-	switch d := decide(v, absent); d.what {
-	case leave:
-	case wait:
+	switch d := decide(v, absent); d.kind {
+	case actionNone:
+	case actionWait:
 		for _, n := range d.next {
-			c.deletes.Add(n.uid)
+			c.attemptToDelete.Add(n.uid)
 		}
 		return nil
-	case finish:
+	case actionRemoveFinalizer:
 		return c.removeFinalizer(ctx, v.node, metav1.FinalizerDeleteDependents)
-	case strip:
-		return gone(c.patchOwners(ctx, v.node, d.keep))
-	case remove:
+	case actionPatchOwners:
+		return ignoreNotFound(c.patchOwners(ctx, v.node, d.owners))
+	case actionDelete:
 		return c.remove(ctx, v.node, d)
 	}
 	return nil
 }
 
-// gone ignores the error that the object does not exist any more.
-func gone(err error) error {
+// ignoreNotFound ignores the error that the object does not exist any more.
+func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -68,13 +68,13 @@ func (c *Controller) remove(ctx context.Context, n *node, d action) error {
 			refs[i].BlockOwnerDeletion = &no
 		}
 		// The update event triggers the deletion.
-		return gone(c.patchOwners(ctx, n, refs))
+		return ignoreNotFound(c.patchOwners(ctx, n, refs))
 	}
 	uid, rv := n.uid, n.rv
 	err := c.client(n).Delete(ctx, n.name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &rv}, PropagationPolicy: &d.policy,
 	})
-	if gone(err) != nil {
+	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("delete %s %s: %w", n.res.GVR.Resource, n.name, err)
 	}
 	if err == nil {
@@ -118,19 +118,19 @@ func (c *Controller) removeFinalizer(ctx context.Context, n *node, finalizer str
 	if len(left) == 0 {
 		left = nil
 	}
-	return gone(c.patch(ctx, n, live.ResourceVersion, "finalizers", left))
+	return ignoreNotFound(c.patch(ctx, n, live.ResourceVersion, "finalizers", left))
 }
 
 // attemptOrphan removes the owner from all its dependents, then the owner's finalizer.
 func (c *Controller) attemptOrphan(ctx context.Context, uid types.UID) error {
-	v := c.graph.look(uid)
+	v := c.graph.viewOf(uid)
 	if v == nil || !v.deleting || !v.orphan {
 		return nil
 	}
 	var all error
 	for _, n := range c.graph.dependents(uid) {
 		keep := slices.DeleteFunc(slices.Clone(n.owners), func(r metav1.OwnerReference) bool { return r.UID == uid })
-		all = errors.Join(all, gone(c.patchOwners(ctx, n, keep)))
+		all = errors.Join(all, ignoreNotFound(c.patchOwners(ctx, n, keep)))
 	}
 	if all != nil {
 		return all

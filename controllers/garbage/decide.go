@@ -10,9 +10,9 @@ import (
 
 // action is the decision about a node.
 type action struct {
-	what actionKind
-	// keep are the remaining owner references, for strip.
-	keep []metav1.OwnerReference
+	kind actionKind
+	// owners are the remaining owner references, for actionPatchOwners.
+	owners []metav1.OwnerReference
 	// policy is the propagation policy of the delete.
 	policy metav1.DeletionPropagation
 	// unblock: first clear blockOwnerDeletion, because the node and its dependents wait for each other.
@@ -24,11 +24,11 @@ type action struct {
 type actionKind int
 
 const (
-	leave  actionKind = iota // do nothing
-	wait                     // its dependents must be deleted first
-	finish                   // its dependents are deleted: remove its finalizer foregroundDeletion
-	strip                    // remove the references to owners that are deleted or being deleted
-	remove                   // no owner is left: delete it
+	actionNone            actionKind = iota // do nothing
+	actionWait                              // its dependents must be deleted first
+	actionRemoveFinalizer                   // its dependents are deleted: remove its finalizer foregroundDeletion
+	actionPatchOwners                       // remove the references to owners that are deleted or being deleted
+	actionDelete                            // no owner is left: delete it
 )
 
 // decide chooses the action for a node. absent are those of v.unknown that do not exist; the others count as existing.
@@ -38,14 +38,14 @@ const (
 //	none stays, some wait      delete; in the foreground if the node has dependents, so that the owner waits for these, too
 //	all absent                 delete, with the propagation policy of the node's own finalizers
 func decide(v *view, absent []metav1.OwnerReference) action {
-	if v.waits() {
+	if v.deletingDependents() {
 		if len(v.blocking) == 0 {
-			return action{what: finish}
+			return action{kind: actionRemoveFinalizer}
 		}
-		return action{what: wait, next: slices.DeleteFunc(slices.Clone(v.blocking), (*node).waits)}
+		return action{kind: actionWait, next: slices.DeleteFunc(slices.Clone(v.blocking), (*node).deletingDependents)}
 	}
 	if v.deleting || len(v.owners) == 0 {
-		return action{what: leave}
+		return action{kind: actionNone}
 	}
 	solid := slices.Clone(v.solid)
 	for _, r := range v.unknown {
@@ -55,17 +55,17 @@ func decide(v *view, absent []metav1.OwnerReference) action {
 	}
 	switch {
 	case len(solid) == len(v.owners):
-		return action{what: leave}
+		return action{kind: actionNone}
 	case len(solid) > 0:
-		return action{what: strip, keep: solid}
+		return action{kind: actionPatchOwners, owners: solid}
 	case len(v.waiting) > 0 && v.dependents > 0:
-		return action{what: remove, policy: metav1.DeletePropagationForeground, unblock: v.waitingDependents && v.blocksOwners()}
+		return action{kind: actionDelete, policy: metav1.DeletePropagationForeground, unblock: v.waitingDependents && v.blocksOwners()}
 	case v.orphan:
-		return action{what: remove, policy: metav1.DeletePropagationOrphan}
+		return action{kind: actionDelete, policy: metav1.DeletePropagationOrphan}
 	case v.foreground:
-		return action{what: remove, policy: metav1.DeletePropagationForeground}
+		return action{kind: actionDelete, policy: metav1.DeletePropagationForeground}
 	}
-	return action{what: remove, policy: metav1.DeletePropagationBackground}
+	return action{kind: actionDelete, policy: metav1.DeletePropagationBackground}
 }
 
 // blocksOwners reports whether n blocks the foreground deletion of any owner.

@@ -30,33 +30,33 @@ import (
 )
 
 const (
-	// patience is the time to wait for watch events of unknown owners before reading them from the server.
-	patience = 500 * time.Millisecond
-	// startPatience is the time-out of invariant 3.
-	startPatience = 30 * time.Second
-	// gather is the time during which changes of the API are collected before a new discovery.
-	gather = time.Second
-	// mostAbsent is the maximum size of Controller.absent; a full cache is cleared.
-	mostAbsent = 10000
+	// unknownOwnerDelay is the time to wait for watch events of unknown owners before reading them from the server.
+	unknownOwnerDelay = 500 * time.Millisecond
+	// initialSyncTimeout is the time-out of invariant 3.
+	initialSyncTimeout = 30 * time.Second
+	// discoveryDelay is the time during which changes of the API are collected before a new discovery.
+	discoveryDelay = time.Second
+	// maxAbsentOwners is the maximum size of Controller.absentOwners; a full cache is cleared.
+	maxAbsentOwners = 10000
 )
 
 // Controller is the garbage collector.
 type Controller struct {
-	env     *framework.Env
-	graph   *graph
-	deletes *framework.Loop[types.UID]
-	orphans *framework.Loop[types.UID]
-	shared  map[schema.GroupVersionResource]cache.SharedIndexInformer
-	refresh chan struct{}
+	env             *framework.Env
+	graph           *graph
+	attemptToDelete *framework.Loop[types.UID]
+	attemptToOrphan *framework.Loop[types.UID]
+	shared          map[schema.GroupVersionResource]cache.SharedIndexInformer
+	refresh         chan struct{}
 
-	mu       sync.Mutex
-	kinds    map[schema.GroupKind]*catalog.Resource
-	monitors map[schema.GroupVersionResource]*monitor
-	absent   map[absentKey]struct{}
+	mu           sync.Mutex
+	kinds        map[schema.GroupKind]*catalog.Resource
+	monitors     map[schema.GroupVersionResource]*monitor
+	absentOwners map[absentOwnerKey]struct{}
 }
 
-// absentKey is an owner reference, with the namespace of its object, whose owner the server has confirmed as absent (invariant 1).
-type absentKey struct {
+// absentOwnerKey is an owner reference, with the namespace of its object, whose owner the server has confirmed as absent (invariant 1).
+type absentOwnerKey struct {
 	namespace, apiVersion, kind, name string
 	uid                               types.UID
 }
@@ -79,10 +79,10 @@ func build(env *framework.Env, shared map[schema.GroupVersionResource]cache.Shar
 	c := &Controller{
 		env: env, graph: newGraph(), shared: shared, refresh: make(chan struct{}, 1),
 		kinds: map[schema.GroupKind]*catalog.Resource{}, monitors: map[schema.GroupVersionResource]*monitor{},
-		absent: map[absentKey]struct{}{},
+		absentOwners: map[absentOwnerKey]struct{}{},
 	}
-	c.deletes = framework.NewLoop(env.Queue, env.Workers, env.Log, c.attemptDelete)
-	c.orphans = framework.NewLoop("garbage_collector_attempt_to_orphan", 5, env.Log, c.attemptOrphan)
+	c.attemptToDelete = framework.NewLoop(env.Queue, env.Workers, env.Log, c.attemptDelete)
+	c.attemptToOrphan = framework.NewLoop("garbage_collector_attempt_to_orphan", 5, env.Log, c.attemptOrphan)
 	return c
 }
 
@@ -92,30 +92,30 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := c.firstLook(ctx, &wg); err != nil {
+	if err := c.initialSync(ctx, &wg); err != nil {
 		return nil
 	}
-	wg.Go(func() { c.keepLooking(ctx, &wg) })
+	wg.Go(func() { c.resyncMonitors(ctx, &wg) })
 	for _, uid := range c.graph.unresolved() {
-		c.deletes.Add(uid)
+		c.attemptToDelete.Add(uid)
 	}
-	wg.Go(func() { _ = c.orphans.Run(ctx, func() {}) }) // its only error is ctx's
-	return c.deletes.Run(ctx, ready)
+	wg.Go(func() { _ = c.attemptToOrphan.Run(ctx, func() {}) }) // its only error is ctx's
+	return c.attemptToDelete.Run(ctx, ready)
 }
 
-// firstLook starts the watches and waits for their initial state.
-func (c *Controller) firstLook(ctx context.Context, wg *sync.WaitGroup) error {
+// initialSync starts the watches and waits for their initial state.
+func (c *Controller) initialSync(ctx context.Context, wg *sync.WaitGroup) error {
 	for delay := 100 * time.Millisecond; ; delay = min(2*delay, 10*time.Second) {
-		err := c.look(ctx, wg)
+		err := c.syncMonitors(ctx, wg)
 		if err == nil || ctx.Err() != nil {
 			break
 		}
 		c.env.Log.Warn("discover resources, will retry", "controller", c.env.Name, "err", err)
 		sleep(ctx, delay)
 	}
-	bounded, cancel := context.WithTimeout(ctx, startPatience)
+	bounded, cancel := context.WithTimeout(ctx, initialSyncTimeout)
 	defer cancel()
-	for _, m := range c.running() {
+	for _, m := range c.monitorList() {
 		select {
 		case <-m.synced:
 		case <-bounded.Done():
@@ -127,17 +127,17 @@ func (c *Controller) firstLook(ctx context.Context, wg *sync.WaitGroup) error {
 	return ctx.Err()
 }
 
-// keepLooking repeats discovery after changes of the API, and after failures.
-func (c *Controller) keepLooking(ctx context.Context, wg *sync.WaitGroup) {
+// resyncMonitors repeats discovery after changes of the API, and after failures.
+func (c *Controller) resyncMonitors(ctx context.Context, wg *sync.WaitGroup) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.refresh:
 		}
-		for delay := gather; ctx.Err() == nil; delay = min(2*delay, time.Minute) {
+		for delay := discoveryDelay; ctx.Err() == nil; delay = min(2*delay, time.Minute) {
 			sleep(ctx, delay)
-			err := c.look(ctx, wg)
+			err := c.syncMonitors(ctx, wg)
 			if err == nil || ctx.Err() != nil {
 				break
 			}
@@ -156,17 +156,17 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 func (c *Controller) observe(res *catalog.Resource, o metav1.Object) {
-	c.enqueue(o.GetUID(), c.graph.put(newNode(res, o)))
-	c.noteAPI(res)
+	c.enqueue(o.GetUID(), c.graph.addOrUpdate(newNode(res, o)))
+	c.apiChanged(res)
 }
 
-func (c *Controller) vanished(res *catalog.Resource, uid types.UID) {
-	c.enqueue(uid, c.graph.drop(uid))
-	c.noteAPI(res)
+func (c *Controller) objectDeleted(res *catalog.Resource, uid types.UID) {
+	c.enqueue(uid, c.graph.remove(uid))
+	c.apiChanged(res)
 }
 
-// noteAPI requests a discovery after a change of objects that define resources.
-func (c *Controller) noteAPI(res *catalog.Resource) {
+// apiChanged requests a discovery after a change of objects that define resources.
+func (c *Controller) apiChanged(res *catalog.Resource) {
 	switch res.GVR.GroupResource() {
 	case schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
 		schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"}:
@@ -177,23 +177,23 @@ func (c *Controller) noteAPI(res *catalog.Resource) {
 	}
 }
 
-func (c *Controller) enqueue(changed types.UID, w wake) {
-	for _, uid := range w.now {
-		c.deletes.Add(uid)
+func (c *Controller) enqueue(changed types.UID, requeue requeues) {
+	for _, uid := range requeue.now {
+		c.attemptToDelete.Add(uid)
 	}
-	for _, uid := range w.later {
-		c.deletes.AddAfter(uid, patience)
+	for _, uid := range requeue.later {
+		c.attemptToDelete.AddAfter(uid, unknownOwnerDelay)
 	}
-	if w.orphan {
-		c.orphans.Add(changed)
+	if requeue.orphan {
+		c.attemptToOrphan.Add(changed)
 	}
 }
 
-// lookup returns those of v's unknown owners that do not exist.
-func (c *Controller) lookup(ctx context.Context, v *view) ([]metav1.OwnerReference, error) {
+// absentOwnersOf returns those of v's unknown owners that do not exist.
+func (c *Controller) absentOwnersOf(ctx context.Context, v *view) ([]metav1.OwnerReference, error) {
 	var absent []metav1.OwnerReference
 	for _, r := range v.unknown {
-		gone, err := c.isAbsent(ctx, v.node, r)
+		gone, err := c.ownerAbsent(ctx, v.node, r)
 		if err != nil {
 			return nil, err
 		}
@@ -204,14 +204,14 @@ func (c *Controller) lookup(ctx context.Context, v *view) ([]metav1.OwnerReferen
 	return absent, nil
 }
 
-func (c *Controller) isAbsent(ctx context.Context, n *node, r metav1.OwnerReference) (bool, error) {
-	key := absentKey{n.namespace, r.APIVersion, r.Kind, r.Name, r.UID}
+func (c *Controller) ownerAbsent(ctx context.Context, n *node, r metav1.OwnerReference) (bool, error) {
+	key := absentOwnerKey{n.namespace, r.APIVersion, r.Kind, r.Name, r.UID}
 	gv, err := schema.ParseGroupVersion(r.APIVersion)
 	if err != nil {
 		return false, fmt.Errorf("owner %s of %s: %w", r.Name, n.name, err)
 	}
 	c.mu.Lock()
-	_, known := c.absent[key]
+	_, known := c.absentOwners[key]
 	res := c.kinds[schema.GroupKind{Group: gv.Group, Kind: r.Kind}]
 	c.mu.Unlock()
 	switch {
@@ -238,9 +238,9 @@ func (c *Controller) isAbsent(ctx context.Context, n *node, r metav1.OwnerRefere
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.absent) >= mostAbsent {
-		clear(c.absent)
+	if len(c.absentOwners) >= maxAbsentOwners {
+		clear(c.absentOwners)
 	}
-	c.absent[key] = struct{}{}
+	c.absentOwners[key] = struct{}{}
 	return true, nil
 }

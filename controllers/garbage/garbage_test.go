@@ -371,21 +371,21 @@ func TestJudge(t *testing.T) {
 		want   actionKind
 		policy metav1.DeletionPropagation
 	}{
-		{"no owners", &view{node: n(nil)}, nil, leave, ""},
-		{"solid", &view{node: n(nil, a), solid: refs{a}}, nil, leave, ""},
-		{"unknown but not absent", &view{node: n(nil, a), unknown: refs{a}}, nil, leave, ""},
-		{"absent", &view{node: n(nil, a), unknown: refs{a}}, refs{a}, remove, metav1.DeletePropagationBackground},
-		{"absent, to be orphaning", &view{node: n(func(n *node) { n.orphan = true }, a), unknown: refs{a}}, refs{a}, remove, metav1.DeletePropagationOrphan},
-		{"one absent, one solid", &view{node: n(nil, a, b), unknown: refs{a}, solid: refs{b}}, refs{a}, strip, ""},
-		{"waiting owner", &view{node: n(nil, a), waiting: refs{a}}, nil, remove, metav1.DeletePropagationBackground},
-		{"waiting owner and dependents", &view{node: n(nil, a), waiting: refs{a}, dependents: 1}, nil, remove, metav1.DeletePropagationForeground},
-		{"already going", &view{node: n(func(n *node) { n.deleting = true }, a), unknown: refs{a}}, refs{a}, leave, ""},
-		{"foreground, nothing left", &view{node: n(func(n *node) { n.deleting, n.foreground = true, true })}, nil, finish, ""},
-		{"foreground, blocked", &view{node: n(func(n *node) { n.deleting, n.foreground = true, true }), blocking: []*node{n(nil)}}, nil, wait, ""},
+		{"no owners", &view{node: n(nil)}, nil, actionNone, ""},
+		{"solid", &view{node: n(nil, a), solid: refs{a}}, nil, actionNone, ""},
+		{"unknown but not absent", &view{node: n(nil, a), unknown: refs{a}}, nil, actionNone, ""},
+		{"absent", &view{node: n(nil, a), unknown: refs{a}}, refs{a}, actionDelete, metav1.DeletePropagationBackground},
+		{"absent, to be orphaning", &view{node: n(func(n *node) { n.orphan = true }, a), unknown: refs{a}}, refs{a}, actionDelete, metav1.DeletePropagationOrphan},
+		{"one absent, one solid", &view{node: n(nil, a, b), unknown: refs{a}, solid: refs{b}}, refs{a}, actionPatchOwners, ""},
+		{"waiting owner", &view{node: n(nil, a), waiting: refs{a}}, nil, actionDelete, metav1.DeletePropagationBackground},
+		{"waiting owner and dependents", &view{node: n(nil, a), waiting: refs{a}, dependents: 1}, nil, actionDelete, metav1.DeletePropagationForeground},
+		{"already going", &view{node: n(func(n *node) { n.deleting = true }, a), unknown: refs{a}}, refs{a}, actionNone, ""},
+		{"foreground, nothing left", &view{node: n(func(n *node) { n.deleting, n.foreground = true, true })}, nil, actionRemoveFinalizer, ""},
+		{"foreground, blocked", &view{node: n(func(n *node) { n.deleting, n.foreground = true, true }), blocking: []*node{n(nil)}}, nil, actionWait, ""},
 	}
 	for _, tt := range tests {
-		if d := decide(tt.v, tt.absent); d.what != tt.want || d.policy != tt.policy {
-			t.Errorf("%s: got %d %q, want %d %q", tt.name, d.what, d.policy, tt.want, tt.policy)
+		if d := decide(tt.v, tt.absent); d.kind != tt.want || d.policy != tt.policy {
+			t.Errorf("%s: got %d %q, want %d %q", tt.name, d.kind, d.policy, tt.want, tt.policy)
 		}
 	}
 }

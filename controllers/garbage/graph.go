@@ -34,8 +34,8 @@ func newNode(res *catalog.Resource, o metav1.Object) *node {
 	}
 }
 
-// waits reports whether the object is in foreground deletion: it is deleted when its dependents are.
-func (n *node) waits() bool { return n.deleting && n.foreground }
+// deletingDependents reports whether the object is in foreground deletion: it is deleted when its dependents are.
+func (n *node) deletingDependents() bool { return n.deleting && n.foreground }
 
 // graph has all objects by UID. children are the dependents by the owner's UID, also of owners that are not in nodes.
 type graph struct {
@@ -48,24 +48,24 @@ func newGraph() *graph {
 	return &graph{nodes: map[types.UID]*node{}, children: map[types.UID]map[types.UID]struct{}{}}
 }
 
-// wake holds the nodes to process after a change: now, or later (after patience), because their owners may be observed by then.
-type wake struct {
+// requeues holds the nodes to process after a change: now, or later (after unknownOwnerDelay), because their owners may be observed by then.
+type requeues struct {
 	now, later []types.UID
 	orphan     bool // the changed node must orphan its dependents
 }
 
-// put adds or replaces a node.
-func (g *graph) put(n *node) wake {
+// addOrUpdate adds or replaces a node.
+func (g *graph) addOrUpdate(n *node) requeues {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	old := g.nodes[n.uid]
 	g.nodes[n.uid] = n
-	g.relinkLocked(n.uid, ownersOf(old), n.owners)
-	var w wake
+	g.updateEdgesLocked(n.uid, ownersOf(old), n.owners)
+	var w requeues
 	if old != nil {
 		// An owner that waited for this dependent may no longer be blocked.
 		for _, r := range old.owners {
-			if o := g.nodes[r.UID]; o != nil && o.waits() && !blocks(n, r.UID) {
+			if o := g.nodes[r.UID]; o != nil && o.deletingDependents() && !blocks(n, r.UID) {
 				w.now = append(w.now, r.UID)
 			}
 		}
@@ -73,7 +73,7 @@ func (g *graph) put(n *node) wake {
 	if n.deleting && n.orphan && (old == nil || !old.deleting || !old.orphan) {
 		w.orphan = true
 	}
-	if n.waits() && (old == nil || !old.waits()) {
+	if n.deletingDependents() && (old == nil || !old.deletingDependents()) {
 		w.now = append(w.now, n.uid)
 		for c := range g.children[n.uid] {
 			w.now = append(w.now, c)
@@ -82,7 +82,7 @@ func (g *graph) put(n *node) wake {
 	if len(n.owners) > 0 && (old == nil || !slices.EqualFunc(old.owners, n.owners, sameRef)) {
 		//exhaustive:enforce
 		switch g.ownersLocked(n) {
-		case ownersSolid:
+		case ownersExist:
 		case ownersWait:
 			w.now = append(w.now, n.uid)
 		case ownersUnknown:
@@ -92,22 +92,22 @@ func (g *graph) put(n *node) wake {
 	return w
 }
 
-// drop removes a node.
-func (g *graph) drop(uid types.UID) wake {
+// remove removes a node.
+func (g *graph) remove(uid types.UID) requeues {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := g.nodes[uid]
 	if n == nil {
-		return wake{}
+		return requeues{}
 	}
 	delete(g.nodes, uid)
-	g.relinkLocked(uid, n.owners, nil)
-	var w wake
+	g.updateEdgesLocked(uid, n.owners, nil)
+	var w requeues
 	for c := range g.children[uid] {
 		w.now = append(w.now, c)
 	}
 	for _, r := range n.owners {
-		if o := g.nodes[r.UID]; o != nil && o.waits() {
+		if o := g.nodes[r.UID]; o != nil && o.deletingDependents() {
 			w.now = append(w.now, r.UID)
 		}
 	}
@@ -121,7 +121,7 @@ func ownersOf(n *node) []metav1.OwnerReference {
 	return n.owners
 }
 
-func (g *graph) relinkLocked(child types.UID, old, cur []metav1.OwnerReference) {
+func (g *graph) updateEdgesLocked(child types.UID, old, cur []metav1.OwnerReference) {
 	for _, r := range old {
 		if set := g.children[r.UID]; set != nil {
 			delete(set, child)
@@ -158,18 +158,18 @@ func blocks(n *node, owner types.UID) bool {
 type ownerState int
 
 const (
-	ownersSolid   ownerState = iota // all exist and stay
+	ownersExist   ownerState = iota // all exist and stay
 	ownersWait                      // at least one waits for its dependents
 	ownersUnknown                   // at least one is not in the graph, or differs from the reference
 )
 
 func (g *graph) ownersLocked(n *node) ownerState {
-	state := ownersSolid
+	state := ownersExist
 	for _, r := range n.owners {
 		switch o := g.resolveLocked(n, r); {
 		case o == nil:
 			return ownersUnknown
-		case o.waits():
+		case o.deletingDependents():
 			state = ownersWait
 		}
 	}
@@ -202,8 +202,8 @@ type view struct {
 	waitingDependents bool
 }
 
-// look returns a view of the node; nil if it does not exist.
-func (g *graph) look(uid types.UID) *view {
+// viewOf returns a view of the node; nil if it does not exist.
+func (g *graph) viewOf(uid types.UID) *view {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := g.nodes[uid]
@@ -218,7 +218,7 @@ func (g *graph) look(uid types.UID) *view {
 			if other := g.nodes[r.UID]; other != nil && other.namespace != "" && other.namespace != n.namespace {
 				v.foreign = append(v.foreign, r)
 			}
-		case o.waits():
+		case o.deletingDependents():
 			v.waiting = append(v.waiting, r)
 		default:
 			v.solid = append(v.solid, r)
@@ -232,7 +232,7 @@ func (g *graph) look(uid types.UID) *view {
 		if blocks(child, uid) {
 			v.blocking = append(v.blocking, child)
 		}
-		v.waitingDependents = v.waitingDependents || child.waits()
+		v.waitingDependents = v.waitingDependents || child.deletingDependents()
 	}
 	return v
 }
@@ -250,8 +250,8 @@ func (g *graph) dependents(uid types.UID) []*node {
 	return all
 }
 
-// of returns the UIDs of a resource's nodes.
-func (g *graph) of(res *catalog.Resource) []types.UID {
+// nodesOf returns the UIDs of a resource's nodes.
+func (g *graph) nodesOf(res *catalog.Resource) []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var all []types.UID
@@ -269,7 +269,7 @@ func (g *graph) unresolved() []types.UID {
 	defer g.mu.Unlock()
 	var all []types.UID
 	for uid, n := range g.nodes {
-		if len(n.owners) > 0 && g.ownersLocked(n) != ownersSolid {
+		if len(n.owners) > 0 && g.ownersLocked(n) != ownersExist {
 			all = append(all, uid)
 		}
 	}

@@ -29,16 +29,16 @@ type monitor struct {
 	synced chan struct{}
 }
 
-func (c *Controller) running() []*monitor {
+func (c *Controller) monitorList() []*monitor {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Values(c.monitors))
 }
 
-// look runs discovery, starts monitors for new resources and stops those of removed ones.
-func (c *Controller) look(ctx context.Context, wg *sync.WaitGroup) error {
+// syncMonitors runs discovery, starts monitors for new resources and stops those of removed ones.
+func (c *Controller) syncMonitors(ctx context.Context, wg *sync.WaitGroup) error {
 	all, err := catalog.Load(ctx, c.env.Client.Discovery())
-	var partial *catalog.Partial
+	var partial *catalog.PartialError
 	if err != nil && !errors.As(err, &partial) {
 		return err
 	}
@@ -50,12 +50,12 @@ func (c *Controller) look(ctx context.Context, wg *sync.WaitGroup) error {
 	served := map[schema.GroupVersionResource]bool{}
 	for _, res := range all {
 		c.kinds[res.GroupKind()] = res
-		if !res.Can("delete", "list", "watch") || slices.Contains(ignored, res.GVR.GroupResource()) {
+		if !res.Supports("delete", "list", "watch") || slices.Contains(ignored, res.GVR.GroupResource()) {
 			continue
 		}
 		served[res.GVR] = true
 		if c.monitors[res.GVR] == nil {
-			c.monitors[res.GVR] = c.monitor(ctx, wg, res)
+			c.monitors[res.GVR] = c.startMonitor(ctx, wg, res)
 		}
 	}
 	for gvr, m := range c.monitors {
@@ -65,8 +65,8 @@ func (c *Controller) look(ctx context.Context, wg *sync.WaitGroup) error {
 		m.cancel()
 		delete(c.monitors, gvr)
 		// The resource was removed, and its objects with it.
-		for _, uid := range c.graph.of(m.res) {
-			c.enqueue(uid, c.graph.drop(uid))
+		for _, uid := range c.graph.nodesOf(m.res) {
+			c.enqueue(uid, c.graph.remove(uid))
 		}
 	}
 	if partial != nil {
@@ -75,63 +75,63 @@ func (c *Controller) look(ctx context.Context, wg *sync.WaitGroup) error {
 	return nil
 }
 
-func (c *Controller) monitor(ctx context.Context, wg *sync.WaitGroup, res *catalog.Resource) *monitor {
+func (c *Controller) startMonitor(ctx context.Context, wg *sync.WaitGroup, res *catalog.Resource) *monitor {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &monitor{res: res, cancel: cancel, synced: make(chan struct{})}
 	if inf := c.shared[res.GVR]; inf != nil {
-		wg.Go(func() { c.follow(ctx, m, inf) })
+		wg.Go(func() { c.watchShared(ctx, m, inf) })
 		return m
 	}
 	lw := cache.ToListWatcherWithWatchListSemantics(c.env.Client.MetadataOf(res.GVR), c.env.Client.Metadata)
-	r := cache.NewReflectorWithOptions(lw, nil, &feed{c: c, m: m}, cache.ReflectorOptions{
+	r := cache.NewReflectorWithOptions(lw, nil, &reflectorStore{c: c, m: m}, cache.ReflectorOptions{
 		Name: "garbage " + res.GVR.String(), TypeDescription: res.GVR.String(),
 	})
 	wg.Go(func() { r.RunWithContext(ctx) })
 	return m
 }
 
-// follow reads from a shared informer.
-func (c *Controller) follow(ctx context.Context, m *monitor, inf cache.SharedIndexInformer) {
+// watchShared reads from a shared informer.
+func (c *Controller) watchShared(ctx context.Context, m *monitor, inf cache.SharedIndexInformer) {
 	synced, err := framework.Watch(inf, framework.Handlers[metav1.Object]{
 		Add: func(o metav1.Object) { c.observe(m.res, o) },
 		Update: func(old, cur metav1.Object) {
 			if old.GetUID() != cur.GetUID() {
-				c.vanished(m.res, old.GetUID())
+				c.objectDeleted(m.res, old.GetUID())
 			}
 			c.observe(m.res, cur)
 		},
-		Delete: func(o metav1.Object) { c.vanished(m.res, o.GetUID()) },
+		Delete: func(o metav1.Object) { c.objectDeleted(m.res, o.GetUID()) },
 	})
 	if err == nil && cache.WaitFor(ctx, "", synced) {
 		close(m.synced)
 	}
 }
 
-// feed is the store of a monitor's reflector: the graph is the only copy.
-type feed struct {
+// reflectorStore is the store of a monitor's reflector: the graph is the only copy.
+type reflectorStore struct {
 	c     *Controller
 	m     *monitor
 	first sync.Once
 }
 
-func (f *feed) Add(obj any) error {
+func (f *reflectorStore) Add(obj any) error {
 	if o, ok := obj.(metav1.Object); ok {
 		f.c.observe(f.m.res, o)
 	}
 	return nil
 }
 
-func (f *feed) Update(obj any) error { return f.Add(obj) }
+func (f *reflectorStore) Update(obj any) error { return f.Add(obj) }
 
-func (f *feed) Delete(obj any) error {
+func (f *reflectorStore) Delete(obj any) error {
 	if o, ok := obj.(metav1.Object); ok {
-		f.c.vanished(f.m.res, o.GetUID())
+		f.c.objectDeleted(f.m.res, o.GetUID())
 	}
 	return nil
 }
 
 // Replace sets the graph's objects of the resource.
-func (f *feed) Replace(objs []any, _ string) error {
+func (f *reflectorStore) Replace(objs []any, _ string) error {
 	there := make(map[types.UID]bool, len(objs))
 	for _, obj := range objs {
 		if o, ok := obj.(metav1.Object); ok {
@@ -139,9 +139,9 @@ func (f *feed) Replace(objs []any, _ string) error {
 			f.c.observe(f.m.res, o)
 		}
 	}
-	for _, uid := range f.c.graph.of(f.m.res) {
+	for _, uid := range f.c.graph.nodesOf(f.m.res) {
 		if !there[uid] {
-			f.c.vanished(f.m.res, uid)
+			f.c.objectDeleted(f.m.res, uid)
 		}
 	}
 	f.first.Do(func() { close(f.m.synced) })
@@ -149,4 +149,4 @@ func (f *feed) Replace(objs []any, _ string) error {
 }
 
 // Resync does nothing.
-func (f *feed) Resync() error { return nil }
+func (f *reflectorStore) Resync() error { return nil }

@@ -20,25 +20,25 @@ import (
 	"keelson/lib/mark"
 )
 
-// atOnce limits parallel deletions and patches of one job's pods.
-const atOnce = 100
+// maxParallel limits parallel deletions and patches of one job's pods.
+const maxParallel = 100
 
 // act creates and deletes pods as planned and returns the result with the first error.
 func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time, s snapshot, p plan) (o outcome, err error) {
-	if p.create == 0 && len(p.remove) == 0 && len(p.end) == 0 {
+	if p.create == 0 && len(p.remove) == 0 && len(p.terminate) == 0 {
 		return o, nil
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.Seen(work{Key: key}), Wants: int(p.wanted(s.job)), Has: len(p.active)}
+	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(workItem{Key: key}), Wants: int(p.desiredActive(s.job)), Has: len(p.active)}
 	switch {
 	case p.create > 0:
 		detail.Creates, err = c.create(ctx, s.job, p)
 		o.created = len(detail.Creates)
 	case len(p.remove) > 0:
-		o.gone, err = c.remove(ctx, s.job, p.remove, true)
+		o.deleted, err = c.remove(ctx, s.job, p.remove, true)
 	default:
-		o.gone, err = c.remove(ctx, s.job, p.end, false)
+		o.deleted, err = c.remove(ctx, s.job, p.terminate, false)
 	}
-	for _, q := range o.gone {
+	for _, q := range o.deleted {
 		detail.Deletes = append(detail.Deletes, q.Name)
 	}
 	c.env.Reconciled(mark.Subject{Resource: "jobs", Namespace: s.job.Namespace, Name: s.job.Name, UID: string(s.job.UID)}, begin, detail, err)
@@ -54,14 +54,14 @@ func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]stri
 	)
 	template, pods := podFor(j), c.env.Client.CoreV1().Pods(j.Namespace)
 	c.expect.Expect(j.UID, p.create)
-	done, pace, err := framework.SlowStart(p.create, c.memory.recall(j).pace, func() error {
+	done, pace, err := framework.SlowStart(p.create, c.state.get(j).batchSize, func() error {
 		one := *template // the shared parts are only read
-		if indexed(j) {
+		if isIndexed(j) {
 			mu.Lock()
 			n := indexes[0]
 			indexes = indexes[1:]
 			mu.Unlock()
-			giveIndex(j, &one, n, p.replaced[n])
+			setIndex(j, &one, n, p.replaced[n])
 		}
 		made, err := pods.Create(ctx, &one, metav1.CreateOptions{})
 		mu.Lock()
@@ -77,18 +77,18 @@ func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]stri
 		names = append(names, made.Name)
 		return nil
 	})
-	c.memory.with(j.UID, func(r *recollection) { r.pace = min(2*pace, burst) })
+	c.state.update(j.UID, func(r *jobState) { r.batchSize = min(2*pace, burst) })
 	failed := p.create - done
-	c.expect.Created(j.UID, failed) // these will not be observed
+	c.expect.CreationObserved(j.UID, failed) // these will not be observed
 	if err == nil {
 		failed = 0 // the namespace is terminating
 	}
-	metrics().created(j, p.tally, len(names), failed)
+	metrics().observeCreations(j, p.podCounts, len(names), failed)
 	return names, err
 }
 
-// remove deletes pods and returns those in deletion. With forsake their finalizer is removed first, so that they are not counted.
-func (c *Controller) remove(ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, forsake bool) ([]*corev1.Pod, error) {
+// remove deletes pods and returns those in deletion. With removeFinalizers their finalizer is removed first, so that they are not counted.
+func (c *Controller) remove(ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, removeFinalizers bool) ([]*corev1.Pod, error) {
 	uids := make([]types.UID, len(pods))
 	for i, p := range pods {
 		uids[i] = p.UID
@@ -98,10 +98,10 @@ func (c *Controller) remove(ctx context.Context, j *batchv1.Job, pods []*corev1.
 		gone []*corev1.Pod
 	)
 	c.expect.Expect(j.UID, 0, uids...)
-	err := framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
+	err := framework.Parallel(pods, maxParallel, func(p *corev1.Pod) error {
 		var err error
-		if forsake {
-			err = c.free(ctx, j, p)
+		if removeFinalizers {
+			err = c.removePodFinalizer(ctx, j, p)
 		}
 		if err == nil {
 			uid := p.UID
@@ -111,9 +111,9 @@ func (c *Controller) remove(ctx context.Context, j *batchv1.Job, pods []*corev1.
 		case err == nil:
 			c.env.Events.Eventf(j, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			c.expect.Deleted(j.UID, p.UID) // the pod was deleted or recreated: its deletion event will come
+			c.expect.DeletionObserved(j.UID, p.UID) // the pod was deleted or recreated: its deletion event will come
 		default:
-			c.expect.Deleted(j.UID, p.UID)
+			c.expect.DeletionObserved(j.UID, p.UID)
 			c.env.Events.Eventf(j, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 			return err
 		}
@@ -125,21 +125,21 @@ func (c *Controller) remove(ctx context.Context, j *batchv1.Job, pods []*corev1.
 	return gone, err
 }
 
-// free removes a pod's finalizer, which the cache shows a little later. A deleted pod is no error.
-func (c *Controller) free(ctx context.Context, j *batchv1.Job, p *corev1.Pod) error {
+// removePodFinalizer removes a pod's finalizer, which the cache shows a little later. A deleted pod is no error.
+func (c *Controller) removePodFinalizer(ctx context.Context, j *batchv1.Job, p *corev1.Pod) error {
 	if !tracked(p) {
 		return nil
 	}
-	c.memory.with(j.UID, func(r *recollection) { r.freed[p.UID] = struct{}{} })
-	err := c.unfinalize(ctx, p, "")
+	c.state.update(j.UID, func(r *jobState) { r.finalizerRemoved[p.UID] = struct{}{} })
+	err := c.patchFinalizer(ctx, p, "")
 	if err != nil {
-		c.memory.with(j.UID, func(r *recollection) { delete(r.freed, p.UID) })
+		c.state.update(j.UID, func(r *jobState) { delete(r.finalizerRemoved, p.UID) })
 	}
 	return err
 }
 
-// unfinalize removes the finalizer of the pod with this UID, and only at that version unless version is "".
-func (c *Controller) unfinalize(ctx context.Context, p *corev1.Pod, version string) error {
+// patchFinalizer removes the finalizer of the pod with this UID, and only at that version unless version is "".
+func (c *Controller) patchFinalizer(ctx context.Context, p *corev1.Pod, version string) error {
 	meta := map[string]any{"uid": p.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}
 	if version != "" {
 		meta["resourceVersion"] = version
@@ -155,27 +155,27 @@ func (c *Controller) unfinalize(ctx context.Context, p *corev1.Pod, version stri
 	return nil
 }
 
-// settle writes a's status in the order described at account.
-func (c *Controller) settle(ctx context.Context, s snapshot, a *account) error {
+// flushStatus writes a's status in the order described at accounting.
+func (c *Controller) flushStatus(ctx context.Context, s snapshot, a *accounting) error {
 	j, err := c.writeStatus(ctx, s.job, &a.status)
 	if err != nil {
 		return err
 	}
 	j.Status.DeepCopyInto(&a.status) // as the server stores it, in whole seconds
-	c.memory.with(j.UID, func(r *recollection) { r.failures = a.failures })
+	c.state.update(j.UID, func(r *jobState) { r.failures = a.failures })
 	if a.suspended {
 		c.env.Events.Event(j, corev1.EventTypeNormal, "Suspended", "Job suspended")
 	}
 	if a.resumed {
 		c.env.Events.Event(j, corev1.EventTypeNormal, "Resumed", "Job resumed")
 	}
-	metrics().countRules(a.ruled)
+	metrics().countRules(a.policyCounts)
 	var (
 		mu    sync.Mutex
 		freed []*corev1.Pod
 	)
-	failure := framework.Parallel(a.free, atOnce, func(p *corev1.Pod) error {
-		if err := c.free(ctx, j, p); err != nil {
+	failure := framework.Parallel(a.toRelease, maxParallel, func(p *corev1.Pod) error {
+		if err := c.removePodFinalizer(ctx, j, p); err != nil {
 			return err
 		}
 		mu.Lock()
@@ -183,12 +183,12 @@ func (c *Controller) settle(ctx context.Context, s snapshot, a *account) error {
 		freed = append(freed, p)
 		return nil
 	})
-	over := a.settle(s, freed)
+	over := a.countReleased(s, freed)
 	if j, err = c.writeStatus(ctx, j, &a.status); err != nil {
 		return err
 	}
 	if over {
-		c.conclude(j, a.verdict)
+		c.recordFinished(j, a.end)
 	}
 	return failure
 }
@@ -204,14 +204,14 @@ func (c *Controller) writeStatus(ctx context.Context, j *batchv1.Job, st *batchv
 	if err != nil {
 		return j, fmt.Errorf("write status: %w", err)
 	}
-	c.memory.with(j.UID, func(r *recollection) { r.wrote = written.ResourceVersion })
-	metrics().counted(written, &j.Status)
+	c.state.update(j.UID, func(r *jobState) { r.lastWritten = written.ResourceVersion })
+	metrics().podsFinished(written, &j.Status)
 	return written, nil
 }
 
-// conclude records the event about the end of a job.
-func (c *Controller) conclude(j *batchv1.Job, v *verdict) {
-	metrics().ended(j, v)
+// recordFinished records the event about the end of a job.
+func (c *Controller) recordFinished(j *batchv1.Job, v *endCondition) {
+	metrics().jobFinished(j, v)
 	if v.failed() {
 		c.env.Events.Event(j, corev1.EventTypeWarning, v.reason, v.message)
 		return

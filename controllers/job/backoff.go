@@ -17,14 +17,14 @@ const (
 	lastBackoff  = 10 * time.Minute
 )
 
-// failures are the failures of a job's pods since the last success.
-type failures struct {
+// backoffRecord counts the failures of a job's pods since the last success.
+type backoffRecord struct {
 	count int32
 	last  time.Time
 }
 
-// and returns f after these further finished pods.
-func (f failures) and(succeeded, failed []*corev1.Pod) failures {
+// add returns f after these further finished pods.
+func (f backoffRecord) add(succeeded, failed []*corev1.Pod) backoffRecord {
 	var success time.Time
 	for _, p := range succeeded {
 		if t := finished(p); t.After(success) {
@@ -32,7 +32,7 @@ func (f failures) and(succeeded, failed []*corev1.Pod) failures {
 		}
 	}
 	if len(succeeded) > 0 {
-		f = failures{}
+		f = backoffRecord{}
 	}
 	for _, p := range failed {
 		t := finished(p)
@@ -48,7 +48,7 @@ func (f failures) and(succeeded, failed []*corev1.Pod) failures {
 }
 
 // wait is how long no pod may be created.
-func (f failures) wait(now time.Time) time.Duration {
+func (f backoffRecord) wait(now time.Time) time.Duration {
 	if f.count == 0 {
 		return 0
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package job runs the pods of Jobs (batch/v1) to completion. The table of controllers starts it. Decisions are pure functions of a
-// snapshot: plan.go decides which pods to create and delete and whether the job has ended, account.go counts each finished pod exactly
+// snapshot: plan.go decides which pods to create and delete and whether the job has ended, accounting.go counts each finished pod exactly
 // once, even after crashes; this file and apply.go act. It never handles jobs with spec.managedBy of another controller.
 package job
 
@@ -25,8 +25,8 @@ import (
 
 var kind = batchv1.SchemeGroupVersion.WithKind("Job")
 
-// work is a job, or a pod that may still have the finalizer of a job.
-type work struct {
+// workItem is a job, or a pod that may still have the finalizer of a job.
+type workItem struct {
 	framework.Key
 	orphan bool
 }
@@ -34,17 +34,17 @@ type work struct {
 // Controller handles all jobs.
 type Controller struct {
 	env    *framework.Env
-	loop   *framework.Loop[work]
+	loop   *framework.Loop[workItem]
 	expect *framework.Expectations
 	own    framework.Ownership[*corev1.Pod]
-	memory *memory
+	state  *stateStore
 	jobs   cache.Indexer
 	pods   cache.Indexer
 }
 
 // New registers handlers with the shared informers; Run does the work.
 func New(env *framework.Env) (framework.Controller, error) {
-	c := &Controller{env: env, expect: framework.NewExpectations(), memory: newMemory()}
+	c := &Controller{env: env, expect: framework.NewExpectations(), state: newStateStore()}
 	c.own = framework.PodOwnership(env, kind, func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 		return env.Client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
 	})
@@ -56,8 +56,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 	}
 	c.pods, c.jobs = pods.GetIndexer(), jobs.GetIndexer()
 	err := errors.Join(
-		framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{Add: c.jobAdded, Update: c.jobUpdated, Delete: c.jobGone}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podAdded, Update: c.podUpdated, Delete: c.podGone}),
+		framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{Add: c.jobAdded, Update: c.jobUpdated, Delete: c.jobDeleted}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podAdded, Update: c.podUpdated, Delete: c.podDeleted}),
 	)
 	return c, err
 }
@@ -65,67 +65,67 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// external is the name of the other controller in spec.managedBy, or "".
-func external(j *batchv1.Job) string {
+// managedBy is the name of the other controller in spec.managedBy, or "".
+func managedBy(j *batchv1.Job) string {
 	if m := j.Spec.ManagedBy; m != nil && *m != batchv1.JobControllerName {
 		return *m
 	}
 	return ""
 }
 
-// soon queues the job after a delay to combine pod events: large jobs are not counted for every pod.
-func (c *Controller) soon(j *batchv1.Job) {
+// enqueueDelayed queues the job after a delay to combine pod events: large jobs are not counted for every pod.
+func (c *Controller) enqueueDelayed(j *batchv1.Job) {
 	n := int32(1)
 	if p := j.Spec.Parallelism; p != nil {
 		n = *p
 	}
-	c.loop.AddAfter(work{Key: framework.KeyOf(j)}, time.Duration(min(n, 100))*time.Millisecond)
+	c.loop.AddAfter(workItem{Key: framework.KeyOf(j)}, time.Duration(min(n, 100))*time.Millisecond)
 }
 
 func (c *Controller) jobAdded(j *batchv1.Job) {
-	if name := external(j); name != "" {
+	if name := managedBy(j); name != "" {
 		metrics().external.WithLabelValues(name).Inc()
 	}
-	c.loop.Add(work{Key: framework.KeyOf(j)})
+	c.loop.Add(workItem{Key: framework.KeyOf(j)})
 }
 
 func (c *Controller) jobUpdated(old, cur *batchv1.Job) {
 	if old.UID != cur.UID {
-		c.jobGone(old)
+		c.jobDeleted(old)
 		c.jobAdded(cur)
 		return
 	}
-	if ended(cur) {
-		c.leave(cur)
+	if isFinished(cur) {
+		c.releasePods(cur)
 	}
 	if old.Generation == cur.Generation {
-		c.soon(cur)
+		c.enqueueDelayed(cur)
 		return
 	}
-	c.loop.Add(work{Key: framework.KeyOf(cur)})
+	c.loop.Add(workItem{Key: framework.KeyOf(cur)})
 }
 
-func (c *Controller) jobGone(j *batchv1.Job) {
-	c.expect.Forget(j.UID)
-	c.memory.forget(j.UID)
-	c.leave(j)
+func (c *Controller) jobDeleted(j *batchv1.Job) {
+	c.expect.DeleteExpectations(j.UID)
+	c.state.remove(j.UID)
+	c.releasePods(j)
 }
 
-// leave releases the pods of a deleted job.
-func (c *Controller) leave(j *batchv1.Job) {
+// releasePods releases the pods of a deleted job.
+func (c *Controller) releasePods(j *batchv1.Job) {
 	pods, err := framework.PodsOf(c.pods, j.UID)
 	if err != nil {
 		return
 	}
 	for _, p := range pods {
-		c.orphaned(p)
+		c.enqueueOrphan(p)
 	}
 }
 
-// orphaned queues p if it still has the finalizer, which no job will remove.
-func (c *Controller) orphaned(p *corev1.Pod) {
+// enqueueOrphan queues p if it still has the finalizer, which no job will remove.
+func (c *Controller) enqueueOrphan(p *corev1.Pod) {
 	if tracked(p) {
-		c.loop.Add(work{framework.KeyOf(p), true})
+		c.loop.Add(workItem{framework.KeyOf(p), true})
 	}
 }
 
@@ -146,9 +146,9 @@ func (c *Controller) owner(namespace string, ref *metav1.OwnerReference) *batchv
 }
 
 func (c *Controller) podAdded(p *corev1.Pod) {
-	metrics().held(nil, p)
+	metrics().terminatedWithFinalizer(nil, p)
 	if p.DeletionTimestamp != nil {
-		c.podGoing(p) // first seen in deletion, after a restart
+		c.podDeletionStarted(p) // first seen in deletion, after a restart
 		return
 	}
 	ref := metav1.GetControllerOfNoCopy(p)
@@ -157,19 +157,19 @@ func (c *Controller) podAdded(p *corev1.Pod) {
 		return
 	}
 	j := c.owner(p.Namespace, ref)
-	if j == nil || ended(j) {
-		c.orphaned(p)
+	if j == nil || isFinished(j) {
+		c.enqueueOrphan(p)
 	}
-	c.expect.Created(ref.UID, 1)
+	c.expect.CreationObserved(ref.UID, 1)
 	if j != nil {
-		c.soon(j)
+		c.enqueueDelayed(j)
 	}
 }
 
 func (c *Controller) podUpdated(old, cur *corev1.Pod) {
-	metrics().held(old, cur)
+	metrics().terminatedWithFinalizer(old, cur)
 	if old.UID != cur.UID {
-		c.podGone(old)
+		c.podDeleted(old)
 		c.podAdded(cur)
 		return
 	}
@@ -179,21 +179,21 @@ func (c *Controller) podUpdated(old, cur *corev1.Pod) {
 	was, ref := metav1.GetControllerOfNoCopy(old), metav1.GetControllerOfNoCopy(cur)
 	freed := false
 	if ref != nil && !tracked(cur) {
-		freed = c.memory.seen(ref.UID, cur)
+		freed = c.state.removalObserved(ref.UID, cur)
 	}
 	moved := (was == nil) != (ref == nil) || was != nil && ref != nil && was.UID != ref.UID
 	if moved {
 		if was != nil {
-			c.memory.seen(was.UID, cur)
+			c.state.removalObserved(was.UID, cur)
 		}
 		if j := c.owner(old.Namespace, was); j != nil {
-			c.soon(j)
+			c.enqueueDelayed(j)
 		}
 	}
 	relabelled := !maps.Equal(old.Labels, cur.Labels)
 	switch {
 	case cur.DeletionTimestamp != nil:
-		c.podGoing(cur)
+		c.podDeletionStarted(cur)
 	case ref == nil:
 		if moved || relabelled || tracked(cur) {
 			c.orphanChanged(cur)
@@ -202,38 +202,38 @@ func (c *Controller) podUpdated(old, cur *corev1.Pod) {
 		// The pass that removed the finalizer has counted the pod.
 	default:
 		if j := c.owner(cur.Namespace, ref); j != nil {
-			c.soon(j)
+			c.enqueueDelayed(j)
 		}
 	}
 }
 
-// podGoing handles the start of p's deletion.
-func (c *Controller) podGoing(p *corev1.Pod) {
+// podDeletionStarted handles the start of p's deletion.
+func (c *Controller) podDeletionStarted(p *corev1.Pod) {
 	j := c.owner(p.Namespace, metav1.GetControllerOfNoCopy(p))
-	if j == nil || ended(j) {
-		c.orphaned(p)
+	if j == nil || isFinished(j) {
+		c.enqueueOrphan(p)
 		return
 	}
-	c.expect.Deleted(j.UID, p.UID)
-	c.soon(j)
+	c.expect.DeletionObserved(j.UID, p.UID)
+	c.enqueueDelayed(j)
 }
 
-func (c *Controller) podGone(p *corev1.Pod) {
-	metrics().held(p, nil)
+func (c *Controller) podDeleted(p *corev1.Pod) {
+	metrics().terminatedWithFinalizer(p, nil)
 	ref := metav1.GetControllerOfNoCopy(p)
 	if ref == nil {
 		return
 	}
-	c.memory.seen(ref.UID, p)
+	c.state.removalObserved(ref.UID, p)
 	if j := c.owner(p.Namespace, ref); j != nil {
-		c.expect.Deleted(j.UID, p.UID)
-		c.soon(j)
+		c.expect.DeletionObserved(j.UID, p.UID)
+		c.enqueueDelayed(j)
 	}
 }
 
 // orphanChanged handles a pod without a controller: its finalizer is removed, and a job may adopt it.
 func (c *Controller) orphanChanged(p *corev1.Pod) {
-	c.orphaned(p)
+	c.enqueueOrphan(p)
 	if len(p.Labels) == 0 {
 		return
 	}
@@ -243,19 +243,19 @@ func (c *Controller) orphanChanged(p *corev1.Pod) {
 	}
 	for _, obj := range objs {
 		j, ok := obj.(*batchv1.Job)
-		if !ok || ended(j) || external(j) != "" {
+		if !ok || isFinished(j) || managedBy(j) != "" {
 			continue
 		}
 		if sel, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !sel.Empty() && sel.Matches(labels.Set(p.Labels)) {
-			c.soon(j)
+			c.enqueueDelayed(j)
 		}
 	}
 }
 
 // sync is one pass over a job, or over a pod without a job.
-func (c *Controller) sync(ctx context.Context, w work) error {
+func (c *Controller) sync(ctx context.Context, w workItem) error {
 	if w.orphan {
-		return c.release(ctx, w.Key)
+		return c.releaseOrphan(ctx, w.Key)
 	}
 	obj, ok, err := c.jobs.GetByKey(w.String())
 	if err != nil {
@@ -265,37 +265,37 @@ func (c *Controller) sync(ctx context.Context, w work) error {
 	switch {
 	case !ok || !isJob:
 		return nil
-	case external(j) != "":
+	case managedBy(j) != "":
 		return nil
-	case ended(j):
-		c.expect.Forget(j.UID)
-		c.memory.forget(j.UID)
+	case isFinished(j):
+		c.expect.DeleteExpectations(j.UID)
+		c.state.remove(j.UID)
 		return nil
 	}
 	defer c.settleExpectations(w.Key, j)
 	return c.run(ctx, w.Key, j)
 }
 
-// settleExpectations removes expectations of a job that was deleted during the pass, because expectations added after jobGone would stay
+// settleExpectations removes expectations of a job that was deleted during the pass, because expectations added after jobDeleted would stay
 // forever.
 func (c *Controller) settleExpectations(key framework.Key, j *batchv1.Job) {
 	obj, ok, err := c.jobs.GetByKey(key.String())
 	if cur, isJob := obj.(*batchv1.Job); err == nil && (!ok || isJob && cur.UID != j.UID) {
-		c.expect.Forget(j.UID)
-		c.memory.forget(j.UID)
+		c.expect.DeleteExpectations(j.UID)
+		c.state.remove(j.UID)
 		return
 	}
-	if left := c.expect.Left(j.UID); left > 0 {
-		c.loop.AddAfter(work{Key: key}, left) // in case the event never comes
+	if left := c.expect.ExpiresIn(j.UID); left > 0 {
+		c.loop.AddAfter(workItem{Key: key}, left) // in case the event never comes
 	}
 }
 
 func (c *Controller) run(ctx context.Context, key framework.Key, j *batchv1.Job) error {
-	known := c.memory.recall(j)
-	if known.ahead(j) {
+	known := c.state.get(j)
+	if known.cacheStale(j) {
 		return nil // the update event will requeue it
 	}
-	s := snapshot{job: j, freed: known.freed, failures: known.failures, settled: c.expect.Met(j.UID), now: time.Now()}
+	s := snapshot{job: j, finalizerRemoved: known.finalizerRemoved, failures: known.failures, expectationsSatisfied: c.expect.Satisfied(j.UID), now: time.Now()}
 	if mode := j.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion && *mode != batchv1.IndexedCompletion {
 		c.env.Events.Event(j, corev1.EventTypeWarning, "UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")
 		return nil
@@ -310,14 +310,14 @@ func (c *Controller) run(ctx context.Context, key framework.Key, j *batchv1.Job)
 	}
 	p := decide(s)
 	o, failure := c.act(ctx, key, s.now, s, p)
-	a := record(s, p, o)
-	err = errors.Join(failure, c.settle(ctx, s, &a))
-	metrics().synced(j, p, time.Since(s.now), err)
-	if p.again > 0 {
-		c.loop.AddAfter(work{Key: key}, p.again)
+	a := newAccounting(s, p, o)
+	err = errors.Join(failure, c.flushStatus(ctx, s, &a))
+	metrics().observeSync(j, p, time.Since(s.now), err)
+	if p.requeueAfter > 0 {
+		c.loop.AddAfter(workItem{Key: key}, p.requeueAfter)
 	}
-	if a.full && err == nil {
-		c.soon(j)
+	if a.truncated && err == nil {
+		c.enqueueDelayed(j)
 	}
 	return err
 }
@@ -332,7 +332,7 @@ func (c *Controller) claim(ctx context.Context, j *batchv1.Job, sel labels.Selec
 	if err != nil {
 		return nil, err
 	}
-	mine, adopted, err := c.own.Settle(ctx, j, sel, append(mine, orphans...))
+	mine, adopted, err := c.own.ClaimObjects(ctx, j, sel, append(mine, orphans...))
 	for _, p := range adopted {
 		if !tracked(p) {
 			p = p.DeepCopy()
@@ -343,8 +343,8 @@ func (c *Controller) claim(ctx context.Context, j *batchv1.Job, sel labels.Selec
 	return mine, err
 }
 
-// release removes the finalizer of a pod that no job manages any more: the job is finished or deleted, or has released the pod.
-func (c *Controller) release(ctx context.Context, key framework.Key) error {
+// releaseOrphan removes the finalizer of a pod that no job manages any more: the job is finished or deleted, or has released the pod.
+func (c *Controller) releaseOrphan(ctx context.Context, key framework.Key) error {
 	obj, ok, err := c.pods.GetByKey(key.String())
 	if err != nil || !ok {
 		return err
@@ -357,10 +357,10 @@ func (c *Controller) release(ctx context.Context, key framework.Key) error {
 		if ref.Kind != kind.Kind || ref.APIVersion != kind.GroupVersion().String() {
 			return nil
 		}
-		if j := c.owner(p.Namespace, ref); j != nil && (!ended(j) || external(j) != "") {
+		if j := c.owner(p.Namespace, ref); j != nil && (!isFinished(j) || managedBy(j) != "") {
 			return nil
 		}
 	}
 	// The version protects against a concurrent adoption.
-	return c.unfinalize(ctx, p, p.ResourceVersion)
+	return c.patchFinalizer(ctx, p, p.ResourceVersion)
 }

@@ -79,7 +79,7 @@ func TestRun(t *testing.T) {
 		}
 		settle(time.Second)
 		j := read(t, c)
-		if j.Status.Succeeded != 3 || !ended(j) || j.Status.CompletionTime == nil {
+		if j.Status.Succeeded != 3 || !isFinished(j) || j.Status.CompletionTime == nil {
 			t.Errorf("got %+v", j.Status)
 		}
 		all, _ := podsOf(t, c)
@@ -173,7 +173,7 @@ func TestGoesDuringPass(t *testing.T) {
 		if all, _ := podsOf(t, c); len(all) != 1 {
 			t.Fatalf("%d pods, want the one that was created while the job went", len(all))
 		}
-		if n := len(built.memory.all); n != 0 {
+		if n := len(built.state.all); n != 0 {
 			t.Errorf("%d jobs are remembered, want none", n)
 		}
 		if n := built.expect.Len(); n != 0 {
@@ -201,7 +201,7 @@ func TestFinalizerStays(t *testing.T) {
 		ctl := &Controller{env: &framework.Env{Client: c.Client}}
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "a"}}
 		for _, version := range []string{"", "7"} {
-			if err := ctl.unfinalize(t.Context(), p, version); (err != nil) != tt.wanted {
+			if err := ctl.patchFinalizer(t.Context(), p, version); (err != nil) != tt.wanted {
 				t.Errorf("%s, version %q: got %v, want an error: %t", tt.name, version, err, tt.wanted)
 			}
 		}

@@ -14,27 +14,27 @@ import (
 	"keelson/api/core/pod"
 )
 
-// collection are Kubernetes' metrics of the controller.
-type collection struct {
-	took                                                                                  *prometheus.HistogramVec
-	syncs, finishedJobs, external, finishedPods, ruled, finalizers, finishedIndexes, pods *prometheus.CounterVec
+// jobMetrics are Kubernetes' metrics of the controller.
+type jobMetrics struct {
+	duration                                                                                      *prometheus.HistogramVec
+	syncs, finishedJobs, external, finishedPods, policyActions, finalizers, finishedIndexes, pods *prometheus.CounterVec
 }
 
 // metrics is one set for the process.
-var metrics = sync.OnceValue(func() *collection {
+var metrics = sync.OnceValue(func() *jobMetrics {
 	const system = "job_controller"
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: system, Name: name, Help: help}, labels)
 	}
-	return &collection{
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	return &jobMetrics{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Subsystem: system, Name: "job_sync_duration_seconds", Help: "The time it took to sync a job", Buckets: prometheus.ExponentialBuckets(0.004, 2, 15),
 		}, []string{"completion_mode", "result", "action"}),
 		syncs:        counter("job_syncs_total", "The number of job syncs", "completion_mode", "result", "action"),
 		finishedJobs: counter("jobs_finished_total", "The number of finished jobs", "completion_mode", "result", "reason"),
 		external:     counter("jobs_by_external_controller_total", "The number of Jobs managed by an external controller", "controller_name"),
 		finishedPods: counter("job_pods_finished_total", "The number of finished Pods that are fully tracked", "completion_mode", "result"),
-		ruled: counter("pod_failures_handled_by_failure_policy_total",
+		policyActions: counter("pod_failures_handled_by_failure_policy_total",
 			"The number of failed Pods handled by failure policy with respect to the failure policy action applied based on the matched rule.", "action"),
 		finalizers: counter("terminated_pods_tracking_finalizer_total",
 			"The number of terminated pods (phase=Failed|Succeeded) that have the finalizer batch.kubernetes.io/job-tracking.", "event"),
@@ -46,35 +46,35 @@ var metrics = sync.OnceValue(func() *collection {
 // Collectors are the metrics of all job controllers in the process.
 func Collectors() []prometheus.Collector {
 	m := metrics()
-	return []prometheus.Collector{m.took, m.syncs, m.finishedJobs, m.external, m.finishedPods, m.ruled, m.finalizers, m.finishedIndexes, m.pods}
+	return []prometheus.Collector{m.duration, m.syncs, m.finishedJobs, m.external, m.finishedPods, m.policyActions, m.finalizers, m.finishedIndexes, m.pods}
 }
 
 func mode(j *batchv1.Job) string {
-	if indexed(j) {
+	if isIndexed(j) {
 		return string(batchv1.IndexedCompletion)
 	}
 	return string(batchv1.NonIndexedCompletion)
 }
 
-// synced counts a pass.
-func (m *collection) synced(j *batchv1.Job, p plan, took time.Duration, err error) {
+// observeSync counts a pass.
+func (m *jobMetrics) observeSync(j *batchv1.Job, p plan, took time.Duration, err error) {
 	action, result := "tracking", "success"
 	switch {
 	case p.create > 0:
 		action = "pods_created"
-	case len(p.remove)+len(p.end) > 0:
+	case len(p.remove)+len(p.terminate) > 0:
 		action = "pods_deleted"
-	case !p.managed && p.verdict == nil:
+	case !p.managed && p.end == nil:
 		action = "reconciling"
 	}
 	if err != nil {
 		result = "error"
 	}
-	m.took.WithLabelValues(mode(j), result, action).Observe(took.Seconds())
+	m.duration.WithLabelValues(mode(j), result, action).Observe(took.Seconds())
 	m.syncs.WithLabelValues(mode(j), result, action).Inc()
 }
 
-func (m *collection) created(j *batchv1.Job, t tally, ok, failed int) {
+func (m *jobMetrics) observeCreations(j *batchv1.Job, t podCounts, ok, failed int) {
 	reason := "new"
 	switch {
 	case j.Spec.PodReplacementPolicy != nil && *j.Spec.PodReplacementPolicy == batchv1.Failed && t.failed > 0:
@@ -90,23 +90,23 @@ func (m *collection) created(j *batchv1.Job, t tally, ok, failed int) {
 	}
 }
 
-func (m *collection) countRules(ruled map[batchv1.PodFailurePolicyAction]int) {
+func (m *jobMetrics) countRules(ruled map[batchv1.PodFailurePolicyAction]int) {
 	for action, n := range ruled {
-		m.ruled.WithLabelValues(string(action)).Add(float64(n))
+		m.policyActions.WithLabelValues(string(action)).Add(float64(n))
 	}
 }
 
-// counted compares the status of j with the one before. Elastic indexed jobs may shrink, which is not counted.
-func (m *collection) counted(j *batchv1.Job, before *batchv1.JobStatus) {
+// podsFinished compares the status of j with the one before. Elastic indexed jobs may shrink, which is not counted.
+func (m *jobMetrics) podsFinished(j *batchv1.Job, before *batchv1.JobStatus) {
 	add := func(c *prometheus.CounterVec, n int32, labels ...string) {
 		if n > 0 {
 			c.WithLabelValues(labels...).Add(float64(n))
 		}
 	}
 	won := j.Status.Succeeded - before.Succeeded
-	if indexed(j) {
+	if isIndexed(j) {
 		limit := "global"
-		if perIndex(j) {
+		if hasBackoffLimitPerIndex(j) {
 			limit = "perIndex"
 		}
 		add(m.finishedIndexes, won, "succeeded", limit)
@@ -123,7 +123,7 @@ func failedIndexes(j *batchv1.Job, st *batchv1.JobStatus) int32 {
 	return batch.ReadIndexes(*st.FailedIndexes, *j.Spec.Completions).Count()
 }
 
-func (m *collection) ended(j *batchv1.Job, v *verdict) {
+func (m *jobMetrics) jobFinished(j *batchv1.Job, v *endCondition) {
 	result := "succeeded"
 	if v.failed() {
 		result = "failed"
@@ -131,8 +131,8 @@ func (m *collection) ended(j *batchv1.Job, v *verdict) {
 	m.finishedJobs.WithLabelValues(mode(j), result, v.reason).Inc()
 }
 
-// held records that a finished pod got or lost the finalizer. Either may be nil.
-func (m *collection) held(old, cur *corev1.Pod) {
+// terminatedWithFinalizer records that a finished pod got or lost the finalizer. Either may be nil.
+func (m *jobMetrics) terminatedWithFinalizer(old, cur *corev1.Pod) {
 	was, is := old != nil && pod.Terminal(old) && tracked(old), cur != nil && pod.Terminal(cur) && tracked(cur)
 	switch {
 	case is && !was:

@@ -26,18 +26,18 @@ type snapshot struct {
 	job *batchv1.Job
 	// pods are the pods that the job controls and selects, in any state.
 	pods []*corev1.Pod
-	// freed are the pods whose finalizer the controller has removed; the cache may still show it.
-	freed map[types.UID]struct{}
-	// settled is false while creations or deletions are expected: then nothing may be created or deleted, and the job cannot finish.
-	settled bool
+	// finalizerRemoved are the pods whose finalizer the controller has removed; the cache may still show it.
+	finalizerRemoved map[types.UID]struct{}
+	// expectationsSatisfied is false while creations or deletions are expected: then nothing may be created or deleted, and the job cannot finish.
+	expectationsSatisfied bool
 	// failures are kept from earlier passes.
-	failures failures
+	failures backoffRecord
 	now      time.Time
 }
 
 // tracked reports whether p must still be counted.
 func (s snapshot) tracked(p *corev1.Pod) bool {
-	_, freed := s.freed[p.UID]
+	_, freed := s.finalizerRemoved[p.UID]
 	return tracked(p) && !freed
 }
 
@@ -50,87 +50,87 @@ func terminating(p *corev1.Pod) bool { return p.DeletionTimestamp != nil && !pod
 // suspended is spec.suspend.
 func suspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Suspend }
 
-// onlyFailed reports whether a pod is replaced, and counted as failed, only when it is finished.
-func onlyFailed(j *batchv1.Job) bool {
+// onlyReplaceFailedPods reports whether a pod is replaced, and counted as failed, only when it is finished.
+func onlyReplaceFailedPods(j *batchv1.Job) bool {
 	return j.Spec.PodFailurePolicy != nil || j.Spec.PodReplacementPolicy != nil && *j.Spec.PodReplacementPolicy == batchv1.Failed
 }
 
-// failedPod reports whether p counts as failed. A pod in deletion may never reach the phase Failed.
-func failedPod(j *batchv1.Job, p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodFailed || !onlyFailed(j) && terminating(p)
+// isPodFailed reports whether p counts as failed. A pod in deletion may never reach the phase Failed.
+func isPodFailed(j *batchv1.Job, p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || !onlyReplaceFailedPods(j) && terminating(p)
 }
 
-// verdict is how the job ends: by a condition FailureTarget or SuccessCriteriaMet. The final condition follows when all pods are finished
+// endCondition is how the job ends: by a condition FailureTarget or SuccessCriteriaMet. The final condition follows when all pods are finished
 // and counted.
-type verdict struct {
+type endCondition struct {
 	kind            batchv1.JobConditionType
 	reason, message string
 }
 
-func failure(reason, message string) *verdict {
-	return &verdict{batchv1.JobFailureTarget, reason, message}
+func failure(reason, message string) *endCondition {
+	return &endCondition{batchv1.JobFailureTarget, reason, message}
 }
 
-func (v *verdict) failed() bool { return v != nil && v.kind == batchv1.JobFailureTarget }
+func (v *endCondition) failed() bool { return v != nil && v.kind == batchv1.JobFailureTarget }
 
-// final is the final condition of the job.
-func (v *verdict) final() batchv1.JobConditionType {
+// finalType is the final condition of the job.
+func (v *endCondition) finalType() batchv1.JobConditionType {
 	if v.failed() {
 		return batchv1.JobFailed
 	}
 	return batchv1.JobComplete
 }
 
-// tally has the counts of a job's pods.
-type tally struct {
+// podCounts has the counts of a job's pods.
+type podCounts struct {
 	active             []*corev1.Pod
 	ready, terminating int32
 	// succeeded and failed are all so far, including those that the status does not count yet.
 	succeeded, failed int32
-	failures          failures
+	failures          backoffRecord
 	// For an indexed job: the completed indexes in the status, the actual ones, the failed ones, and the pods to be replaced.
-	before, completed, lost batch.Indexes
-	replaced                map[int32]*corev1.Pod
+	previousCompleted, completed, failedIndexes batch.Indexes
+	replaced                                    map[int32]*corev1.Pod
 }
 
 // plan is the result of a pass.
 type plan struct {
-	tally
-	verdict *verdict
+	podCounts
+	end *endCondition
 	// managed: the number of pods could be decided.
-	managed bool
-	create  int
-	indexes []int32       // to create, for an indexed job
-	remove  []*corev1.Pod // surplus: they are deleted and not counted
-	end     []*corev1.Pod // still running although the job has ended: they are deleted, then counted
-	again   time.Duration // when time alone will change something; 0: never
+	managed      bool
+	create       int
+	indexes      []int32       // to create, for an indexed job
+	remove       []*corev1.Pod // surplus: they are deleted and not counted
+	terminate    []*corev1.Pod // still running although the job has ended: they are deleted, then counted
+	requeueAfter time.Duration // when time alone will change something; 0: never
 }
 
 // decide decides about the job's pods.
 func decide(s snapshot) plan {
-	p := plan{tally: count(s)}
-	p.verdict = p.conclude(s)
-	if d := s.job.Spec.ActiveDeadlineSeconds; p.verdict == nil && d != nil && !suspended(s.job) {
+	p := plan{podCounts: countPods(s)}
+	p.end = p.decideEnd(s)
+	if d := s.job.Spec.ActiveDeadlineSeconds; p.end == nil && d != nil && !suspended(s.job) {
 		start := s.now
 		if t := s.job.Status.StartTime; t != nil {
 			start = t.Time
 		}
-		p.again = start.Add(seconds(*d)).Sub(s.now)
+		p.requeueAfter = start.Add(seconds(*d)).Sub(s.now)
 	}
 	switch {
-	case p.verdict != nil && !s.settled:
-		p.verdict = nil // not all created pods are observed yet, so they could not all be deleted and counted
-	case p.verdict != nil:
-		p.end = p.active
-	case s.settled && s.job.DeletionTimestamp == nil:
+	case p.end != nil && !s.expectationsSatisfied:
+		p.end = nil // not all created pods are observed yet, so they could not all be deleted and counted
+	case p.end != nil:
+		p.terminate = p.active
+	case s.expectationsSatisfied && s.job.DeletionTimestamp == nil:
 		p.managed = true
-		p.manage(s)
+		p.managePods(s)
 	}
 	return p
 }
 
-func count(s snapshot) tally {
-	var t tally
+func countPods(s snapshot) podCounts {
+	var t podCounts
 	for _, p := range s.pods {
 		switch {
 		case pod.Active(p):
@@ -143,33 +143,35 @@ func count(s snapshot) tally {
 		}
 	}
 	var won, lost []*corev1.Pod
-	listed := listed(&s.job.Status)
+	listed := uncountedPods(&s.job.Status)
 	for _, p := range s.pods {
 		_, valid := indexOf(s.job, p)
 		_, known := listed[p.UID]
 		switch {
-		case known || !s.tracked(p) || indexed(s.job) && !valid:
+		case known || !s.tracked(p) || isIndexed(s.job) && !valid:
 		case p.Status.Phase == corev1.PodSucceeded:
 			won = append(won, p)
-		case failedPod(s.job, p):
+		case isPodFailed(s.job, p):
 			lost = append(lost, p)
 		}
 	}
-	t.failures = s.failures.and(won, lost)
-	lost = slices.DeleteFunc(lost, func(p *corev1.Pod) bool { return !rule(s.job.Spec.PodFailurePolicy, p).counts() })
+	t.failures = s.failures.add(won, lost)
+	lost = slices.DeleteFunc(lost, func(p *corev1.Pod) bool {
+		return !matchPodFailurePolicy(s.job.Spec.PodFailurePolicy, p).countsAsFailure()
+	})
 	t.succeeded, t.failed = s.job.Status.Succeeded+int32(len(won)), s.job.Status.Failed+int32(len(lost))
 	if u := s.job.Status.UncountedTerminatedPods; u != nil {
 		t.succeeded += int32(len(u.Succeeded))
 		t.failed += int32(len(u.Failed))
 	}
-	if indexed(s.job) {
+	if isIndexed(s.job) {
 		t.indexes(s)
 	}
 	return t
 }
 
-// listed are the finished but uncounted pods in the status.
-func listed(st *batchv1.JobStatus) map[types.UID]struct{} {
+// uncountedPods are the finished but uncounted pods in the status.
+func uncountedPods(st *batchv1.JobStatus) map[types.UID]struct{} {
 	out := map[types.UID]struct{}{}
 	if u := st.UncountedTerminatedPods; u != nil {
 		for _, uid := range u.Succeeded {
@@ -182,20 +184,20 @@ func listed(st *batchv1.JobStatus) map[types.UID]struct{} {
 	return out
 }
 
-// conclude decides whether and how the job ends; nil: it continues.
-func (t *tally) conclude(s snapshot) *verdict {
+// decideEnd decides whether and how the job ends; nil: it continues.
+func (t *podCounts) decideEnd(s snapshot) *endCondition {
 	j := s.job
 	for _, kind := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget} {
 		if c := condition(j.Status.Conditions, kind); c != nil && c.Status == corev1.ConditionTrue {
-			return &verdict{kind, c.Reason, c.Message}
+			return &endCondition{kind, c.Reason, c.Message}
 		}
 	}
 	if j.Spec.PodFailurePolicy != nil {
 		for _, p := range s.pods {
-			if !failedPod(j, p) {
+			if !isPodFailed(j, p) {
 				continue
 			}
-			if r := rule(j.Spec.PodFailurePolicy, p); r.action == batchv1.PodFailurePolicyActionFailJob {
+			if r := matchPodFailurePolicy(j.Spec.PodFailurePolicy, p); r.action == batchv1.PodFailurePolicyActionFailJob {
 				return failure(batchv1.JobReasonPodFailurePolicy, r.message)
 			}
 		}
@@ -206,10 +208,10 @@ func (t *tally) conclude(s snapshot) *verdict {
 	case pastDeadline(s):
 		return failure(batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 	}
-	if !indexed(j) {
+	if !isIndexed(j) {
 		return nil
 	}
-	if n := t.lost.Count(); n > 0 {
+	if n := t.failedIndexes.Count(); n > 0 {
 		if most := j.Spec.MaxFailedIndexes; most != nil && n > *most {
 			return failure(batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes")
 		}
@@ -217,8 +219,8 @@ func (t *tally) conclude(s snapshot) *verdict {
 			return failure(batchv1.JobReasonFailedIndexes, "Job has failed indexes")
 		}
 	}
-	if message, met := succeeded(j.Spec.SuccessPolicy, t.completed, *j.Spec.Completions); met {
-		return &verdict{batchv1.JobSuccessCriteriaMet, batchv1.JobReasonSuccessPolicy, message}
+	if message, met := matchSuccessPolicy(j.Spec.SuccessPolicy, t.completed, *j.Spec.Completions); met {
+		return &endCondition{batchv1.JobSuccessCriteriaMet, batchv1.JobReasonSuccessPolicy, message}
 	}
 	return nil
 }
@@ -253,19 +255,19 @@ func seconds(n int64) time.Duration {
 	return time.Duration(min(n, int64(math.MaxInt64/time.Second))) * time.Second
 }
 
-// manage decides how many pods to create, or which to delete; never both in one pass.
-func (p *plan) manage(s snapshot) {
+// managePods decides how many pods to create, or which to delete; never both in one pass.
+func (p *plan) managePods(s snapshot) {
 	if suspended(s.job) {
 		p.remove = p.active
 		return
 	}
-	active, want := int32(len(p.active)), p.wanted(s.job)
-	if p.remove = p.surplus(s.job, int(max(0, active-want))); len(p.remove) > 0 {
+	active, want := int32(len(p.active)), p.desiredActive(s.job)
+	if p.remove = p.activePodsForRemoval(s.job, int(max(0, active-want))); len(p.remove) > 0 {
 		p.remove = p.remove[:min(len(p.remove), burst)]
 		return
 	}
 	missing := want - active
-	if onlyFailed(s.job) {
+	if onlyReplaceFailedPods(s.job) {
 		missing -= p.terminating
 	}
 	if missing <= 0 {
@@ -273,24 +275,24 @@ func (p *plan) manage(s snapshot) {
 	}
 	missing = min(missing, burst)
 	var wait time.Duration
-	if !perIndex(s.job) {
+	if !hasBackoffLimitPerIndex(s.job) {
 		wait = p.failures.wait(s.now)
 	}
 	switch {
 	case wait > 0:
-	case indexed(s.job):
+	case isIndexed(s.job):
 		p.indexes, wait = p.pending(s, missing)
 		p.create = len(p.indexes)
 	default:
 		p.create = int(missing)
 	}
-	if wait > 0 && (p.again == 0 || wait < p.again) {
-		p.again = wait
+	if wait > 0 && (p.requeueAfter == 0 || wait < p.requeueAfter) {
+		p.requeueAfter = wait
 	}
 }
 
-// wanted is the number of active pods wanted.
-func (t *tally) wanted(j *batchv1.Job) int32 {
+// desiredActive is the number of active pods wanted.
+func (t *podCounts) desiredActive(j *batchv1.Job) int32 {
 	parallelism := *j.Spec.Parallelism
 	switch {
 	case j.Spec.Completions != nil:
@@ -301,12 +303,12 @@ func (t *tally) wanted(j *batchv1.Job) int32 {
 	return parallelism
 }
 
-// surplus are the active pods to delete: at least n, and those of an indexed job with a missing, invalid or duplicate index.
-func (t *tally) surplus(j *batchv1.Job, n int) []*corev1.Pod {
-	rest := slices.SortedFunc(slices.Values(t.active), sooner)
+// activePodsForRemoval are the active pods to delete: at least n, and those of an indexed job with a missing, invalid or duplicate index.
+func (t *podCounts) activePodsForRemoval(j *batchv1.Job, n int) []*corev1.Pod {
+	rest := slices.SortedFunc(slices.Values(t.active), compareForRemoval)
 	var out []*corev1.Pod
-	if indexed(j) {
-		out, rest = duplicates(j, rest)
+	if isIndexed(j) {
+		out, rest = splitDuplicates(j, rest)
 	}
 	if more := n - len(out); more > 0 {
 		out = append(out, rest[:more]...)
@@ -314,8 +316,8 @@ func (t *tally) surplus(j *batchv1.Job, n int) []*corev1.Pod {
 	return out
 }
 
-// duplicates separates pods with an invalid or duplicate index. Of several with one index the last in order stays.
-func duplicates(j *batchv1.Job, pods []*corev1.Pod) (out, rest []*corev1.Pod) {
+// splitDuplicates separates pods with an invalid or duplicate index. Of several with one index the last in order stays.
+func splitDuplicates(j *batchv1.Job, pods []*corev1.Pod) (out, rest []*corev1.Pod) {
 	keep := map[int32]*corev1.Pod{}
 	for _, p := range pods {
 		n, ok := indexOf(j, p)
@@ -328,28 +330,28 @@ func duplicates(j *batchv1.Job, pods []*corev1.Pod) (out, rest []*corev1.Pod) {
 			out = append(out, p)
 		}
 	}
-	return out, slices.SortedFunc(maps.Values(keep), sooner)
+	return out, slices.SortedFunc(maps.Values(keep), compareForRemoval)
 }
 
-// sooner sorts pods with less progress first, which are deleted first.
-func sooner(a, b *corev1.Pod) int {
+// compareForRemoval sorts pods with less progress first, which are deleted first.
+func compareForRemoval(a, b *corev1.Pod) int {
 	return cmp.Or(
-		cmp.Compare(bit(a.Spec.NodeName != ""), bit(b.Spec.NodeName != "")),
-		cmp.Compare(progress(a.Status.Phase), progress(b.Status.Phase)),
-		cmp.Compare(bit(pod.Ready(a)), bit(pod.Ready(b))),
+		cmp.Compare(boolToInt(a.Spec.NodeName != ""), boolToInt(b.Spec.NodeName != "")),
+		cmp.Compare(phaseOrder(a.Status.Phase), phaseOrder(b.Status.Phase)),
+		cmp.Compare(boolToInt(pod.Ready(a)), boolToInt(pod.Ready(b))),
 		b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
 		cmp.Compare(a.UID, b.UID),
 	)
 }
 
-func bit(b bool) int {
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-func progress(p corev1.PodPhase) int {
+func phaseOrder(p corev1.PodPhase) int {
 	switch p {
 	case corev1.PodRunning:
 		return 2
@@ -387,8 +389,8 @@ func setCondition(list *[]batchv1.JobCondition, t batchv1.JobConditionType, stat
 	return true
 }
 
-// ended reports whether the job is Complete or Failed.
-func ended(j *batchv1.Job) bool {
+// isFinished reports whether the job is Complete or Failed.
+func isFinished(j *batchv1.Job) bool {
 	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
 	})

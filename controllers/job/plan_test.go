@@ -128,12 +128,12 @@ func told(p plan) string {
 		}
 	}
 	names("remove", p.remove)
-	names("end", p.end)
-	if p.verdict != nil {
-		out += fmt.Sprintf(" %s %s", p.verdict.kind, p.verdict.reason)
+	names("end", p.terminate)
+	if p.end != nil {
+		out += fmt.Sprintf(" %s %s", p.end.kind, p.end.reason)
 	}
-	if p.again > 0 {
-		out += fmt.Sprintf(" again %s", p.again)
+	if p.requeueAfter > 0 {
+		out += fmt.Sprintf(" again %s", p.requeueAfter)
 	}
 	return out
 }
@@ -210,12 +210,12 @@ func TestDecide(t *testing.T) {
 		{"success: so many", newJob(3, 3, asIndexed, success("", 2)), pods{newPod("a", index(1), done)}, "create 2 [0 2]"},
 	}
 	for _, tt := range tests {
-		s := snapshot{job: tt.job, pods: tt.pods, settled: true, now: now}
+		s := snapshot{job: tt.job, pods: tt.pods, expectationsSatisfied: true, now: now}
 		if got := told(decide(s)); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
-		s.settled = false
-		if p := decide(s); p.create > 0 || len(p.remove)+len(p.end) > 0 || p.verdict != nil {
+		s.expectationsSatisfied = false
+		if p := decide(s); p.create > 0 || len(p.remove)+len(p.terminate) > 0 || p.end != nil {
 			t.Errorf("%s, unsettled: got %q, want nothing", tt.name, told(p))
 		}
 	}
@@ -243,11 +243,11 @@ func TestMessages(t *testing.T) {
 		"Pod default/a has condition DisruptionTarget matching FailJob rule at index 0":           newPod("a", exit(42, 0), disrupted),
 		"": newPod("a", exit(1, 0)),
 	} {
-		if got := rule(policy, p).message; got != want {
+		if got := matchPodFailurePolicy(policy, p).message; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if got, _ := succeeded(newJob(3, 3, success("7", 0), success("0", 0)).Spec.SuccessPolicy, batch.ReadIndexes("0", 3), 3); got != "Matched rules at index 0" {
+	if got, _ := matchSuccessPolicy(newJob(3, 3, success("7", 0), success("0", 0)).Spec.SuccessPolicy, batch.ReadIndexes("0", 3), 3); got != "Matched rules at index 0" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -256,7 +256,7 @@ func TestBackoff(t *testing.T) {
 	for n, want := range map[int32]time.Duration{
 		0: 0, 1: 10 * time.Second, 2: 20 * time.Second, 3: 40 * time.Second, 6: 320 * time.Second, 7: 10 * time.Minute, 1 << 30: 10 * time.Minute,
 	} {
-		if got := (failures{n, now}).wait(now); got != want {
+		if got := (backoffRecord{n, now}).wait(now); got != want {
 			t.Errorf("after %d failures: got %s, want %s", n, got, want)
 		}
 	}
@@ -299,8 +299,8 @@ func TestTemplate(t *testing.T) {
 	})
 	first := podFor(j)
 	one, two := *first, *first
-	giveIndex(j, &one, 3, nil)
-	giveIndex(j, &two, 11, newPod("a", exit(1, 0), failedBefore(1, 2)))
+	setIndex(j, &one, 3, nil)
+	setIndex(j, &two, 11, newPod("a", exit(1, 0), failedBefore(1, 2)))
 	if one.GenerateName != "a-name-of-fifty-five-characters-which-is-rather-longish-3-"[:55]+"-3-" || len(two.GenerateName) != 58 || two.Spec.Hostname != j.Name+"-11" {
 		t.Errorf("names: %q, %q, host name %q", one.GenerateName, two.GenerateName, two.Spec.Hostname)
 	}
@@ -332,7 +332,7 @@ func TestTemplate(t *testing.T) {
 // TestLongDeadline: a deadline of more seconds than a time.Duration has is far away, not past.
 func TestLongDeadline(t *testing.T) {
 	j := newJob(1, 1, started, func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = new(int64(9_999_999_999)) })
-	if p := decide(snapshot{job: j, settled: true, now: now}); p.verdict != nil || p.create != 1 {
-		t.Errorf("got verdict %+v and %d pods to create, want none and one", p.verdict, p.create)
+	if p := decide(snapshot{job: j, expectationsSatisfied: true, now: now}); p.end != nil || p.create != 1 {
+		t.Errorf("got verdict %+v and %d pods to create, want none and one", p.end, p.create)
 	}
 }

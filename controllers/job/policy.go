@@ -12,37 +12,37 @@ import (
 	"keelson/api/batch"
 )
 
-// ruling is the result of the podFailurePolicy for a failed pod.
-type ruling struct {
+// policyResult is the result of the podFailurePolicy for a failed pod.
+type policyResult struct {
 	// action of the matching rule; "": none matches.
 	action batchv1.PodFailurePolicyAction
 	// message is the reason for the action FailJob.
 	message string
 }
 
-// counts reports whether the failure counts towards the back-off limits.
-func (r ruling) counts() bool { return r.action != batchv1.PodFailurePolicyActionIgnore }
+// countsAsFailure reports whether the failure counts towards the back-off limits.
+func (r policyResult) countsAsFailure() bool { return r.action != batchv1.PodFailurePolicyActionIgnore }
 
-// rule returns the first rule that matches a failed pod. No policy is the same as no match.
-func rule(policy *batchv1.PodFailurePolicy, p *corev1.Pod) ruling {
+// matchPodFailurePolicy returns the first rule that matches a failed pod. No policy is the same as no match.
+func matchPodFailurePolicy(policy *batchv1.PodFailurePolicy, p *corev1.Pod) policyResult {
 	if policy == nil {
-		return ruling{}
+		return policyResult{}
 	}
 	for i := range policy.Rules {
 		r := &policy.Rules[i]
-		if c := exited(p, r.OnExitCodes); c != nil {
-			return ruling{r.Action, fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v matching %v rule at index %d",
+		if c := matchOnExitCodes(p, r.OnExitCodes); c != nil {
+			return policyResult{r.Action, fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v matching %v rule at index %d",
 				c.Name, p.Namespace, p.Name, c.State.Terminated.ExitCode, r.Action, i)}
 		}
-		if t := conditioned(p, r.OnPodConditions); t != "" {
-			return ruling{r.Action, fmt.Sprintf("Pod %s/%s has condition %v matching %v rule at index %d", p.Namespace, p.Name, t, r.Action, i)}
+		if t := matchOnPodConditions(p, r.OnPodConditions); t != "" {
+			return policyResult{r.Action, fmt.Sprintf("Pod %s/%s has condition %v matching %v rule at index %d", p.Namespace, p.Name, t, r.Action, i)}
 		}
 	}
-	return ruling{}
+	return policyResult{}
 }
 
-// exited returns a container whose exit code matches the rule; 0 never matches.
-func exited(p *corev1.Pod, r *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
+// matchOnExitCodes returns a container whose exit code matches the rule; 0 never matches.
+func matchOnExitCodes(p *corev1.Pod, r *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
 	if r == nil {
 		return nil
 	}
@@ -61,8 +61,8 @@ func exited(p *corev1.Pod, r *batchv1.PodFailurePolicyOnExitCodesRequirement) *c
 	return nil
 }
 
-// conditioned is the type of a condition that matches one of the patterns, or "".
-func conditioned(p *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodConditionsPattern) corev1.PodConditionType {
+// matchOnPodConditions is the type of a condition that matches one of the patterns, or "".
+func matchOnPodConditions(p *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodConditionsPattern) corev1.PodConditionType {
 	for _, c := range p.Status.Conditions {
 		for _, pattern := range patterns {
 			if c.Type == pattern.Type && c.Status == pattern.Status {
@@ -73,8 +73,8 @@ func conditioned(p *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodConditio
 	return ""
 }
 
-// succeeded returns the rule of the successPolicy that the completed indexes satisfy.
-func succeeded(policy *batchv1.SuccessPolicy, completed batch.Indexes, completions int32) (message string, met bool) {
+// matchSuccessPolicy returns the rule of the successPolicy that the completed indexes satisfy.
+func matchSuccessPolicy(policy *batchv1.SuccessPolicy, completed batch.Indexes, completions int32) (message string, met bool) {
 	if policy == nil || len(completed) == 0 {
 		return "", false
 	}

@@ -15,7 +15,7 @@ import (
 // longestPrefix is the maximum length of the non-random part of a generated name.
 const longestPrefix = 58
 
-// podFor is a pod from the job's template. Every pod needs its own metadata: see giveIndex.
+// podFor is a pod from the job's template. Every pod needs its own metadata: see setIndex.
 func podFor(j *batchv1.Job) *corev1.Pod {
 	t := &j.Spec.Template
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -26,7 +26,7 @@ func podFor(j *batchv1.Job) *corev1.Pod {
 		p.Finalizers = append(p.Finalizers, batchv1.JobTrackingFinalizer)
 	}
 	t.Spec.DeepCopyInto(&p.Spec)
-	if indexed(j) {
+	if isIndexed(j) {
 		for i := range p.Spec.InitContainers {
 			addIndexEnv(&p.Spec.InitContainers[i])
 		}
@@ -48,8 +48,8 @@ func addIndexEnv(c *corev1.Container) {
 	}})
 }
 
-// giveIndex makes p, which shares its maps with other pods, the pod of index n; replaced is the failed pod before it, or nil.
-func giveIndex(j *batchv1.Job, p *corev1.Pod, n int32, replaced *corev1.Pod) {
+// setIndex makes p, which shares its maps with other pods, the pod of index n; replaced is the failed pod before it, or nil.
+func setIndex(j *batchv1.Job, p *corev1.Pod, n int32, replaced *corev1.Pod) {
 	index := strconv.Itoa(int(n))
 	set := func(m map[string]string, key, value string) map[string]string {
 		if m == nil {
@@ -63,10 +63,10 @@ func giveIndex(j *batchv1.Job, p *corev1.Pod, n int32, replaced *corev1.Pod) {
 	p.Spec.Hostname = j.Name + "-" + index
 	suffix := "-" + index + "-"
 	p.GenerateName = j.Name[:min(len(j.Name), longestPrefix-len(suffix))] + suffix
-	if !perIndex(j) {
+	if !hasBackoffLimitPerIndex(j) {
 		return
 	}
-	counted, ignored := carried(j, replaced)
+	counted, ignored := replacementFailures(j, replaced)
 	set(p.Annotations, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(int(counted)))
 	if ignored > 0 {
 		set(p.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(int(ignored)))

@@ -32,8 +32,8 @@ const (
 	tracking = "kube-apiserver-legacy-service-account-token-tracking"
 	// DefaultPeriod is how long a token must be unused, and then invalid.
 	DefaultPeriod = 365 * 24 * time.Hour
-	// daily is the interval of checks; the labels contain dates.
-	daily = 24 * time.Hour
+	// checkInterval is the interval of checks; the labels contain dates.
+	checkInterval = 24 * time.Hour
 )
 
 // Controller cleans up once a day.
@@ -66,7 +66,7 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 }
 
 func (c *Controller) sync(ctx context.Context, _ struct{}) error {
-	defer c.loop.AddAfter(struct{}{}, daily)
+	defer c.loop.AddAfter(struct{}{}, checkInterval)
 	m, err := c.env.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, tracking, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -93,17 +93,17 @@ func (c *Controller) sync(ctx context.Context, _ struct{}) error {
 	return errors.Join(errs...)
 }
 
-// verdict is the action on a secret.
-type verdict int
+// secretAction is the action on a secret.
+type secretAction int
 
 const (
-	keep verdict = iota
+	keep secretAction = iota
 	invalidate
 	remove
 )
 
 // decide decides about an automatically created secret that no pod uses.
-func decide(s *corev1.Secret, now time.Time, period time.Duration) verdict {
+func decide(s *corev1.Secret, now time.Time, period time.Duration) secretAction {
 	limit := now.Add(-period)
 	if s.DeletionTimestamp != nil || s.CreationTimestamp.After(limit) {
 		return keep

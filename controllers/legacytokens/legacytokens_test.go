@@ -37,7 +37,7 @@ func TestJudge(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		s    *corev1.Secret
-		want verdict
+		want secretAction
 	}{
 		"new":                        {secret("s", year-day, nil), keep},
 		"old, never used":            {secret("s", year+day, nil), invalidate},

@@ -33,17 +33,17 @@ import (
 // ClassName is the name of the created StorageClass.
 const ClassName = "standard"
 
-type kind int
+type keyKind int
 
 const (
-	claim kind = iota
-	aVolume
-	class
+	claimKey keyKind = iota
+	volumeKey
+	classKey
 )
 
 // key is the key of a pass; that of the class has no name.
 type key struct {
-	kind            kind
+	kind            keyKind
 	namespace, name string
 }
 
@@ -57,8 +57,8 @@ type Controller struct {
 	classes storagelisters.StorageClassLister
 
 	mu sync.Mutex
-	// made: the class was created or existed in this process, so that a later deletion is respected.
-	made bool
+	// classCreated: the class was created or existed in this process, so that a later deletion is respected.
+	classCreated bool
 }
 
 // New builds the controller.
@@ -73,14 +73,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 			Add: c.volumeChanged, Update: func(_, v *corev1.PersistentVolume) { c.volumeChanged(v) },
 		}),
 		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{Add: func(sc *storagev1.StorageClass) {
-			c.waiting(func(o *corev1.PersistentVolumeClaim) bool { return volume.GetPersistentVolumeClaimClass(o) == sc.Name })
+			c.requeueUnbound(func(o *corev1.PersistentVolumeClaim) bool { return volume.GetPersistentVolumeClaimClass(o) == sc.Name })
 		}}),
 		framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
-			Add: c.nodeCame, Update: func(old, n *corev1.Node) {
+			Add: c.nodeAdded, Update: func(old, n *corev1.Node) {
 				if old.Labels[localvolume.NodeHas] != n.Labels[localvolume.NodeHas] {
-					c.nodeCame(n)
+					c.nodeAdded(n)
 				}
-			}, Delete: c.nodeGone,
+			}, Delete: c.nodeDeleted,
 		}),
 	)
 	if err != nil {
@@ -93,41 +93,41 @@ func New(env *framework.Env) (framework.Controller, error) {
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) claimChanged(o *corev1.PersistentVolumeClaim) {
-	if wanted(o) || o.Spec.VolumeName != "" {
-		c.loop.Add(key{claim, o.Namespace, o.Name})
+	if needsProvisioning(o) || o.Spec.VolumeName != "" {
+		c.loop.Add(key{claimKey, o.Namespace, o.Name})
 	}
 }
 
 func (c *Controller) volumeChanged(v *corev1.PersistentVolume) {
 	if localvolume.Is(v) && (v.Status.Phase == corev1.VolumeReleased || v.DeletionTimestamp != nil) {
-		c.loop.Add(key{aVolume, "", v.Name})
+		c.loop.Add(key{volumeKey, "", v.Name})
 	}
 }
 
-// nodeCame creates the class, and requeues claims that wait for the node.
-func (c *Controller) nodeCame(n *corev1.Node) {
+// nodeAdded creates the class, and requeues claims that wait for the node.
+func (c *Controller) nodeAdded(n *corev1.Node) {
 	if n.Labels[localvolume.NodeHas] != "true" {
 		return
 	}
-	c.loop.Add(key{kind: class})
-	c.waiting(func(o *corev1.PersistentVolumeClaim) bool { return o.Annotations[volume.AnnSelectedNode] == n.Name })
+	c.loop.Add(key{kind: classKey})
+	c.requeueUnbound(func(o *corev1.PersistentVolumeClaim) bool { return o.Annotations[volume.AnnSelectedNode] == n.Name })
 }
 
-// waiting requeues the claims without a volume that may get one now.
-func (c *Controller) waiting(may func(*corev1.PersistentVolumeClaim) bool) {
+// requeueUnbound requeues the claims without a volume that may get one now.
+func (c *Controller) requeueUnbound(filter func(*corev1.PersistentVolumeClaim) bool) {
 	all, err := c.claims.List(labels.Everything())
 	if err != nil {
 		return // a lister over a cache returns no error
 	}
 	for _, o := range all {
-		if wanted(o) && may(o) {
-			c.loop.Add(key{claim, o.Namespace, o.Name})
+		if needsProvisioning(o) && filter(o) {
+			c.loop.Add(key{claimKey, o.Namespace, o.Name})
 		}
 	}
 }
 
-// nodeGone requeues the volumes on a deleted node.
-func (c *Controller) nodeGone(n *corev1.Node) {
+// nodeDeleted requeues the volumes on a deleted node.
+func (c *Controller) nodeDeleted(n *corev1.Node) {
 	all, err := c.volumes.List(labels.Set{localvolume.NodeLabel: n.Name}.AsSelector())
 	if err != nil {
 		return
@@ -139,9 +139,9 @@ func (c *Controller) nodeGone(n *corev1.Node) {
 
 func (c *Controller) sync(ctx context.Context, k key) error {
 	switch k.kind {
-	case class:
-		return c.makeClass(ctx)
-	case aVolume:
+	case classKey:
+		return c.createClass(ctx)
+	case volumeKey:
 		v, err := c.volumes.Get(k.name)
 		if err != nil || !localvolume.Is(v) {
 			return ignoreNotFound(err)
@@ -152,7 +152,7 @@ func (c *Controller) sync(ctx context.Context, k key) error {
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	if wanted(o) {
+	if needsProvisioning(o) {
 		return c.provision(ctx, k, o)
 	}
 	return c.resize(ctx, o)
@@ -165,10 +165,10 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// makeClass creates the class once in the life of this process, and never changes an existing one.
-func (c *Controller) makeClass(ctx context.Context) error {
+// createClass creates the class once in the life of this process, and never changes an existing one.
+func (c *Controller) createClass(ctx context.Context) error {
 	c.mu.Lock()
-	made := c.made
+	made := c.classCreated
 	c.mu.Unlock()
 	if made {
 		return nil
@@ -186,7 +186,7 @@ func (c *Controller) makeClass(ctx context.Context) error {
 		}
 	}
 	c.mu.Lock()
-	c.made = true
+	c.classCreated = true
 	c.mu.Unlock()
 	return nil
 }
@@ -212,7 +212,7 @@ func (c *Controller) provision(ctx context.Context, k key, o *corev1.PersistentV
 	}
 	node, err := c.nodes.Get(nodeName)
 	if apierrors.IsNotFound(err) {
-		return c.unselect(ctx, o)
+		return c.removeSelectedNode(ctx, o)
 	}
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func (c *Controller) provision(ctx context.Context, k key, o *corev1.PersistentV
 		return nil
 	}
 	c.env.Reconciled(mark.Subject{Resource: "persistentvolumeclaims", Namespace: o.Namespace, Name: o.Name, UID: string(o.UID)}, begin,
-		&mark.Reconcile{EventSeen: c.loop.Seen(k), Creates: []string{v.Name}}, err)
+		&mark.Reconcile{EventSeen: c.loop.QueuedAt(k), Creates: []string{v.Name}}, err)
 	if err != nil {
 		_ = fail("%v", err)
 		return fmt.Errorf("make volume for claim %s/%s: %w", o.Namespace, o.Name, err)
@@ -236,8 +236,8 @@ func (c *Controller) provision(ctx context.Context, k key, o *corev1.PersistentV
 	return nil
 }
 
-// unselect removes the selected node, which was deleted, so that the scheduler chooses another one.
-func (c *Controller) unselect(ctx context.Context, o *corev1.PersistentVolumeClaim) error {
+// removeSelectedNode removes the selected node, which was deleted, so that the scheduler chooses another one.
+func (c *Controller) removeSelectedNode(ctx context.Context, o *corev1.PersistentVolumeClaim) error {
 	next := o.DeepCopy()
 	delete(next.Annotations, volume.AnnSelectedNode)
 	_, err := c.env.Client.CoreV1().PersistentVolumeClaims(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
@@ -253,7 +253,7 @@ func (c *Controller) resize(ctx context.Context, o *corev1.PersistentVolumeClaim
 	if !localvolume.Is(v) || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != o.UID {
 		return nil
 	}
-	grown, next := growth(o, v)
+	grown, next := expansion(o, v)
 	if grown != nil {
 		c.env.Events.Eventf(o, corev1.EventTypeNormal, "Resizing", "External resizer is resizing volume %s", v.Name)
 		if node, err := c.nodes.Get(v.Labels[localvolume.NodeLabel]); err == nil {

@@ -16,8 +16,8 @@ import (
 	"keelson/api/core/localvolume"
 )
 
-// wanted reports whether a claim waits for a volume of this provisioner.
-func wanted(c *corev1.PersistentVolumeClaim) bool {
+// needsProvisioning reports whether a claim waits for a volume of this provisioner.
+func needsProvisioning(c *corev1.PersistentVolumeClaim) bool {
 	return c.Spec.VolumeName == "" && c.DeletionTimestamp == nil && c.Annotations[volume.AnnStorageProvisioner] == localvolume.Provisioner
 }
 
@@ -89,8 +89,8 @@ func classFor(name string, isDefault bool) *storagev1.StorageClass {
 	return c
 }
 
-// growth returns the updated volume and claim for a bound claim that requests more storage; nil if no update is needed.
-func growth(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
+// expansion returns the updated volume and claim for a bound claim that requests more storage; nil if no update is needed.
+func expansion(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
 	want := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	var grown *corev1.PersistentVolume
 	size := v.Spec.Capacity[corev1.ResourceStorage]

@@ -27,11 +27,11 @@ import (
 )
 
 const (
-	// atOnce is the number of resources of one namespace processed in parallel.
-	atOnce = 8
-	// The content is checked again after firstLook, then at growing intervals, or earlier when a pod ends.
-	firstLook = 250 * time.Millisecond
-	lastLook  = 15 * time.Second
+	// maxParallel is the number of resources of one namespace processed in parallel.
+	maxParallel = 8
+	// The content is checked again after firstInterval, then at growing intervals, or earlier when a pod ends.
+	firstInterval = 250 * time.Millisecond
+	maxInterval   = 15 * time.Second
 )
 
 var podsGVR = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -43,28 +43,28 @@ type Controller struct {
 	lister corelisters.NamespaceLister
 	pods   corelisters.PodLister
 
-	mu   sync.Mutex
-	wait map[string]wait // by namespace
+	mu       sync.Mutex
+	rechecks map[string]recheck // by namespace
 }
 
-// wait is the time of the next check.
-type wait struct {
-	next time.Time
-	long time.Duration // the interval after it
+// recheck is the time of the next check.
+type recheck struct {
+	next     time.Time
+	interval time.Duration // the interval after it
 }
 
 // New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	c := &Controller{env: env, lister: core.Namespaces().Lister(), pods: core.Pods().Lister(), wait: map[string]wait{}}
+	c := &Controller{env: env, lister: core.Namespaces().Lister(), pods: core.Pods().Lister(), rechecks: map[string]recheck{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, core.Namespaces().Informer(), framework.Handlers[*corev1.Namespace]{
 			Add:    c.changed,
 			Update: func(_, ns *corev1.Namespace) { c.changed(ns) },
-			Delete: func(ns *corev1.Namespace) { c.pause(ns.Name, false) },
+			Delete: func(ns *corev1.Namespace) { c.nextInterval(ns.Name, false) },
 		}),
-		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{Delete: c.podGone}),
+		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{Delete: c.podDeleted}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("namespace controller: %w", err)
@@ -81,7 +81,7 @@ func (c *Controller) changed(ns *corev1.Namespace) {
 	}
 }
 
-func (c *Controller) podGone(p *corev1.Pod) {
+func (c *Controller) podDeleted(p *corev1.Pod) {
 	if ns, err := c.lister.Get(p.Namespace); err == nil && ns.DeletionTimestamp != nil {
 		// Many pods end together: combine them into one check.
 		c.loop.AddAfter(framework.KeyOf(ns), 20*time.Millisecond)
@@ -100,42 +100,42 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return nil
 	}
-	if d := c.early(ns.Name); d > 0 {
+	if d := c.untilCheck(ns.Name); d > 0 {
 		c.loop.AddAfter(key, d)
 		return nil
 	}
-	f, err := c.empty(ctx, ns)
+	f, err := c.deleteContent(ctx, ns)
 	if err != nil {
 		return err
 	}
 	if f.empty() {
 		return c.finalize(ctx, ns)
 	}
-	if err := c.report(ctx, ns, f); err != nil {
+	if err := c.writeConditions(ctx, ns, f); err != nil {
 		return err
 	}
-	c.loop.AddAfter(key, c.pause(key.Name, true))
+	c.loop.AddAfter(key, c.nextInterval(key.Name, true))
 	return nil
 }
 
-// pause returns the growing interval until the next check, or forgets the namespace.
-func (c *Controller) pause(name string, longer bool) time.Duration {
+// nextInterval returns the growing interval until the next check, or forgets the namespace.
+func (c *Controller) nextInterval(name string, longer bool) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !longer {
-		delete(c.wait, name)
+		delete(c.rechecks, name)
 		return 0
 	}
-	d := max(firstLook, c.wait[name].long)
-	c.wait[name] = wait{time.Now().Add(d), min(2*d, lastLook)}
+	d := max(firstInterval, c.rechecks[name].interval)
+	c.rechecks[name] = recheck{time.Now().Add(d), min(2*d, maxInterval)}
 	return d
 }
 
-// early is the remaining time until a check while pods terminate. To check thousands of pods whenever one ends would take the CPU time that
+// untilCheck is the remaining time until a check while pods terminate. To check thousands of pods whenever one ends would take the CPU time that
 // they need to terminate. 0: now.
-func (c *Controller) early(name string) time.Duration {
+func (c *Controller) untilCheck(name string) time.Duration {
 	c.mu.Lock()
-	d := time.Until(c.wait[name].next)
+	d := time.Until(c.rechecks[name].next)
 	c.mu.Unlock()
 	if d <= 0 {
 		return 0
@@ -146,11 +146,11 @@ func (c *Controller) early(name string) time.Duration {
 	return d
 }
 
-// empty deletes the content of the namespace, pods first, and returns what is left.
-func (c *Controller) empty(ctx context.Context, ns *corev1.Namespace) (*findings, error) {
-	f := &findings{remaining: map[schema.GroupVersionResource]int{}, finalizer: map[string]int{}}
+// deleteContent deletes the content of the namespace, pods first, and returns what is left.
+func (c *Controller) deleteContent(ctx context.Context, ns *corev1.Namespace) (*deletionResult, error) {
+	f := &deletionResult{remaining: map[schema.GroupVersionResource]int{}, finalizer: map[string]int{}}
 	all, err := catalog.Load(ctx, c.env.Client.Discovery())
-	var partial *catalog.Partial
+	var partial *catalog.PartialError
 	switch {
 	case errors.As(err, &partial):
 		f.discovery = partial
@@ -160,25 +160,25 @@ func (c *Controller) empty(ctx context.Context, ns *corev1.Namespace) (*findings
 	var pods, rest []*catalog.Resource
 	for _, r := range all {
 		switch {
-		case !r.Namespaced || !r.Can("list") || !r.Can("delete") && !r.Can("deletecollection"):
+		case !r.Namespaced || !r.Supports("list") || !r.Supports("delete") && !r.Supports("deletecollection"):
 		case r.GVR == podsGVR:
 			pods = append(pods, r)
 		default:
 			rest = append(rest, r)
 		}
 	}
-	c.clear(ctx, ns.Name, pods, f)
+	c.deleteResources(ctx, ns.Name, pods, f)
 	if len(f.remaining) == 0 && len(f.failures) == 0 {
-		c.clear(ctx, ns.Name, rest, f)
+		c.deleteResources(ctx, ns.Name, rest, f)
 	}
 	return f, nil
 }
 
-// clear deletes all objects of the resources and records in f what is left.
-func (c *Controller) clear(ctx context.Context, ns string, resources []*catalog.Resource, f *findings) {
+// deleteResources deletes all objects of the resources and records in f what is left.
+func (c *Controller) deleteResources(ctx context.Context, ns string, resources []*catalog.Resource, f *deletionResult) {
 	var mu sync.Mutex
-	_ = framework.Parallel(resources, atOnce, func(r *catalog.Resource) error { // errors are stored in f
-		left, err := c.clearOne(ctx, ns, r)
+	_ = framework.Parallel(resources, maxParallel, func(r *catalog.Resource) error { // errors are stored in f
+		left, err := c.deleteResource(ctx, ns, r)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
@@ -190,7 +190,7 @@ func (c *Controller) clear(ctx context.Context, ns string, resources []*catalog.
 	})
 }
 
-func (c *Controller) clearOne(ctx context.Context, ns string, r *catalog.Resource) ([]metav1.PartialObjectMetadata, error) {
+func (c *Controller) deleteResource(ctx context.Context, ns string, r *catalog.Resource) ([]metav1.PartialObjectMetadata, error) {
 	client := c.env.Client.Metadata.Resource(r.GVR).Namespace(ns)
 	list := func() ([]metav1.PartialObjectMetadata, error) {
 		l, err := client.List(ctx, metav1.ListOptions{})
@@ -206,12 +206,12 @@ func (c *Controller) clearOne(ctx context.Context, ns string, r *catalog.Resourc
 	if err != nil || len(items) == 0 {
 		return nil, err
 	}
-	if !slices.ContainsFunc(items, stays) {
+	if !slices.ContainsFunc(items, notDeleting) {
 		return items, nil
 	}
 	background := metav1.DeletePropagationBackground
 	opts := metav1.DeleteOptions{PropagationPolicy: &background}
-	collection := r.Can("deletecollection")
+	collection := r.Supports("deletecollection")
 	if collection {
 		err := client.DeleteCollection(ctx, opts, metav1.ListOptions{})
 		if collection = !apierrors.IsMethodNotSupported(err); collection && err != nil && !apierrors.IsNotFound(err) {
@@ -219,7 +219,7 @@ func (c *Controller) clearOne(ctx context.Context, ns string, r *catalog.Resourc
 		}
 	}
 	if !collection {
-		err := framework.Parallel(items, atOnce, func(o metav1.PartialObjectMetadata) error {
+		err := framework.Parallel(items, maxParallel, func(o metav1.PartialObjectMetadata) error {
 			err := client.Delete(ctx, o.Name, opts)
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -233,13 +233,13 @@ func (c *Controller) clearOne(ctx context.Context, ns string, r *catalog.Resourc
 	return list()
 }
 
-// stays reports whether deleting o would change something.
-func stays(o metav1.PartialObjectMetadata) bool {
+// notDeleting reports whether deleting o would change something.
+func notDeleting(o metav1.PartialObjectMetadata) bool {
 	return o.DeletionTimestamp == nil || slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents) || slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents)
 }
 
-// report writes what blocks the deletion to the namespace's status.
-func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, f *findings) error {
+// writeConditions writes what blocks the deletion to the namespace's status.
+func (c *Controller) writeConditions(ctx context.Context, ns *corev1.Namespace, f *deletionResult) error {
 	next := ns.DeepCopy()
 	next.Status.Phase = corev1.NamespaceTerminating
 	next.Status.Conditions = f.conditions(ns.Status.Conditions, time.Now())

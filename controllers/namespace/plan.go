@@ -20,8 +20,8 @@ import (
 	"keelson/controllers/internal/catalog"
 )
 
-// findings are the results of one pass over a namespace's content.
-type findings struct {
+// deletionResult are the results of one pass over a namespace's content.
+type deletionResult struct {
 	discovery error // nil: discovery was complete
 	failures  []error
 	remaining map[schema.GroupVersionResource]int
@@ -31,12 +31,12 @@ type findings struct {
 }
 
 // empty reports that nothing is left and nothing is unknown.
-func (f *findings) empty() bool {
+func (f *deletionResult) empty() bool {
 	return f.discovery == nil && len(f.failures) == 0 && len(f.remaining) == 0
 }
 
 // add records what is left of a resource.
-func (f *findings) add(gvr schema.GroupVersionResource, left []metav1.PartialObjectMetadata) {
+func (f *deletionResult) add(gvr schema.GroupVersionResource, left []metav1.PartialObjectMetadata) {
 	if len(left) == 0 {
 		return
 	}
@@ -53,11 +53,11 @@ func (f *findings) add(gvr schema.GroupVersionResource, left []metav1.PartialObj
 }
 
 // conditions are the conditions of a terminating namespace with Kubernetes' messages; was are the current ones.
-func (f *findings) conditions(was []corev1.NamespaceCondition, now time.Time) []corev1.NamespaceCondition {
+func (f *deletionResult) conditions(was []corev1.NamespaceCondition, now time.Time) []corev1.NamespaceCondition {
 	discovery, content := "", ""
 	if f.discovery != nil {
 		discovery = f.discovery.Error()
-		if partial, ok := errors.AsType[*catalog.Partial](f.discovery); ok {
+		if partial, ok := errors.AsType[*catalog.PartialError](f.discovery); ok {
 			discovery = fmt.Sprintf("Discovery failed for some groups, %d failing: %v", len(partial.Groups), partial)
 		}
 	}
@@ -85,7 +85,7 @@ func (f *findings) conditions(was []corev1.NamespaceCondition, now time.Time) []
 	return conds
 }
 
-func (f *findings) remainingText() string {
+func (f *deletionResult) remainingText() string {
 	var texts []string
 	byName := func(a, b schema.GroupVersionResource) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Group, b.Group))
@@ -99,7 +99,7 @@ func (f *findings) remainingText() string {
 	return "Some resources are remaining: " + strings.Join(texts, ", ")
 }
 
-func (f *findings) finalizerText() string {
+func (f *deletionResult) finalizerText() string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(f.finalizer)) {
 		texts = append(texts, fmt.Sprintf("%s in %d resource instances", name, f.finalizer[name]))

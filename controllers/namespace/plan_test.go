@@ -36,20 +36,20 @@ func TestConditions(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		find func(*findings)
+		find func(*deletionResult)
 		want []string
 	}{
-		{"nothing left", func(*findings) {}, good},
-		{"discovery", func(f *findings) {
-			f.discovery = &catalog.Partial{Groups: map[schema.GroupVersion]error{{Group: "metrics.k8s.io", Version: "v1beta1"}: errors.New("no endpoints")}}
+		{"nothing left", func(*deletionResult) {}, good},
+		{"discovery", func(f *deletionResult) {
+			f.discovery = &catalog.PartialError{Groups: map[schema.GroupVersion]error{{Group: "metrics.k8s.io", Version: "v1beta1"}: errors.New("no endpoints")}}
 		}, with(0, "NamespaceDeletionDiscoveryFailure True DiscoveryFailed: Discovery failed for some groups, 1 failing: "+
 			"unable to retrieve the complete list of server APIs: metrics.k8s.io/v1beta1: no endpoints")},
-		{"failures, sorted", func(f *findings) { f.failures = []error{errors.New("b"), errors.New("a")} },
+		{"failures, sorted", func(f *deletionResult) { f.failures = []error{errors.New("b"), errors.New("a")} },
 			with(2, "NamespaceDeletionContentFailure True ContentDeletionFailed: Failed to delete all resource types, 2 remaining: a, b")},
-		{"content", func(f *findings) { f.add(widgets, held()); f.add(secrets, held()) },
+		{"content", func(f *deletionResult) { f.add(widgets, held()); f.add(secrets, held()) },
 			with(3, "NamespaceContentRemaining True SomeResourcesRemain: Some resources are remaining: secrets. has 2 resource instances, "+
 				"widgets.example.com has 2 resource instances")},
-		{"finalizers", func(f *findings) { f.add(secrets, held("x/y", "x/y", "a/b")) }, func() []string {
+		{"finalizers", func(f *deletionResult) { f.add(secrets, held("x/y", "x/y", "a/b")) }, func() []string {
 			out := with(3, "NamespaceContentRemaining True SomeResourcesRemain: Some resources are remaining: secrets. has 2 resource instances")
 			out[4] = "NamespaceFinalizersRemaining True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: " +
 				"a/b in 1 resource instances, x/y in 1 resource instances"
@@ -57,7 +57,7 @@ func TestConditions(t *testing.T) {
 		}()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := &findings{remaining: map[schema.GroupVersionResource]int{}, finalizer: map[string]int{}}
+			f := &deletionResult{remaining: map[schema.GroupVersionResource]int{}, finalizer: map[string]int{}}
 			tt.find(f)
 			begin := time.Unix(1_000_000, 0)
 			was := f.conditions(nil, begin)
@@ -71,7 +71,7 @@ func TestConditions(t *testing.T) {
 			if diff := cmp.Diff(was, f.conditions(was, begin.Add(time.Hour))); diff != "" {
 				t.Errorf("the same findings an hour later change (-was +is):\n%s", diff)
 			}
-			gone := &findings{}
+			gone := &deletionResult{}
 			for i, c := range gone.conditions(was, begin.Add(time.Hour)) {
 				if moved := was[i].Status == corev1.ConditionTrue; moved == c.LastTransitionTime.Equal(&was[i].LastTransitionTime) {
 					t.Errorf("%s: was %s, last transition %v, then %v", c.Type, was[i].Status, was[i].LastTransitionTime, c.LastTransitionTime)

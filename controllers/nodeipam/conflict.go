@@ -32,26 +32,26 @@ const (
 	AnnotationRelease = "keelson.dev/pod-cidr-release"
 )
 
-type marked struct{ conflict, release string }
+type conflictAnnotations struct{ conflict, release string }
 
-func marks(n *corev1.Node) marked {
-	return marked{n.Annotations[AnnotationConflict], n.Annotations[AnnotationRelease]}
+func conflictAnnotationsOf(n *corev1.Node) conflictAnnotations {
+	return conflictAnnotations{n.Annotations[AnnotationConflict], n.Annotations[AnnotationRelease]}
 }
 
-// contest requeues all nodes that have one of the ranges; false: there is only one.
-func (c *Controller) contest(node string, have []netip.Prefix) bool {
+// requeueSharing requeues all nodes that have one of the ranges; false: there is only one.
+func (c *Controller) requeueSharing(node string, have []netip.Prefix) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := false
 	for name, theirs := range c.owned {
 		if name != node && overlap(have, theirs) != "" {
 			found = true
-			c.rivals[name] = struct{}{}
+			c.conflicting[name] = struct{}{}
 			c.loop.Add(framework.Key{Name: name})
 		}
 	}
 	if found {
-		c.rivals[node] = struct{}{}
+		c.conflicting[node] = struct{}{}
 		c.loop.Add(framework.Key{Name: node})
 	}
 	return found
@@ -66,8 +66,8 @@ func overlap(a, b []netip.Prefix) string {
 	return ""
 }
 
-// rival is the oldest of the nodes older than n that have one of its ranges; "": none.
-func (c *Controller) rival(n *corev1.Node) (name, shared string) {
+// conflictingNode is the oldest of the nodes older than n that have one of its ranges; "": none.
+func (c *Controller) conflictingNode(n *corev1.Node) (name, shared string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var first *corev1.Node
@@ -85,7 +85,7 @@ func (c *Controller) rival(n *corev1.Node) (name, shared string) {
 		first, name, shared = o, other, p
 	}
 	if !contested {
-		delete(c.rivals, n.Name)
+		delete(c.conflicting, n.Name)
 	}
 	return name, shared
 }
@@ -99,10 +99,10 @@ func older(a, b *corev1.Node) bool {
 
 // repair annotates a node whose range an older node has, removes an outdated annotation, and recreates a node that has released its range.
 func (c *Controller) repair(ctx context.Context, n *corev1.Node) error {
-	rival, shared := c.rival(n)
-	had := marks(n)
+	rival, shared := c.conflictingNode(n)
+	had := conflictAnnotationsOf(n)
 	if rival != "" && had.release == strings.Join(n.Spec.PodCIDRs, ",") {
-		return c.replace(ctx, n, rival)
+		return c.deleteForRecreation(ctx, n, rival)
 	}
 	want := map[string]any{}
 	if had.conflict != rival {
@@ -131,8 +131,8 @@ func (c *Controller) repair(ctx context.Context, n *corev1.Node) error {
 	return nil
 }
 
-// replace deletes a Node so that it is recreated without its ranges.
-func (c *Controller) replace(ctx context.Context, n *corev1.Node, rival string) error {
+// deleteForRecreation deletes a Node so that it is recreated without its ranges.
+func (c *Controller) deleteForRecreation(ctx context.Context, n *corev1.Node, rival string) error {
 	next := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, Annotations: maps.Clone(n.Annotations)},
 		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable, ProviderID: n.Spec.ProviderID},
@@ -145,12 +145,12 @@ func (c *Controller) replace(ctx context.Context, n *corev1.Node, rival string) 
 		return fmt.Errorf("node %s cannot be made anew with another pod range: %w", n.Name, err)
 	}
 	c.mu.Lock()
-	c.remade[n.Name] = next
+	c.recreating[n.Name] = next
 	c.mu.Unlock()
 	err := nodes.Delete(ctx, n.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &n.UID, ResourceVersion: &n.ResourceVersion}})
 	if err != nil {
 		c.mu.Lock()
-		delete(c.remade, n.Name)
+		delete(c.recreating, n.Name)
 		c.mu.Unlock()
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -159,13 +159,13 @@ func (c *Controller) replace(ctx context.Context, n *corev1.Node, rival string) 
 	}
 	c.env.Log.Info("recreate node for another pod range", "node", n.Name, "had", strings.Join(n.Spec.PodCIDRs, ","), "which has", rival)
 	c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRReleased", "Node %s gave up the pod range %s, which node %s has, and gets another one", n.Name, strings.Join(n.Spec.PodCIDRs, ","), rival)
-	return c.remake(ctx, n.Name)
+	return c.recreate(ctx, n.Name)
 }
 
-// remake recreates a node that replace has deleted. If it exists meanwhile, it stays unchanged.
-func (c *Controller) remake(ctx context.Context, name string) error {
+// recreate recreates a node that deleteForRecreation has deleted. If it exists meanwhile, it stays unchanged.
+func (c *Controller) recreate(ctx context.Context, name string) error {
 	c.mu.Lock()
-	next := c.remade[name]
+	next := c.recreating[name]
 	c.mu.Unlock()
 	if next == nil {
 		return nil
@@ -175,6 +175,6 @@ func (c *Controller) remake(ctx context.Context, name string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.remade, name)
+	delete(c.recreating, name)
 	return nil
 }

@@ -63,11 +63,11 @@ func (b bench) says(name, release string) {
 	time.Sleep(time.Second)
 }
 
-func (b bench) want(name, ranges string, m marked) {
+func (b bench) want(name, ranges string, m conflictAnnotations) {
 	b.Helper()
 	n := b.get(name)
-	if got := strings.Join(n.Spec.PodCIDRs, ","); got != ranges || marks(n) != m {
-		b.Errorf("node %s has %s and says %+v, want %s and %+v", name, got, marks(n), ranges, m)
+	if got := strings.Join(n.Spec.PodCIDRs, ","); got != ranges || conflictAnnotationsOf(n) != m {
+		b.Errorf("node %s has %s and says %+v, want %s and %+v", name, got, conflictAnnotationsOf(n), ranges, m)
 	}
 }
 
@@ -78,15 +78,15 @@ func TestConflictIsRepaired(t *testing.T) {
 	young.Annotations = map[string]string{"mine": "kept"}
 	young.Spec.Taints, young.Spec.Unschedulable = []corev1.Taint{{Key: "only", Effect: corev1.TaintEffectNoSchedule}}, true
 	conflicts(t, func(b bench) {
-		b.want("z", "10.42.7.0/24", marked{})
-		b.want("a", "10.42.7.0/24", marked{conflict: "z"})
+		b.want("z", "10.42.7.0/24", conflictAnnotations{})
+		b.want("a", "10.42.7.0/24", conflictAnnotations{conflict: "z"})
 		if said := strings.Join(b.c.EventsSeen(), "\n"); !strings.Contains(said, "CIDRConflict Node a has the pod range 10.42.7.0/24, which node z had before") {
 			b.Errorf("events: %s", said)
 		}
 		before := b.get("a").UID
 		b.says("a", "10.42.7.0/24")
-		b.want("z", "10.42.7.0/24", marked{})
-		b.want("a", "10.42.0.0/24", marked{})
+		b.want("z", "10.42.7.0/24", conflictAnnotations{})
+		b.want("a", "10.42.0.0/24", conflictAnnotations{})
 		n := b.get("a")
 		if n.UID == before || len(n.Labels) != 2 || n.Annotations["mine"] != "kept" || len(n.Spec.Taints) != 1 || !n.Spec.Unschedulable {
 			b.Errorf("the node that was made anew is %+v %+v", n.ObjectMeta, n.Spec)
@@ -99,11 +99,11 @@ func TestNothingIsTakenUnasked(t *testing.T) {
 	conflicts(t, func(b bench) {
 		alone := b.get("alone").UID
 		b.says("alone", "10.42.1.0/24")
-		b.want("alone", "10.42.1.0/24", marked{})
+		b.want("alone", "10.42.1.0/24", conflictAnnotations{})
 		b.says("old", "10.42.7.0/24")
-		b.want("old", "10.42.7.0/24", marked{})
+		b.want("old", "10.42.7.0/24", conflictAnnotations{})
 		b.says("young", "10.42.9.0/24") // of another life
-		b.want("young", "10.42.7.128/25", marked{conflict: "old"})
+		b.want("young", "10.42.7.128/25", conflictAnnotations{conflict: "old"})
 		if b.get("alone").UID != alone {
 			b.Error("a node without a conflict was made anew")
 		}
@@ -111,7 +111,7 @@ func TestNothingIsTakenUnasked(t *testing.T) {
 			b.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		b.want("young", "10.42.7.128/25", marked{})
+		b.want("young", "10.42.7.128/25", conflictAnnotations{})
 	}, aged(1, "alone", "10.42.1.0/24"), aged(1, "old", "10.42.7.0/24"), aged(2, "young", "10.42.7.128/25"))
 }
 
@@ -142,7 +142,7 @@ func TestNodeIsMadeAnewInTheEnd(t *testing.T) {
 		})
 		b.says("young", "10.42.7.0/24")
 		time.Sleep(time.Minute)
-		b.want("young", "10.42.0.0/24", marked{})
+		b.want("young", "10.42.0.0/24", conflictAnnotations{})
 		if failures < 4 {
 			b.Errorf("the server failed %d times", failures)
 		}
@@ -167,9 +167,9 @@ func TestOddRanges(t *testing.T) {
 		if strings.Contains(said, "fake") || strings.Contains(said, "Node usual") {
 			b.Errorf("events: %s", said)
 		}
-		b.want("twin", "192.168.0.0/24", marked{conflict: "abroad"})
+		b.want("twin", "192.168.0.0/24", conflictAnnotations{conflict: "abroad"})
 		b.says("twin", "192.168.0.0/24")
-		b.want("twin", "10.42.0.0/24", marked{})
-		b.want("abroad", "192.168.0.0/24", marked{})
+		b.want("twin", "10.42.0.0/24", conflictAnnotations{})
+		b.want("abroad", "192.168.0.0/24", conflictAnnotations{})
 	}, aged(1, "wide", "10.42.128.0/17"), aged(2, "abroad", "192.168.0.0/24"), aged(3, "twin", "192.168.0.0/24"), aged(3, "usual", "10.42.5.0/24"), fake)
 }

@@ -30,7 +30,7 @@ type Allocation uint8
 
 // By default ranges are allocated if there are cluster CIDRs.
 const (
-	IfAny Allocation = iota
+	AllocateIfConfigured Allocation = iota
 	Allocate
 	AllocateNothing
 )
@@ -97,14 +97,14 @@ type Controller struct {
 	owned map[string][]netip.Prefix
 	// waiting are nodes for which no range was free.
 	waiting map[string]struct{}
-	// rivals are nodes that may share a range with an older one. remade are nodes deleted to be recreated.
-	rivals map[string]struct{}
-	remade map[string]*corev1.Node
+	// conflicting are nodes that may share a range with an older one. recreating are nodes deleted to be recreated.
+	conflicting map[string]struct{}
+	recreating  map[string]*corev1.Node
 }
 
 // New builds the controller.
 func New(env *framework.Env, cfg Config) (framework.Controller, error) {
-	c := &Controller{env: env, owned: map[string][]netip.Prefix{}, waiting: map[string]struct{}{}, rivals: map[string]struct{}{}, remade: map[string]*corev1.Node{}}
+	c := &Controller{env: env, owned: map[string][]netip.Prefix{}, waiting: map[string]struct{}{}, conflicting: map[string]struct{}{}, recreating: map[string]*corev1.Node{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	if len(cfg.Cluster) == 0 || cfg.Allocate == AllocateNothing {
 		return c, nil
@@ -117,15 +117,15 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	c.nodes = nodes.Lister()
 	// The initial nodes are counted before the first worker starts, so that no range is allocated twice.
 	err = framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
-		Add: c.seen, Update: func(old, cur *corev1.Node) {
+		Add: c.observe, Update: func(old, cur *corev1.Node) {
 			if old.UID != cur.UID { // it was deleted and recreated meanwhile
-				c.gone(old)
+				c.nodeDeleted(old)
 			}
-			if !slices.Equal(old.Spec.PodCIDRs, cur.Spec.PodCIDRs) || len(cur.Spec.PodCIDRs) == 0 || old.UID != cur.UID || marks(old) != marks(cur) {
-				c.seen(cur)
+			if !slices.Equal(old.Spec.PodCIDRs, cur.Spec.PodCIDRs) || len(cur.Spec.PodCIDRs) == 0 || old.UID != cur.UID || conflictAnnotationsOf(old) != conflictAnnotationsOf(cur) {
+				c.observe(cur)
 			}
 		},
-		Delete: c.gone,
+		Delete: c.nodeDeleted,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("node addresses: %w", err)
@@ -136,10 +136,10 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// seen counts the node's ranges; a node without any is queued.
-func (c *Controller) seen(n *corev1.Node) {
+// observe counts the node's ranges; a node without any is queued.
+func (c *Controller) observe(n *corev1.Node) {
 	if len(n.Spec.PodCIDRs) == 0 {
-		if !c.waits(n.Name) { // it is queued when a range becomes free, not at each heartbeat
+		if !c.isWaiting(n.Name) { // it is queued when a range becomes free, not at each heartbeat
 			c.loop.Add(framework.KeyOf(n))
 		}
 		return
@@ -150,34 +150,34 @@ func (c *Controller) seen(n *corev1.Node) {
 			have = append(have, p.Masked())
 		}
 	}
-	if marks(n) != (marked{}) {
+	if conflictAnnotationsOf(n) != (conflictAnnotations{}) {
 		c.loop.Add(framework.KeyOf(n))
 	}
-	if counted, shared := c.own(n.Name, have); counted {
-		c.judge(n, have, shared)
+	if counted, shared := c.setOwned(n.Name, have); counted {
+		c.logUnusual(n, have, shared)
 	}
 }
 
 // annotationFake is on fake nodes, whose ranges are not real.
 const annotationFake = "keelson.dev/simulated-by"
 
-// judge logs unusual ranges of a node: outside of the cluster CIDRs, or shared with another node.
-func (c *Controller) judge(n *corev1.Node, have []netip.Prefix, shared string) {
+// logUnusual logs unusual ranges of a node: outside of the cluster CIDRs, or shared with another node.
+func (c *Controller) logUnusual(n *corev1.Node, have []netip.Prefix, shared string) {
 	odd := ""
 	if n.Annotations[annotationFake] == "" {
-		odd = c.odd(have)
+		odd = c.describeUnusual(have)
 	}
 	if odd != "" {
 		c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDROutOfRange", "Node %s has the pod range %s", n.Name, odd)
 	}
-	if shared == "" && odd == "" || c.contest(n.Name, have) || shared == "" {
+	if shared == "" && odd == "" || c.requeueSharing(n.Name, have) || shared == "" {
 		return // the newer node is annotated
 	}
 	c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDRConflict", "Node %s has the pod range %s, which the services have too", n.Name, shared)
 }
 
-// odd describes ranges that were not allocated here: outside of the cluster CIDRs, which are not counted, or of another size.
-func (c *Controller) odd(have []netip.Prefix) string {
+// describeUnusual describes ranges that were not allocated here: outside of the cluster CIDRs, which are not counted, or of another size.
+func (c *Controller) describeUnusual(have []netip.Prefix) string {
 	for _, p := range have {
 		i := slices.IndexFunc(c.ranges, func(r *ranges) bool { return r.cluster.Overlaps(p) })
 		switch {
@@ -190,15 +190,15 @@ func (c *Controller) odd(have []netip.Prefix) string {
 	return ""
 }
 
-func (c *Controller) waits(node string) bool {
+func (c *Controller) isWaiting(node string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ok := c.waiting[node]
 	return ok
 }
 
-// own replaces the counted ranges of the node. It returns a range that other nodes also have; counted is false if nothing changed.
-func (c *Controller) own(node string, have []netip.Prefix) (counted bool, shared string) {
+// setOwned replaces the counted ranges of the node. It returns a range that other nodes also have; counted is false if nothing changed.
+func (c *Controller) setOwned(node string, have []netip.Prefix) (counted bool, shared string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if slices.Equal(c.owned[node], have) {
@@ -226,17 +226,17 @@ func (c *Controller) releaseLocked(node string) {
 	delete(c.owned, node)
 }
 
-// gone frees the ranges of a deleted node for waiting nodes.
-func (c *Controller) gone(n *corev1.Node) {
+// nodeDeleted frees the ranges of a deleted node for waiting nodes.
+func (c *Controller) nodeDeleted(n *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.releaseLocked(n.Name)
 	delete(c.waiting, n.Name)
-	delete(c.rivals, n.Name)
-	if c.remade[n.Name] != nil {
+	delete(c.conflicting, n.Name)
+	if c.recreating[n.Name] != nil {
 		c.loop.Add(framework.KeyOf(n))
 	}
-	for name := range c.rivals {
+	for name := range c.conflicting {
 		c.loop.Add(framework.Key{Name: name})
 	}
 	for name := range c.waiting {
@@ -249,7 +249,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	n, err := c.nodes.Get(key.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return c.remake(ctx, key.Name)
+		return c.recreate(ctx, key.Name)
 	case err != nil:
 		return err
 	case n.DeletionTimestamp != nil:
@@ -257,8 +257,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	case len(n.Spec.PodCIDRs) > 0:
 		return c.repair(ctx, n)
 	}
-	give, err := c.give(n.Name)
-	if errors.Is(err, errFull) {
+	give, err := c.allocate(n.Name)
+	if errors.Is(err, errNoFreeRange) {
 		c.env.Log.Warn("no pod range is free for a node", "node", n.Name, "err", err)
 		c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable", n.Name)
 		return nil // it is queued when one becomes free
@@ -296,8 +296,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return fmt.Errorf("give node %s its pod ranges: %w", n.Name, err)
 }
 
-// give allocates a range of each family for the node, or none: then the node waits.
-func (c *Controller) give(node string) ([]netip.Prefix, error) {
+// allocate allocates a range of each family for the node, or none: then the node waits.
+func (c *Controller) allocate(node string) ([]netip.Prefix, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if have := c.owned[node]; len(have) > 0 { // allocated already, but not yet in the cache
@@ -305,7 +305,7 @@ func (c *Controller) give(node string) ([]netip.Prefix, error) {
 	}
 	var out []netip.Prefix
 	for _, r := range c.ranges {
-		p, err := r.take()
+		p, err := r.allocateNext()
 		if err != nil {
 			for j, p := range out {
 				c.ranges[j].release(p)

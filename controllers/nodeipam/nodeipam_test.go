@@ -48,8 +48,8 @@ func TestRanges(t *testing.T) {
 		}
 		var got []string
 		for range 3 {
-			p, err := r.take()
-			if errors.Is(err, errFull) {
+			p, err := r.allocateNext()
+			if errors.Is(err, errNoFreeRange) {
 				got = append(got, "full")
 				break
 			}
@@ -81,7 +81,7 @@ func TestNeverTwice(t *testing.T) {
 	for step := range 2000 {
 		switch rnd.IntN(3) {
 		case 0:
-			p, err := r.take()
+			p, err := r.allocateNext()
 			if err != nil {
 				continue
 			}

@@ -9,11 +9,11 @@ import (
 	"net/netip"
 )
 
-// mostBits is the maximum difference of the prefix lengths of a node's range and the cluster CIDR: 65,536 nodes.
-const mostBits = 16
+// maxBits is the maximum difference of the prefix lengths of a node's range and the cluster CIDR: 65,536 nodes.
+const maxBits = 16
 
-// errFull means that no range is free.
-var errFull = errors.New("every range is in use")
+// errNoFreeRange means that no range is free.
+var errNoFreeRange = errors.New("every range is in use")
 
 // ranges is a cluster CIDR divided into node ranges of one size. The users of each are counted, because nodes may have set ranges of other
 // sizes, or the same ones.
@@ -29,35 +29,35 @@ func newRanges(cluster netip.Prefix, bits int) (*ranges, error) {
 	switch {
 	case bits < cluster.Bits() || bits > cluster.Addr().BitLen():
 		return nil, fmt.Errorf("a node's range of /%d is no part of the cluster's range %s", bits, cluster)
-	case bits-cluster.Bits() > mostBits:
-		return nil, fmt.Errorf("a node's range of /%d makes more than %d of the cluster's range %s", bits, 1<<mostBits, cluster)
+	case bits-cluster.Bits() > maxBits:
+		return nil, fmt.Errorf("a node's range of /%d makes more than %d of the cluster's range %s", bits, 1<<maxBits, cluster)
 	}
 	return &ranges{cluster: cluster, bits: bits, used: make([]uint16, 1<<(bits-cluster.Bits()))}, nil
 }
 
-// take allocates a free range.
-func (r *ranges) take() (netip.Prefix, error) {
+// allocateNext allocates a free range.
+func (r *ranges) allocateNext() (netip.Prefix, error) {
 	for i := range r.used {
 		at := (r.next + i) % len(r.used)
 		if r.used[at] == 0 {
 			r.used[at]++
 			r.next = (at + 1) % len(r.used)
-			return r.at(at), nil
+			return r.cidrAt(at), nil
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("%w of %s", errFull, r.cluster)
+	return netip.Prefix{}, fmt.Errorf("%w of %s", errNoFreeRange, r.cluster)
 }
 
-// at is node range i.
-func (r *ranges) at(i int) netip.Prefix {
+// cidrAt is node range i.
+func (r *ranges) cidrAt(i int) netip.Prefix {
 	base := new(big.Int).SetBytes(r.cluster.Addr().AsSlice())
 	step := new(big.Int).Lsh(big.NewInt(int64(i)), uint(r.cluster.Addr().BitLen()-r.bits)) //nolint:gosec // checked by newRanges
 	a, _ := netip.AddrFromSlice(base.Add(base, step).FillBytes(make([]byte, r.cluster.Addr().BitLen()/8)))
 	return netip.PrefixFrom(a, r.bits)
 }
 
-// span are the indexes of the node ranges that p overlaps: from first to before end.
-func (r *ranges) span(p netip.Prefix) (first, end int) {
+// indexRange are the indexes of the node ranges that p overlaps: from first to before end.
+func (r *ranges) indexRange(p netip.Prefix) (first, end int) {
 	switch p = p.Masked(); {
 	case !p.Overlaps(r.cluster):
 		return 0, 0
@@ -71,7 +71,7 @@ func (r *ranges) span(p netip.Prefix) (first, end int) {
 
 // occupy counts a user of p; it reports whether another one overlaps it.
 func (r *ranges) occupy(p netip.Prefix) (shared bool) {
-	first, end := r.span(p)
+	first, end := r.indexRange(p)
 	for i := first; i < end; i++ {
 		shared = shared || r.used[i] > 0
 		r.used[i]++
@@ -79,9 +79,9 @@ func (r *ranges) occupy(p netip.Prefix) (shared bool) {
 	return shared
 }
 
-// release undoes occupy or take.
+// release undoes occupy or allocateNext.
 func (r *ranges) release(p netip.Prefix) {
-	first, end := r.span(p)
+	first, end := r.indexRange(p)
 	for i := first; i < end; i++ {
 		if r.used[i] > 0 {
 			r.used[i]--

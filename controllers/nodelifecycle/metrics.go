@@ -8,19 +8,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are Kubernetes' metrics of this controller.
-type counts struct {
+// lifecycleMetrics are Kubernetes' metrics of this controller.
+type lifecycleMetrics struct {
 	health, size, unhealthy *prometheus.GaugeVec
 	evictions               *prometheus.CounterVec
 	update                  prometheus.Histogram
 }
 
 // metrics is one set for the process, as in Kubernetes.
-var metrics = sync.OnceValue(func() *counts {
+var metrics = sync.OnceValue(func() *lifecycleMetrics {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Subsystem: "node_collector", Name: name, Help: help}, []string{"zone"})
 	}
-	return &counts{
+	return &lifecycleMetrics{
 		health:    gauge("zone_health", "Gauge measuring percentage of healthy nodes per zone."),
 		size:      gauge("zone_size", "Gauge measuring number of registered Nodes per zones."),
 		unhealthy: gauge("unhealthy_nodes_in_zone", "Gauge measuring number of not Ready Nodes per zones."),
@@ -42,8 +42,8 @@ func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.health, m.size, m.unhealthy, m.evictions, m.update}
 }
 
-// drop removes a zone without nodes.
-func (c *counts) drop(zone string) {
+// removeZone removes a zone without nodes.
+func (c *lifecycleMetrics) removeZone(zone string) {
 	for _, v := range []*prometheus.GaugeVec{c.health, c.size, c.unhealthy} {
 		v.DeleteLabelValues(zone)
 	}

@@ -34,11 +34,11 @@ import (
 )
 
 const (
-	atOnce = 20
+	maxParallel = 20
 	// Registrations are recorded as events, but not thousands at once.
 	registeredBurst, registeredPerSec = 100, 1
-	// young is the age of nodes that may have registered while the controller did not run.
-	young = time.Minute
+	// newNodeAge is the age of nodes that may have registered while the controller did not run.
+	newNodeAge = time.Minute
 )
 
 // Controller handles all nodes.
@@ -53,12 +53,12 @@ type Controller struct {
 	// leases has only the leases of kube-node-lease.
 	leases *client.Informers
 
-	mu    sync.Mutex
-	alive map[string]sign
+	mu         sync.Mutex
+	heartbeats map[string]heartbeat
 }
 
-// sign is the last sign of life of a node.
-type sign struct {
+// heartbeat is the last observed heartbeat of a node.
+type heartbeat struct {
 	at    time.Time
 	lease time.Duration // the duration in its lease; 0: no lease
 }
@@ -71,13 +71,13 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	c := &Controller{
 		env: env, cfg: cfg, nodes: core.Nodes().Lister(), pods: pods.GetIndexer(),
 		zones: newZones(cfg), registrations: rate.NewLimiter(registeredPerSec, registeredBurst),
-		leases: env.Client.Informers(0, client.Scope{Namespace: corev1.NamespaceNodeLease}),
-		alive:  map[string]sign{},
+		leases:     env.Client.Informers(0, client.Scope{Namespace: corev1.NamespaceNodeLease}),
+		heartbeats: map[string]heartbeat{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeUpdated, Delete: c.nodeGone}),
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeUpdated, Delete: c.nodeDeleted}),
 		framework.On(c.loop, coordinationinformers.New(c.leases.Scoped()).Leases().Informer(), framework.Handlers[*coordination.Lease]{
 			Add: c.leaseRenewed,
 			Update: func(old, l *coordination.Lease) {
@@ -85,7 +85,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 					c.leaseRenewed(l)
 				}
 			},
-			Delete: c.leaseGone,
+			Delete: c.leaseDeleted,
 		}),
 		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
 			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
@@ -106,10 +106,10 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 }
 
 func (c *Controller) nodeAdded(n *corev1.Node) {
-	c.renewed(n.Name, nil)
-	c.seen(n)
+	c.recordHeartbeat(n.Name, nil)
+	c.observe(n)
 	c.loop.Add(n.Name)
-	if time.Since(n.CreationTimestamp.Time) < young && c.registrations.Allow() {
+	if time.Since(n.CreationTimestamp.Time) < newNodeAge && c.registrations.Allow() {
 		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "RegisteredNode", "Registered Node %s in Controller", n.Name)
 	}
 }
@@ -117,16 +117,16 @@ func (c *Controller) nodeAdded(n *corev1.Node) {
 func (c *Controller) nodeUpdated(old, n *corev1.Node) {
 	if was, is := condition(old, corev1.NodeReady), condition(n, corev1.NodeReady); is != nil && is.Status != corev1.ConditionUnknown &&
 		(was == nil || !was.LastHeartbeatTime.Equal(&is.LastHeartbeatTime)) {
-		c.renewed(n.Name, nil)
+		c.recordHeartbeat(n.Name, nil)
 	}
-	c.seen(n)
+	c.observe(n)
 	c.loop.Add(n.Name)
 }
 
-// seen counts n in its zone, and requeues the nodes for which that changes something.
-func (c *Controller) seen(n *corev1.Node) {
-	if c.zones.see(n) {
-		c.wakeSilent()
+// observe counts n in its zone, and requeues the nodes for which that changes something.
+func (c *Controller) observe(n *corev1.Node) {
+	if c.zones.update(n) {
+		c.requeueNotReady()
 	}
 }
 
@@ -140,8 +140,8 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 	}
 }
 
-// wakeSilent requeues all nodes that are not ready.
-func (c *Controller) wakeSilent() {
+// requeueNotReady requeues all nodes that are not ready.
+func (c *Controller) requeueNotReady() {
 	all, err := c.nodes.List(labels.Everything())
 	if err != nil {
 		return
@@ -153,52 +153,52 @@ func (c *Controller) wakeSilent() {
 	}
 }
 
-func (c *Controller) nodeGone(n *corev1.Node) {
+func (c *Controller) nodeDeleted(n *corev1.Node) {
 	c.mu.Lock()
-	delete(c.alive, n.Name)
+	delete(c.heartbeats, n.Name)
 	c.mu.Unlock()
-	if c.zones.forget(n.Name) {
-		c.wakeSilent()
+	if c.zones.remove(n.Name) {
+		c.requeueNotReady()
 	}
 	if c.registrations.Allow() {
 		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "RemovingNode", "Removing Node %s from Controller", n.Name)
 	}
 }
 
-func (c *Controller) leaseRenewed(l *coordination.Lease) { c.renewed(l.Name, l) }
+func (c *Controller) leaseRenewed(l *coordination.Lease) { c.recordHeartbeat(l.Name, l) }
 
-// leaseGone removes the state of a node that was deleted before its lease, which the kubelet may have renewed until now.
-func (c *Controller) leaseGone(l *coordination.Lease) {
+// leaseDeleted removes the state of a node that was deleted before its lease, which the kubelet may have renewed until now.
+func (c *Controller) leaseDeleted(l *coordination.Lease) {
 	if _, err := c.nodes.Get(l.Name); apierrors.IsNotFound(err) {
 		c.mu.Lock()
-		delete(c.alive, l.Name)
+		delete(c.heartbeats, l.Name)
 		c.mu.Unlock()
 	}
 }
 
-// renewed records a sign of life.
-func (c *Controller) renewed(node string, l *coordination.Lease) {
+// recordHeartbeat records a heartbeat.
+func (c *Controller) recordHeartbeat(node string, l *coordination.Lease) {
 	c.mu.Lock()
-	s := c.alive[node]
+	s := c.heartbeats[node]
 	was := s.lease
 	s.at = time.Now()
 	if l != nil && l.Spec.LeaseDurationSeconds != nil {
 		s.lease = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 	}
-	c.alive[node] = s
+	c.heartbeats[node] = s
 	c.mu.Unlock()
 	if s.lease < was { // its timer is set for the longer one
 		c.loop.Add(node)
 	}
 }
 
-func (c *Controller) lastSign(node string) sign {
+func (c *Controller) lastHeartbeat(node string) heartbeat {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, ok := c.alive[node]
+	s, ok := c.heartbeats[node]
 	if !ok {
 		s.at = time.Now()
-		c.alive[node] = s
+		c.heartbeats[node] = s
 	}
 	return s
 }
@@ -214,33 +214,33 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	}
 	now := time.Now()
 	defer func() { metrics().update.Observe(time.Since(now).Seconds()) }()
-	s, grace := c.lastSign(name), c.cfg.Grace
+	s, grace := c.lastHeartbeat(name), c.cfg.Grace
 	if condition(n, corev1.NodeReady) == nil {
 		grace = c.cfg.StartupGrace
 	}
-	giveUp, again := silent(n, s.at, now, max(grace, s.lease))
-	if again > 0 {
-		c.loop.AddAfter(name, again)
+	expired, requeueAfter := heartbeatExpired(n, s.at, now, max(grace, s.lease))
+	if requeueAfter > 0 {
+		c.loop.AddAfter(name, requeueAfter)
 	}
-	if giveUp {
-		if n, err = c.giveUp(ctx, n, now); err != nil || n == nil {
+	if expired {
+		if n, err = c.markUnknown(ctx, n, now); err != nil || n == nil {
 			return err
 		}
-		c.seen(n) // the informer also reports it, but after the decision about taints
+		c.observe(n) // the informer also reports it, but after the decision about taints
 	}
 	if statusUnknown(n) {
-		if err := c.unreadyPods(ctx, n); err != nil {
+		if err := c.markPodsNotReady(ctx, n); err != nil {
 			return err
 		}
 	}
 	return c.taint(ctx, n, now)
 }
 
-// giveUp sets the node's conditions to Unknown; it returns the stored node, nil if it was deleted.
-func (c *Controller) giveUp(ctx context.Context, n *corev1.Node, now time.Time) (*corev1.Node, error) {
+// markUnknown sets the node's conditions to Unknown; it returns the stored node, nil if it was deleted.
+func (c *Controller) markUnknown(ctx context.Context, n *corev1.Node, now time.Time) (*corev1.Node, error) {
 	was := readiness(n)
 	next := n.DeepCopy()
-	next.Status.Conditions = unknown(n, now)
+	next.Status.Conditions = unknownConditions(n, now)
 	stored, err := c.env.Client.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -260,15 +260,15 @@ func nodeRef(n *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
 }
 
-// unreadyPods sets the pods of a silent node to not ready, so that Services stop sending to them. As long as a kubelet reports, it alone
+// markPodsNotReady sets the pods of a silent node to not ready, so that Services stop sending to them. As long as a kubelet reports, it alone
 // sets the readiness: a pod that became ready later is left alone, or both would overwrite each other forever.
-func (c *Controller) unreadyPods(ctx context.Context, n *corev1.Node) error {
+func (c *Controller) markPodsNotReady(ctx context.Context, n *corev1.Node) error {
 	pods, err := framework.PodsOn(c.pods, n.Name)
 	if err != nil {
 		return err
 	}
 	since := condition(n, corev1.NodeReady).LastTransitionTime // it exists: unheard has checked it
-	return framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
+	return framework.Parallel(pods, maxParallel, func(p *corev1.Pod) error {
 		if !podkind.Ready(p) {
 			return nil
 		}
@@ -291,13 +291,13 @@ func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) e
 	if readiness(n) != corev1.ConditionTrue && condition(n, corev1.NodeReady) != nil {
 		all := taints(n, true, now)
 		switch {
-		case c.zones.calm():
+		case c.zones.noneReady():
 			want = slices.DeleteFunc(want, evicts)
 		case len(all) == len(want): // the node has them
 		case slices.ContainsFunc(n.Spec.Taints, evicts):
 			want = all // one reason replaced another: its pods are being evicted already
 		default:
-			wait, turn := c.zones.turn(zone(n), now)
+			wait, turn := c.zones.allowEviction(zone(n), now)
 			switch {
 			case turn:
 				want, evicted = all, true
@@ -330,7 +330,7 @@ func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) e
 		return nil
 	case err != nil:
 		if evicted {
-			c.zones.giveBack(zone(n), now)
+			c.zones.undoEviction(zone(n), now)
 		}
 		return fmt.Errorf("taint: %w", err)
 	case evicted:
@@ -341,7 +341,7 @@ func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) e
 
 // evicts reports whether this is one of our NoExecute taints.
 func evicts(t corev1.Taint) bool {
-	return t.Effect == corev1.TaintEffectNoExecute && slices.Contains(ours[t.Effect], t.Key)
+	return t.Effect == corev1.TaintEffectNoExecute && slices.Contains(managedTaints[t.Effect], t.Key)
 }
 
 // statusUnknown reports whether a node's Ready condition is Unknown.

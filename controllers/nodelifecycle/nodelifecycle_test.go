@@ -75,8 +75,8 @@ func TestTaints(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
 		tt.n.Spec.Taints = once
-		if again := taints(tt.n, tt.evict, start.Add(time.Hour)); !slices.Equal(brief(again), tt.want) || len(again) > 0 && again[0].TimeAdded != once[0].TimeAdded {
-			t.Errorf("%s: twice gives %v", tt.name, again)
+		if requeueAfter := taints(tt.n, tt.evict, start.Add(time.Hour)); !slices.Equal(brief(requeueAfter), tt.want) || len(requeueAfter) > 0 && requeueAfter[0].TimeAdded != once[0].TimeAdded {
+			t.Errorf("%s: twice gives %v", tt.name, requeueAfter)
 		}
 	}
 }
@@ -91,17 +91,17 @@ func TestPause(t *testing.T) {
 		{"few are down", Config{}, 20, 2, 10 * time.Second},
 		{"all of the zone is down", Config{}, 0, 3, 10 * time.Second},
 		{"two of two are not enough to tell", Config{}, 1, 2, 10 * time.Second},
-		{"most of a small zone", Config{}, 2, 4, never},
+		{"most of a small zone", Config{}, 2, 4, noEvictions},
 		{"most of a large one", Config{}, 30, 70, 100 * time.Second},
 		{"just under the threshold", Config{}, 46, 54, 10 * time.Second},
 		{"at the threshold", Config{}, 45, 55, 100 * time.Second},
-		{"other rates", Config{Rate: 2, SecondaryRate: 0.5, Unhealthy: 0.2, Large: 5}, 5, 5, 2 * time.Second},
+		{"other rates", Config{Rate: 2, SecondaryRate: 0.5, UnhealthyThreshold: 0.2, LargeClusterThreshold: 5}, 5, 5, 2 * time.Second},
 		{"another rate", Config{Rate: 2}, 5, 1, 500 * time.Millisecond},
-		{"none at all", Config{Rate: -1}, 5, 1, never},
-		{"no zone is small", Config{Large: -1}, 1, 4, 100 * time.Second},
+		{"none at all", Config{Rate: -1}, 5, 1, noEvictions},
+		{"no zone is small", Config{LargeClusterThreshold: -1}, 1, 4, 100 * time.Second},
 	}
 	for _, tt := range tests {
-		if got := tt.cfg.Default().pause(tt.ready, tt.not); got != tt.want {
+		if got := tt.cfg.Default().evictionInterval(tt.ready, tt.not); got != tt.want {
 			t.Errorf("%s: pause(%d, %d) = %v, want %v", tt.name, tt.ready, tt.not, got, tt.want)
 		}
 	}
@@ -233,8 +233,8 @@ func TestOnlyRenewalsAreSignsOfLife(t *testing.T) {
 		time.Sleep(time.Second)
 		ctl.mu.Lock()
 		defer ctl.mu.Unlock()
-		if _, ok := ctl.alive["a"]; !ok || len(ctl.alive) != 1 {
-			t.Errorf("remembers %v, want a alone", ctl.alive)
+		if _, ok := ctl.heartbeats["a"]; !ok || len(ctl.heartbeats) != 1 {
+			t.Errorf("remembers %v, want a alone", ctl.heartbeats)
 		}
 	})
 }
@@ -384,14 +384,14 @@ func TestExcludedNodes(t *testing.T) {
 	for i := range 4 {
 		n := node(fmt.Sprint("n", i), "False", inZone("z"))
 		n.Labels[excluded] = ""
-		z.see(n)
+		z.update(n)
 	}
-	z.see(node("m", "True", inZone("z")))
-	if wait, ok := z.turn("z", start); !ok {
+	z.update(node("m", "True", inZone("z")))
+	if wait, ok := z.allowEviction("z", start); !ok {
 		t.Errorf("one ready node counts, four do not: wait %v", wait)
 	}
-	if changed := z.forget("m"); !changed || !z.calm() || len(z.zones) != 0 {
-		t.Errorf("the last one is gone: changed %v, calm %v, zones %v", changed, z.calm(), z.zones)
+	if changed := z.remove("m"); !changed || !z.noneReady() || len(z.zones) != 0 {
+		t.Errorf("the last one is gone: changed %v, calm %v, zones %v", changed, z.noneReady(), z.zones)
 	}
 }
 

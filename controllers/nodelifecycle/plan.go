@@ -21,42 +21,42 @@ type Config struct {
 	// Rate is the number of nodes per second and zone that get NoExecute taints, SecondaryRate the rate when most of a large zone is
 	// unhealthy. Defaults: 0.1 and 0.01; negative: none.
 	Rate, SecondaryRate float64
-	// Unhealthy is the share of nodes that are not ready from which a zone counts as mostly unhealthy. Default 0.55.
-	Unhealthy float64
-	// Large is the maximum number of nodes of a small zone: no nodes of a mostly unhealthy small zone are evicted from. Default 50;
+	// UnhealthyThreshold is the share of nodes that are not ready from which a zone counts as mostly unhealthy. Default 0.55.
+	UnhealthyThreshold float64
+	// LargeClusterThreshold is the maximum number of nodes of a small zone: no nodes of a mostly unhealthy small zone are evicted from. Default 50;
 	// negative: 0.
-	Large int
+	LargeClusterThreshold int
 }
 
 // Default returns c with the defaults set.
 func (c Config) Default() Config {
 	c.Grace, c.StartupGrace = cmp.Or(c.Grace, 50*time.Second), cmp.Or(c.StartupGrace, time.Minute)
 	c.Rate, c.SecondaryRate = cmp.Or(c.Rate, 0.1), cmp.Or(c.SecondaryRate, 0.01)
-	c.Unhealthy, c.Large = cmp.Or(c.Unhealthy, 0.55), cmp.Or(c.Large, 50)
+	c.UnhealthyThreshold, c.LargeClusterThreshold = cmp.Or(c.UnhealthyThreshold, 0.55), cmp.Or(c.LargeClusterThreshold, 50)
 	return c
 }
 
-// never is the pause when there are no evictions.
-const never = time.Duration(math.MaxInt64)
+// noEvictions is the pause when there are no evictions.
+const noEvictions = time.Duration(math.MaxInt64)
 
-// pause is the time between two evicted nodes of a zone with these numbers of nodes ready and not ready. If all of a zone is unhealthy, its
+// evictionInterval is the time between two evicted nodes of a zone with these numbers of nodes ready and not ready. If all of a zone is unhealthy, its
 // pods are needed elsewhere: the rate is the normal one.
-func (c Config) pause(ready, not int) time.Duration {
+func (c Config) evictionInterval(ready, notReady int) time.Duration {
 	rate := c.Rate
-	if ready > 0 && not > 2 && float64(not)/float64(ready+not) >= c.Unhealthy {
+	if ready > 0 && notReady > 2 && float64(notReady)/float64(ready+notReady) >= c.UnhealthyThreshold {
 		rate = c.SecondaryRate
-		if ready+not <= c.Large {
+		if ready+notReady <= c.LargeClusterThreshold {
 			rate = 0
 		}
 	}
 	if rate <= 0 {
-		return never
+		return noEvictions
 	}
 	return time.Duration(float64(time.Second) / max(rate, 1e-6))
 }
 
-// watched are the conditions that become Unknown on a silent node.
-var watched = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+// monitoredConditions are the conditions that become Unknown on a silent node.
+var monitoredConditions = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
 
 // Taints that follow from a condition's status.
 var byCondition = []struct {
@@ -72,8 +72,8 @@ var byCondition = []struct {
 	{corev1.NodeNetworkUnavailable, corev1.ConditionTrue, corev1.TaintNodeNetworkUnavailable},
 }
 
-// ours are the taints that only this controller manages, by effect.
-var ours = map[corev1.TaintEffect][]string{
+// managedTaints are the taints that only this controller manages, by effect.
+var managedTaints = map[corev1.TaintEffect][]string{
 	corev1.TaintEffectNoSchedule: {
 		corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure,
 		corev1.TaintNodeNetworkUnavailable, corev1.TaintNodeUnschedulable,
@@ -97,13 +97,13 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
-// silent decides whether a node last heard of at renewed is given up, and if not yet, when to check again (0: its status is Unknown
+// heartbeatExpired decides whether a node last heard of at renewed is given up, and if not yet, when to check again (0: its status is Unknown
 // already).
-func silent(n *corev1.Node, renewed, now time.Time, grace time.Duration) (giveUp bool, again time.Duration) {
+func heartbeatExpired(n *corev1.Node, renewed, now time.Time, grace time.Duration) (expired bool, requeueAfter time.Duration) {
 	if left := renewed.Add(grace).Sub(now); left > 0 {
 		return false, left
 	}
-	for _, t := range watched {
+	for _, t := range monitoredConditions {
 		if c := condition(n, t); c == nil || c.Status != corev1.ConditionUnknown {
 			return true, 0
 		}
@@ -111,11 +111,11 @@ func silent(n *corev1.Node, renewed, now time.Time, grace time.Duration) (giveUp
 	return false, 0
 }
 
-// unknown returns a silent node's conditions.
-func unknown(n *corev1.Node, now time.Time) []corev1.NodeCondition {
+// unknownConditions returns a silent node's conditions.
+func unknownConditions(n *corev1.Node, now time.Time) []corev1.NodeCondition {
 	conds := slices.Clone(n.Status.Conditions)
 	at := metav1.NewTime(now)
-	for _, t := range watched {
+	for _, t := range monitoredConditions {
 		i := slices.IndexFunc(conds, func(c corev1.NodeCondition) bool { return c.Type == t })
 		if i < 0 {
 			conds = append(conds, corev1.NodeCondition{
@@ -148,7 +148,7 @@ func taints(n *corev1.Node, evict bool, now time.Time) []corev1.Taint {
 	}
 	var out []corev1.Taint
 	for _, t := range n.Spec.Taints {
-		if slices.Contains(ours[t.Effect], t.Key) {
+		if slices.Contains(managedTaints[t.Effect], t.Key) {
 			if !want[t.Effect][t.Key] {
 				continue
 			}
@@ -161,7 +161,7 @@ func taints(n *corev1.Node, evict bool, now time.Time) []corev1.Taint {
 		if effect == corev1.TaintEffectNoExecute && !evict {
 			continue
 		}
-		for _, key := range ours[effect] {
+		for _, key := range managedTaints[effect] {
 			if want[effect][key] {
 				out = append(out, corev1.Taint{Key: key, Effect: effect, TimeAdded: &at})
 			}

@@ -17,47 +17,47 @@ type zones struct {
 	cfg Config
 
 	mu    sync.Mutex
-	nodes map[string]member
-	zones map[string]*tally
+	nodes map[string]zoneMember
+	zones map[string]*zoneState
 	ready int // in all zones
 }
 
-// member is a counted node.
-type member struct {
+// zoneMember is a counted node.
+type zoneMember struct {
 	zone  string
 	ready bool
 }
 
-// tally is the state of one zone.
-type tally struct {
-	ready, not int
-	evicted    time.Time // the last NoExecute taint of a node in it; zero: none
-	before     time.Time // the one before
+// zoneState is the state of one zone.
+type zoneState struct {
+	ready, notReady  int
+	lastEviction     time.Time // the last NoExecute taint of a node in it; zero: none
+	previousEviction time.Time // the one before
 }
 
 func newZones(cfg Config) *zones {
-	return &zones{cfg: cfg, nodes: map[string]member{}, zones: map[string]*tally{}}
+	return &zones{cfg: cfg, nodes: map[string]zoneMember{}, zones: map[string]*zoneState{}}
 }
 
-// see updates the count of n. It reports whether that changes what may happen to other nodes that are not ready.
-func (z *zones) see(n *corev1.Node) bool {
+// update updates the count of n. It reports whether that changes what may happen to other nodes that are not ready.
+func (z *zones) update(n *corev1.Node) bool {
 	if _, ok := n.Labels[excluded]; ok {
-		return z.forget(n.Name)
+		return z.remove(n.Name)
 	}
-	return z.put(n.Name, &member{zone(n), readiness(n) == corev1.ConditionTrue})
+	return z.set(n.Name, &zoneMember{zone(n), readiness(n) == corev1.ConditionTrue})
 }
 
-// forget removes a node.
-func (z *zones) forget(name string) bool { return z.put(name, nil) }
+// remove removes a node.
+func (z *zones) remove(name string) bool { return z.set(name, nil) }
 
-func (z *zones) put(name string, now *member) bool {
+func (z *zones) set(name string, now *zoneMember) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	was, counted := z.nodes[name]
 	if counted == (now != nil) && (now == nil || *now == was) {
 		return false
 	}
-	before := z.modesLocked(was.zone, now)
+	before := z.evictionModesLocked(was.zone, now)
 	if counted {
 		z.addLocked(was, -1)
 		delete(z.nodes, name)
@@ -66,13 +66,13 @@ func (z *zones) put(name string, now *member) bool {
 		z.addLocked(*now, 1)
 		z.nodes[name] = *now
 	}
-	return before != z.modesLocked(was.zone, now)
+	return before != z.evictionModesLocked(was.zone, now)
 }
 
-func (z *zones) addLocked(m member, d int) {
+func (z *zones) addLocked(m zoneMember, d int) {
 	t := z.zones[m.zone]
 	if t == nil {
-		t = &tally{}
+		t = &zoneState{}
 		z.zones[m.zone] = t
 		metrics().evictions.WithLabelValues(m.zone).Add(0)
 	}
@@ -80,47 +80,47 @@ func (z *zones) addLocked(m member, d int) {
 		t.ready += d
 		z.ready += d
 	} else {
-		t.not += d
+		t.notReady += d
 	}
-	all := t.ready + t.not
+	all := t.ready + t.notReady
 	if all == 0 { // zones without nodes are dropped, because nodes choose the names
 		delete(z.zones, m.zone)
-		metrics().drop(m.zone)
+		metrics().removeZone(m.zone)
 		return
 	}
 	metrics().size.WithLabelValues(m.zone).Set(float64(all))
-	metrics().unhealthy.WithLabelValues(m.zone).Set(float64(t.not))
+	metrics().unhealthy.WithLabelValues(m.zone).Set(float64(t.notReady))
 	metrics().health.WithLabelValues(m.zone).Set(100 * float64(t.ready) / float64(all))
 }
 
-// modes has what decides about evictions in up to two zones.
-type modes struct {
-	calm   bool
-	of, to time.Duration
+// evictionModes has what decides about evictions in up to two zones.
+type evictionModes struct {
+	noneReady bool
+	of, to    time.Duration
 }
 
-func (z *zones) modesLocked(of string, to *member) modes {
-	m := modes{calm: z.ready == 0}
+func (z *zones) evictionModesLocked(of string, to *zoneMember) evictionModes {
+	m := evictionModes{noneReady: z.ready == 0}
 	if t := z.zones[of]; t != nil {
-		m.of = z.cfg.pause(t.ready, t.not)
+		m.of = z.cfg.evictionInterval(t.ready, t.notReady)
 	}
 	if to != nil {
 		if t := z.zones[to.zone]; t != nil {
-			m.to = z.cfg.pause(t.ready, t.not)
+			m.to = z.cfg.evictionInterval(t.ready, t.notReady)
 		}
 	}
 	return m
 }
 
-// calm reports that no node is ready at all: then this server is probably disconnected, and nothing is evicted.
-func (z *zones) calm() bool {
+// noneReady reports that no node is ready at all: then this server is probably disconnected, and nothing is evicted.
+func (z *zones) noneReady() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.ready == 0
 }
 
-// turn reports whether a node of a zone may get its NoExecute taint now; if not, how long to wait, 0: until see reports a change.
-func (z *zones) turn(name string, now time.Time) (wait time.Duration, ok bool) {
+// allowEviction reports whether a node of a zone may get its NoExecute taint now; if not, how long to wait, 0: until update reports a change.
+func (z *zones) allowEviction(name string, now time.Time) (wait time.Duration, ok bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.ready == 0 {
@@ -130,24 +130,24 @@ func (z *zones) turn(name string, now time.Time) (wait time.Duration, ok bool) {
 	if t == nil {
 		return 0, true // all nodes of the zone are excluded
 	}
-	pause := z.cfg.pause(t.ready, t.not)
-	if pause == never {
+	pause := z.cfg.evictionInterval(t.ready, t.notReady)
+	if pause == noEvictions {
 		return 0, false
 	}
-	if !t.evicted.IsZero() {
-		if left := t.evicted.Add(pause).Sub(now); left > 0 {
+	if !t.lastEviction.IsZero() {
+		if left := t.lastEviction.Add(pause).Sub(now); left > 0 {
 			return left, false
 		}
 	}
-	t.evicted, t.before = now, t.evicted
+	t.lastEviction, t.previousEviction = now, t.lastEviction
 	return 0, true
 }
 
-// giveBack undoes a turn taken at now when the node could not be written.
-func (z *zones) giveBack(name string, now time.Time) {
+// undoEviction undoes an eviction allowed at now when the node could not be written.
+func (z *zones) undoEviction(name string, now time.Time) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if t := z.zones[name]; t != nil && t.evicted.Equal(now) {
-		t.evicted = t.before
+	if t := z.zones[name]; t != nil && t.lastEviction.Equal(now) {
+		t.lastEviction = t.previousEviction
 	}
 }

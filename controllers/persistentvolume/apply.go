@@ -95,7 +95,7 @@ func (c *Controller) bind(ctx context.Context, v *corev1.PersistentVolume, claim
 	}
 	c.env.Reconciled(mark.Subject{
 		Resource: "persistentvolumeclaims", Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID),
-	}, begin, &mark.Reconcile{EventSeen: c.loop.Seen(claimKey(claim))}, nil)
+	}, begin, &mark.Reconcile{EventSeen: c.loop.QueuedAt(claimKey(claim))}, nil)
 	return nil
 }
 
@@ -133,9 +133,9 @@ func (c *Controller) setPhase(ctx context.Context, claim *corev1.PersistentVolum
 	}
 	got, err := c.env.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
-		return ignoreGone(err, fmt.Sprintf("write phase %s of claim %s/%s", phase, claim.Namespace, claim.Name))
+		return ignoreNotFound(err, fmt.Sprintf("write phase %s of claim %s/%s", phase, claim.Namespace, claim.Name))
 	}
-	c.newClaims.wrote(got.Namespace+"/"+got.Name, got)
+	c.assumedClaims.assume(got.Namespace+"/"+got.Name, got)
 	return nil
 }
 
@@ -144,7 +144,7 @@ func (c *Controller) writeClaim(ctx context.Context, next *corev1.PersistentVolu
 	if err != nil {
 		return nil, err
 	}
-	c.newClaims.wrote(got.Namespace+"/"+got.Name, got)
+	c.assumedClaims.assume(got.Namespace+"/"+got.Name, got)
 	return got, nil
 }
 
@@ -153,7 +153,7 @@ func (c *Controller) writeVolume(ctx context.Context, next *corev1.PersistentVol
 	if err != nil {
 		return nil, err
 	}
-	c.newVolumes.wrote(got.Name, got)
+	c.assumedVolumes.assume(got.Name, got)
 	return got, nil
 }
 
@@ -164,7 +164,7 @@ func (c *Controller) setVolumePhase(ctx context.Context, v *corev1.PersistentVol
 	if err != nil {
 		return nil, fmt.Errorf("write phase %s of volume %s: %w", phase, v.Name, err)
 	}
-	c.newVolumes.wrote(got.Name, got)
+	c.assumedVolumes.assume(got.Name, got)
 	return got, nil
 }
 
@@ -201,7 +201,7 @@ func (c *Controller) unbind(ctx context.Context, v *corev1.PersistentVolume) err
 	}
 	got, err := c.writeVolume(ctx, next)
 	if err != nil {
-		return ignoreGone(err, "unbind volume "+v.Name)
+		return ignoreNotFound(err, "unbind volume "+v.Name)
 	}
 	if got.Status.Phase != corev1.VolumeAvailable {
 		_, err = c.setVolumePhase(ctx, got, corev1.VolumeAvailable, "")
@@ -221,7 +221,7 @@ func (c *Controller) readClaim(ctx context.Context, r *corev1.ObjectReference) (
 	return claim, nil
 }
 
-func ignoreGone(err error, act string) error {
+func ignoreNotFound(err error, act string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

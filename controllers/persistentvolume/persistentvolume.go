@@ -46,12 +46,12 @@ type Controller struct {
 	pods    cache.Indexer
 	nodes   corelisters.NodeLister
 	// This controller's last writes, until the caches show them.
-	newClaims  *newest[*corev1.PersistentVolumeClaim]
-	newVolumes *newest[*corev1.PersistentVolume]
+	assumedClaims  *assumeCache[*corev1.PersistentVolumeClaim]
+	assumedVolumes *assumeCache[*corev1.PersistentVolume]
 
 	mu sync.Mutex
-	// taken are volumes that a pass is binding, with the claim's UID.
-	taken map[string]types.UID
+	// reserved are volumes that a pass is binding, with the claim's UID.
+	reserved map[string]types.UID
 	// lastEvent is the last event of a claim, to avoid duplicates.
 	lastEvent map[types.UID]claimEvent
 }
@@ -63,26 +63,26 @@ func New(env *framework.Env) (framework.Controller, error) {
 	classes, pods := storageinformers.New(env.Shared.Scoped()).StorageClasses(), core.Pods().Informer()
 	c := &Controller{
 		env: env, byName: claimInf.Lister(), volumes: volumes.Lister(), byOwner: volumes.Informer().GetIndexer(), classes: classes.Lister(), pods: pods.GetIndexer(), nodes: core.Nodes().Lister(),
-		newClaims:  newNewest[*corev1.PersistentVolumeClaim](claimInf.Informer().GetIndexer().GetByKey),
-		newVolumes: newNewest[*corev1.PersistentVolume](volumes.Informer().GetIndexer().GetByKey),
-		taken:      map[string]types.UID{}, lastEvent: map[types.UID]claimEvent{},
+		assumedClaims:  newAssumeCache[*corev1.PersistentVolumeClaim](claimInf.Informer().GetIndexer().GetByKey),
+		assumedVolumes: newAssumeCache[*corev1.PersistentVolume](volumes.Informer().GetIndexer().GetByKey),
+		reserved:       map[string]types.UID{}, lastEvent: map[types.UID]claimEvent{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(volumes.Informer(), byOwner, indexByOwner),
 		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
 		framework.On(c.loop, claimInf.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
-			Add: c.claimChanged, Update: func(_, cur *corev1.PersistentVolumeClaim) { c.claimChanged(cur) }, Delete: c.claimGone,
+			Add: c.claimChanged, Update: func(_, cur *corev1.PersistentVolumeClaim) { c.claimChanged(cur) }, Delete: c.claimDeleted,
 		}),
 		framework.On(c.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
-			Add: func(v *corev1.PersistentVolume) { c.volumeChanged(nil, v) }, Update: c.volumeChanged, Delete: c.volumeGone,
+			Add: func(v *corev1.PersistentVolume) { c.volumeChanged(nil, v) }, Update: c.volumeChanged, Delete: c.volumeDeleted,
 		}),
 		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{
 			Add: c.classChanged, Update: func(_, cur *storagev1.StorageClass) { c.classChanged(cur) },
 		}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podPlaced, Update: func(old, cur *corev1.Pod) {
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podScheduled, Update: func(old, cur *corev1.Pod) {
 			if old.Spec.NodeName != cur.Spec.NodeName {
-				c.podPlaced(cur)
+				c.podScheduled(cur)
 			}
 		}}),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{}), // synced before the first pass
@@ -101,15 +101,15 @@ func claimKey(o *corev1.PersistentVolumeClaim) key { return key{o.Namespace, o.N
 func refKey(r *corev1.ObjectReference) key { return key{r.Namespace, r.Name} }
 
 func (c *Controller) claimChanged(claim *corev1.PersistentVolumeClaim) {
-	c.newClaims.observed(claim.Namespace+"/"+claim.Name, claim)
+	c.assumedClaims.observed(claim.Namespace+"/"+claim.Name, claim)
 	c.loop.Add(claimKey(claim))
 	if claim.Spec.VolumeName != "" {
 		c.loop.Add(key{"", claim.Spec.VolumeName})
 	}
 }
 
-func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
-	c.newClaims.forget(claim.Namespace + "/" + claim.Name)
+func (c *Controller) claimDeleted(claim *corev1.PersistentVolumeClaim) {
+	c.assumedClaims.remove(claim.Namespace + "/" + claim.Name)
 	c.mu.Lock()
 	delete(c.lastEvent, claim.UID)
 	c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
 }
 
 func (c *Controller) volumeChanged(old, v *corev1.PersistentVolume) {
-	c.newVolumes.observed(v.Name, v)
+	c.assumedVolumes.observed(v.Name, v)
 	c.loop.Add(key{"", v.Name})
 	if r := v.Spec.ClaimRef; r != nil {
 		c.loop.Add(refKey(r))
@@ -134,15 +134,15 @@ func (c *Controller) volumeChanged(old, v *corev1.PersistentVolume) {
 	if old == nil || old.Status.Phase != v.Status.Phase || old.Generation != v.Generation || old.ResourceVersion != v.ResourceVersion && v.Status.Phase == corev1.VolumeAvailable {
 		name := volume.GetPersistentVolumeClass(v)
 		class, err := c.classes.Get(name)
-		late := err == nil && isLate(class) // the scheduler chooses volumes for its claims
-		c.waiting(func(claim *corev1.PersistentVolumeClaim) bool {
+		late := err == nil && isDelayedBinding(class) // the scheduler chooses volumes for its claims
+		c.requeueUnbound(func(claim *corev1.PersistentVolumeClaim) bool {
 			return claim.Spec.VolumeName == v.Name || !late && claim.Spec.VolumeName == "" && volume.GetPersistentVolumeClaimClass(claim) == name
 		})
 	}
 }
 
-// podPlaced requeues the claims of a scheduled pod, in case one was replaced meanwhile and is unbound.
-func (c *Controller) podPlaced(p *corev1.Pod) {
+// podScheduled requeues the claims of a scheduled pod, in case one was replaced meanwhile and is unbound.
+func (c *Controller) podScheduled(p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		return
 	}
@@ -153,8 +153,8 @@ func (c *Controller) podPlaced(p *corev1.Pod) {
 	}
 }
 
-func (c *Controller) volumeGone(v *corev1.PersistentVolume) {
-	c.newVolumes.forget(v.Name)
+func (c *Controller) volumeDeleted(v *corev1.PersistentVolume) {
+	c.assumedVolumes.remove(v.Name)
 	if r := v.Spec.ClaimRef; r != nil {
 		c.loop.Add(refKey(r))
 	}
@@ -163,7 +163,7 @@ func (c *Controller) volumeGone(v *corev1.PersistentVolume) {
 // classChanged requeues the claims that wait for the class, or for a default class.
 func (c *Controller) classChanged(class *storagev1.StorageClass) {
 	isDefault := storage.IsDefaultClass(class)
-	c.waiting(func(claim *corev1.PersistentVolumeClaim) bool {
+	c.requeueUnbound(func(claim *corev1.PersistentVolumeClaim) bool {
 		if !volume.PersistentVolumeClaimHasClass(claim) {
 			return isDefault
 		}
@@ -171,14 +171,14 @@ func (c *Controller) classChanged(class *storagev1.StorageClass) {
 	})
 }
 
-// waiting requeues the unbound claims that may be bound now.
-func (c *Controller) waiting(may func(*corev1.PersistentVolumeClaim) bool) {
+// requeueUnbound requeues the unbound claims that may be bound now.
+func (c *Controller) requeueUnbound(filter func(*corev1.PersistentVolumeClaim) bool) {
 	list, err := c.byName.List(labels.Everything())
 	if err != nil {
 		return // a lister over a cache returns no error
 	}
 	for _, claim := range list {
-		if _, done := claim.Annotations[volume.AnnBindCompleted]; !done && may(claim) {
+		if _, done := claim.Annotations[volume.AnnBindCompleted]; !done && filter(claim) {
 			c.loop.Add(claimKey(claim))
 		}
 	}
@@ -200,7 +200,7 @@ func (c *Controller) claim(namespace, name string) (*corev1.PersistentVolumeClai
 	if err != nil {
 		return nil, err
 	}
-	return c.newClaims.of(namespace+"/"+name, claim), nil
+	return c.assumedClaims.latest(namespace+"/"+name, claim), nil
 }
 
 // volume is the newest known version; nil: it does not exist.
@@ -212,7 +212,7 @@ func (c *Controller) volume(name string) (*corev1.PersistentVolume, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.newVolumes.of(name, v), nil
+	return c.assumedVolumes.latest(name, v), nil
 }
 
 func (c *Controller) listVolumes() []*corev1.PersistentVolume {
@@ -221,7 +221,7 @@ func (c *Controller) listVolumes() []*corev1.PersistentVolume {
 		return nil // a lister over a cache returns no error
 	}
 	for i, v := range list { // the slice is a copy
-		list[i] = c.newVolumes.of(v.Name, v)
+		list[i] = c.assumedVolumes.latest(v.Name, v)
 	}
 	return list
 }
@@ -233,7 +233,7 @@ func (c *Controller) syncClaim(ctx context.Context, k key) error {
 	}
 	view := claimView{claim: claim, match: func(late bool) (*corev1.PersistentVolume, error) { return c.match(claim, late) }}
 	if name := claim.Spec.VolumeName; name != "" {
-		if view.named, err = c.volume(name); err != nil {
+		if view.namedVolume, err = c.volume(name); err != nil {
 			return err
 		}
 	} else if err := c.readClasses(&view); err != nil {
@@ -264,7 +264,7 @@ func (c *Controller) readClasses(v *claimView) error {
 	if err == nil {
 		v.class = class
 	}
-	if !isLate(v.class) {
+	if !isDelayedBinding(v.class) {
 		return nil
 	}
 	return c.readPods(v)
@@ -280,46 +280,46 @@ func (c *Controller) readPods(v *claimView) error {
 		switch {
 		case !podkind.Active(p):
 		case p.Spec.NodeName == "":
-			v.waiting = append(v.waiting, p.Name)
+			v.unscheduledPods = append(v.unscheduledPods, p.Name)
 		default:
-			if _, err := c.nodes.Get(p.Spec.NodeName); err == nil && (v.placed == "" || p.Spec.NodeName < v.placed) {
-				v.placed = p.Spec.NodeName
+			if _, err := c.nodes.Get(p.Spec.NodeName); err == nil && (v.scheduledNode == "" || p.Spec.NodeName < v.scheduledNode) {
+				v.scheduledNode = p.Spec.NodeName
 			}
 		}
 	}
-	slices.Sort(v.waiting)
+	slices.Sort(v.unscheduledPods)
 	return nil
 }
 
 // match finds the smallest volume that fits the claim, and reserves it for this pass.
-func (c *Controller) match(claim *corev1.PersistentVolumeClaim, late bool) (*corev1.PersistentVolume, error) {
+func (c *Controller) match(claim *corev1.PersistentVolumeClaim, delayedBinding bool) (*corev1.PersistentVolume, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list, err := c.candidates(claim, late)
+	list, err := c.candidates(claim, delayedBinding)
 	if err != nil {
 		return nil, err
 	}
 	list = slices.DeleteFunc(list, func(v *corev1.PersistentVolume) bool {
-		by, taken := c.taken[v.Name]
+		by, taken := c.reserved[v.Name]
 		return taken && by != claim.UID || !volume.CheckAccessModes(claim, v)
 	})
 	slices.SortFunc(list, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) }) // deterministic in every pass
-	found, err := volume.FindMatchingVolume(claim, list, nil, nil, late, true)
+	found, err := volume.FindMatchingVolume(claim, list, nil, nil, delayedBinding, true)
 	if err != nil || found == nil {
 		return nil, err
 	}
-	c.taken[found.Name] = claim.UID
+	c.reserved[found.Name] = claim.UID
 	return found, nil
 }
 
-// candidates are the volumes with a claimRef to the claim and, unless late, the unclaimed ones of its class.
-func (c *Controller) candidates(claim *corev1.PersistentVolumeClaim, late bool) ([]*corev1.PersistentVolume, error) {
+// candidates are the volumes with a claimRef to the claim and, unless delayedBinding, the unclaimed ones of its class.
+func (c *Controller) candidates(claim *corev1.PersistentVolumeClaim, delayedBinding bool) ([]*corev1.PersistentVolume, error) {
 	may := []string{claim.Namespace + "/" + claim.Name}
-	if !late {
-		may = append(may, freeOf+volume.GetPersistentVolumeClaimClass(claim))
+	if !delayedBinding {
+		may = append(may, unboundPrefix+volume.GetPersistentVolumeClaimClass(claim))
 	}
 	var out []*corev1.PersistentVolume
-	for _, name := range c.newVolumes.keys() { // the index has an older version of them
+	for _, name := range c.assumedVolumes.keys() { // the index has an older version of them
 		v, err := c.volume(name)
 		if err != nil {
 			return nil, err
@@ -337,17 +337,17 @@ func (c *Controller) candidates(claim *corev1.PersistentVolumeClaim, late bool) 
 		for _, o := range objs {
 			v, ok := o.(*corev1.PersistentVolume)
 			if ok && !slices.ContainsFunc(out[:known], func(n *corev1.PersistentVolume) bool { return n.Name == v.Name }) {
-				out = append(out, c.newVolumes.of(v.Name, v))
+				out = append(out, c.assumedVolumes.latest(v.Name, v))
 			}
 		}
 	}
 	return out, nil
 }
 
-// byOwner indexes volumes by the "namespace/claim" of their claimRef or, without one, by freeOf and their class.
+// byOwner indexes volumes by the "namespace/claim" of their claimRef or, without one, by unboundPrefix and their class.
 const (
-	byOwner = "keelson.owner"
-	freeOf  = "free "
+	byOwner       = "keelson.owner"
+	unboundPrefix = "free "
 )
 
 func indexByOwner(o any) ([]string, error) {
@@ -358,16 +358,16 @@ func indexByOwner(o any) ([]string, error) {
 	if r := v.Spec.ClaimRef; r != nil {
 		return []string{r.Namespace + "/" + r.Name}, nil
 	}
-	return []string{freeOf + volume.GetPersistentVolumeClass(v)}, nil
+	return []string{unboundPrefix + volume.GetPersistentVolumeClass(v)}, nil
 }
 
 // release ends the reservation of match.
 func (c *Controller) release(claim *corev1.PersistentVolumeClaim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name, by := range c.taken {
+	for name, by := range c.reserved {
 		if by == claim.UID {
-			delete(c.taken, name)
+			delete(c.reserved, name)
 		}
 	}
 }

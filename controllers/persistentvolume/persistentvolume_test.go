@@ -237,9 +237,9 @@ func TestNewestForgets(t *testing.T) {
 		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "v", ResourceVersion: v}}
 	}
 	cached := version("1")
-	n := newNewest[*corev1.PersistentVolume](func(string) (any, bool, error) { return cached, true, nil })
-	n.wrote("v", version("2"))
-	if got := n.of("v", cached).ResourceVersion; got != "2" || len(n.keys()) != 1 {
+	n := newAssumeCache[*corev1.PersistentVolume](func(string) (any, bool, error) { return cached, true, nil })
+	n.assume("v", version("2"))
+	if got := n.latest("v", cached).ResourceVersion; got != "2" || len(n.keys()) != 1 {
 		t.Errorf("before the informer: version %s, waiting for %v", got, n.keys())
 	}
 	cached = version("2")
@@ -248,7 +248,7 @@ func TestNewestForgets(t *testing.T) {
 		t.Errorf("after the informer: waiting for %v", n.keys())
 	}
 	cached = version("3")
-	n.wrote("v", version("3"))
+	n.assume("v", version("3"))
 	if len(n.keys()) != 0 {
 		t.Errorf("the informer was first: waiting for %v", n.keys())
 	}

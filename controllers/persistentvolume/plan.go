@@ -26,18 +26,18 @@ func warning(reason, format string, args ...any) *claimEvent {
 // claimView is the input of the decision about a claim. Objects are shared.
 type claimView struct {
 	claim *corev1.PersistentVolumeClaim
-	// named is the volume in spec.volumeName; nil: it does not exist.
-	named *corev1.PersistentVolume
-	// match finds the volume for a claim without volumeName; nil: none fits. With late only volumes with a claimRef to the claim count.
+	// namedVolume is the volume in spec.volumeName; nil: it does not exist.
+	namedVolume *corev1.PersistentVolume
+	// match finds the volume for a claim without volumeName; nil: none fits. With delayedBinding only volumes with a claimRef to the claim count.
 	match func(late bool) (*corev1.PersistentVolume, error)
 	// class is the claim's class; nil: it does not exist, or the claim has none.
 	class *storagev1.StorageClass
 	// defaultClass is the default class; nil: there is none.
 	defaultClass *storagev1.StorageClass
-	// waiting are the pods that use the claim and have no node yet.
-	waiting []string
-	// placed is the node of a scheduled pod that uses the claim; empty: none.
-	placed string
+	// unscheduledPods are the pods that use the claim and have no node yet.
+	unscheduledPods []string
+	// scheduledNode is the node of a scheduled pod that uses the claim; empty: none.
+	scheduledNode string
 }
 
 // claimPlan is the decision about a claim: the first field that is set, and an event.
@@ -60,7 +60,7 @@ func planClaim(v claimView) (claimPlan, error) {
 		return planBound(v), nil
 	}
 	if v.claim.Spec.VolumeName != "" {
-		return planNamed(v)
+		return planWithVolumeName(v)
 	}
 	return planUnbound(v)
 }
@@ -77,40 +77,40 @@ func planBound(v claimView) claimPlan {
 	switch {
 	case v.claim.Spec.VolumeName == "":
 		return lost("ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
-	case v.named == nil:
+	case v.namedVolume == nil:
 		return lost("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
-	case v.named.Spec.ClaimRef != nil && v.named.Spec.ClaimRef.UID != v.claim.UID:
+	case v.namedVolume.Spec.ClaimRef != nil && v.namedVolume.Spec.ClaimRef.UID != v.claim.UID:
 		return lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
 	}
-	return claimPlan{bind: v.named}
+	return claimPlan{bind: v.namedVolume}
 }
 
-// planNamed: the claim has a volumeName.
-func planNamed(v claimView) (claimPlan, error) {
+// planWithVolumeName: the claim has a volumeName.
+func planWithVolumeName(v claimView) (claimPlan, error) {
 	pending := claimPlan{phase: corev1.ClaimPending}
 	switch {
-	case v.named == nil:
+	case v.namedVolume == nil:
 		return pending, nil
-	case v.named.Spec.ClaimRef == nil:
-		if err := satisfies(v.named, v.claim); err != nil {
-			pending.event = warning("VolumeMismatch", "Cannot bind to requested volume %q: %s", v.named.Name, err)
+	case v.namedVolume.Spec.ClaimRef == nil:
+		if err := satisfies(v.namedVolume, v.claim); err != nil {
+			pending.event = warning("VolumeMismatch", "Cannot bind to requested volume %q: %s", v.namedVolume.Name, err)
 			return pending, nil
 		}
-		return claimPlan{bind: v.named}, nil
-	case volume.IsVolumeBoundToClaim(v.named, v.claim):
-		return claimPlan{bind: v.named}, nil
+		return claimPlan{bind: v.namedVolume}, nil
+	case volume.IsVolumeBoundToClaim(v.namedVolume, v.claim):
+		return claimPlan{bind: v.namedVolume}, nil
 	}
 	if _, ours := v.claim.Annotations[volume.AnnBoundByController]; ours {
-		ref := v.named.Spec.ClaimRef
+		ref := v.namedVolume.Spec.ClaimRef
 		return claimPlan{}, fmt.Errorf("invalid binding of claim %s/%s to volume %s: volume already claimed by %s/%s",
-			v.claim.Namespace, v.claim.Name, v.named.Name, ref.Namespace, ref.Name)
+			v.claim.Namespace, v.claim.Name, v.namedVolume.Name, ref.Namespace, ref.Name)
 	}
-	pending.event = warning("FailedBinding", "volume %q already bound to a different claim.", v.named.Name)
+	pending.event = warning("FailedBinding", "volume %q already bound to a different claim.", v.namedVolume.Name)
 	return pending, nil
 }
 
 func planUnbound(v claimView) (claimPlan, error) {
-	late := isLate(v.class)
+	late := isDelayedBinding(v.class)
 	found, err := v.match(late)
 	switch {
 	case err != nil:
@@ -119,11 +119,11 @@ func planUnbound(v claimView) (claimPlan, error) {
 		return claimPlan{bind: found}, nil
 	case !volume.PersistentVolumeClaimHasClass(v.claim) && v.defaultClass != nil:
 		return claimPlan{class: v.defaultClass.Name}, nil
-	case late && !volume.IsDelayBindingProvisioning(v.claim) && v.placed != "" && v.claim.DeletionTimestamp == nil && !strings.HasPrefix(v.class.Provisioner, "kubernetes.io/"):
+	case late && !volume.IsDelayBindingProvisioning(v.claim) && v.scheduledNode != "" && v.claim.DeletionTimestamp == nil && !strings.HasPrefix(v.class.Provisioner, "kubernetes.io/"):
 		// The scheduler does not handle that pod any more: its claim was replaced after it was bound, or it has another binder.
-		return claimPlan{node: v.placed}, nil
+		return claimPlan{node: v.scheduledNode}, nil
 	case late && !volume.IsDelayBindingProvisioning(v.claim):
-		return claimPlan{phase: corev1.ClaimPending, event: waitsForPod(v.waiting)}, nil
+		return claimPlan{phase: corev1.ClaimPending, event: waitForFirstConsumer(v.unscheduledPods)}, nil
 	case volume.GetPersistentVolumeClaimClass(v.claim) == "":
 		return claimPlan{
 			phase: corev1.ClaimPending,
@@ -133,12 +133,12 @@ func planUnbound(v claimView) (claimPlan, error) {
 	return planProvisioning(v), nil
 }
 
-// isLate reports whether the class has the binding mode WaitForFirstConsumer.
-func isLate(class *storagev1.StorageClass) bool {
+// isDelayedBinding reports whether the class has the binding mode WaitForFirstConsumer.
+func isDelayedBinding(class *storagev1.StorageClass) bool {
 	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-func waitsForPod(pods []string) *claimEvent {
+func waitForFirstConsumer(pods []string) *claimEvent {
 	switch len(pods) {
 	case 0:
 		return normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding")

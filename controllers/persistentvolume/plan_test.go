@@ -118,16 +118,16 @@ func TestPlanClaim(t *testing.T) {
 			phase: corev1.ClaimPending, reason: "WaitForFirstConsumer", message: "waiting for first consumer to be created before binding",
 		},
 		{
-			what: "late, with a pod", view: claimView{claim: testClaim("c", ofClass("l")), match: none, class: testClass("l", "x", late), waiting: []string{"p"}},
+			what: "late, with a pod", view: claimView{claim: testClaim("c", ofClass("l")), match: none, class: testClass("l", "x", late), unscheduledPods: []string{"p"}},
 			phase: corev1.ClaimPending, reason: "WaitForPodScheduled", message: "waiting for pod p to be scheduled",
 		},
 		{
 			what: "late, with a pod on a node", node: "n",
-			view: claimView{claim: testClaim("c", ofClass("l")), match: none, class: testClass("l", "x", late), waiting: []string{"p"}, placed: "n"},
+			view: claimView{claim: testClaim("c", ofClass("l")), match: none, class: testClass("l", "x", late), unscheduledPods: []string{"p"}, scheduledNode: "n"},
 		},
 		{
 			what:  "late, with a pod on a node, and nobody to make a volume",
-			view:  claimView{claim: testClaim("c", ofClass("l")), match: none, class: testClass("l", volume.NotSupportedProvisioner, late), placed: "n"},
+			view:  claimView{claim: testClaim("c", ofClass("l")), match: none, class: testClass("l", volume.NotSupportedProvisioner, late), scheduledNode: "n"},
 			phase: corev1.ClaimPending, reason: "WaitForFirstConsumer",
 		},
 		{
@@ -136,38 +136,38 @@ func TestPlanClaim(t *testing.T) {
 			}, phase: corev1.ClaimPending, maker: "x", reason: "ExternalProvisioning",
 		},
 		{what: "names a volume that is not there", view: claimView{claim: testClaim("c", names("v"))}, phase: corev1.ClaimPending},
-		{what: "names a free volume", view: claimView{claim: testClaim("c", names("v")), named: testVolume("v", "2Gi")}, bind: "v"},
+		{what: "names a free volume", view: claimView{claim: testClaim("c", names("v")), namedVolume: testVolume("v", "2Gi")}, bind: "v"},
 		{
-			what: "names one that is too small", view: claimView{claim: testClaim("c", names("v")), named: testVolume("v", "1Mi")}, phase: corev1.ClaimPending,
+			what: "names one that is too small", view: claimView{claim: testClaim("c", names("v")), namedVolume: testVolume("v", "1Mi")}, phase: corev1.ClaimPending,
 			reason: "VolumeMismatch", message: `Cannot bind to requested volume "v": requested PV is too small`,
 		},
 		{
-			what: "names one of another class", view: claimView{claim: testClaim("c", names("v"), ofClass("gold")), named: testVolume("v", "1Gi")},
+			what: "names one of another class", view: claimView{claim: testClaim("c", names("v"), ofClass("gold")), namedVolume: testVolume("v", "1Gi")},
 			phase: corev1.ClaimPending, reason: "VolumeMismatch", message: `Cannot bind to requested volume "v": storageClassName does not match`,
 		},
 		{
 			what: "names one that is reserved for it", bind: "v",
-			view: claimView{claim: testClaim("c", names("v")), named: testVolume("v", "1Mi", claimedBy("c", ""))},
+			view: claimView{claim: testClaim("c", names("v")), namedVolume: testVolume("v", "1Mi", claimedBy("c", ""))},
 		},
 		{
-			what: "names another's", view: claimView{claim: testClaim("c", names("v")), named: testVolume("v", "1Gi", claimedBy("other", "o"))},
+			what: "names another's", view: claimView{claim: testClaim("c", names("v")), namedVolume: testVolume("v", "1Gi", claimedBy("other", "o"))},
 			phase: corev1.ClaimPending, reason: "FailedBinding", message: `volume "v" already bound to a different claim.`,
 		},
 		{
 			what: "was bound by us to another's", fails: true,
-			view: claimView{claim: testClaim("c", names("v"), noted(volume.AnnBoundByController)), named: testVolume("v", "1Gi", claimedBy("other", "o"))},
+			view: claimView{claim: testClaim("c", names("v"), noted(volume.AnnBoundByController)), namedVolume: testVolume("v", "1Gi", claimedBy("other", "o"))},
 		},
 		{
-			what: "a namesake's volume", view: claimView{claim: testClaim("c", names("v")), named: testVolume("v", "1Gi", claimedBy("c", "former"))},
+			what: "a namesake's volume", view: claimView{claim: testClaim("c", names("v")), namedVolume: testVolume("v", "1Gi", claimedBy("c", "former"))},
 			phase: corev1.ClaimPending, reason: "FailedBinding",
 		},
 		{
-			what: "bound", view: claimView{claim: testClaim("c", names("v"), noted(volume.AnnBindCompleted)), named: testVolume("v", "1Gi", claimedBy("c", "uid-c"))},
+			what: "bound", view: claimView{claim: testClaim("c", names("v"), noted(volume.AnnBindCompleted)), namedVolume: testVolume("v", "1Gi", claimedBy("c", "uid-c"))},
 			bind: "v",
 		},
 		{
 			what: "bound, and the volume forgot", bind: "v",
-			view: claimView{claim: testClaim("c", names("v"), noted(volume.AnnBindCompleted)), named: testVolume("v", "1Gi")},
+			view: claimView{claim: testClaim("c", names("v"), noted(volume.AnnBindCompleted)), namedVolume: testVolume("v", "1Gi")},
 		},
 		{
 			what: "bound, volume gone", view: claimView{claim: testClaim("c", names("v"), noted(volume.AnnBindCompleted))}, phase: corev1.ClaimLost,
@@ -179,7 +179,7 @@ func TestPlanClaim(t *testing.T) {
 		},
 		{
 			what: "bound to another's", phase: corev1.ClaimLost, reason: "ClaimMisbound",
-			view: claimView{claim: testClaim("c", names("v"), noted(volume.AnnBindCompleted)), named: testVolume("v", "1Gi", claimedBy("other", "o"))},
+			view: claimView{claim: testClaim("c", names("v"), noted(volume.AnnBindCompleted)), namedVolume: testVolume("v", "1Gi", claimedBy("other", "o"))},
 		},
 	} {
 		p, err := planClaim(tt.view)

@@ -15,19 +15,19 @@ const defaultWindow = 300 * time.Second
 
 // history is the state of one autoscaler. After a restart it begins with the current replicas.
 type history struct {
-	recommended []moment // replicas before limits
-	up, down    []moment // executed changes, as positive numbers
-	cfg         *Config
+	recommendations                []timestampedReplicas // replicas before limits
+	scaleUpEvents, scaleDownEvents []timestampedReplicas // executed changes, as positive numbers
+	cfg                            *Config
 }
 
-// moment is a number at a time.
-type moment struct {
+// timestampedReplicas is a number of replicas at a time.
+type timestampedReplicas struct {
 	n  int32
 	at time.Time
 }
 
-// verdict is a number of replicas with the reason of a limit.
-type verdict struct {
+// limitedReplicas is a number of replicas with the reason of a limit.
+type limitedReplicas struct {
 	n               int32
 	reason, message string
 }
@@ -53,10 +53,10 @@ func (c *Config) windows(h *scalingv2.HorizontalPodAutoscaler) (up, down time.Du
 
 // stabilize limits desired by recent recommendations: scaling up to the lowest one in its window, scaling down to the highest one in its
 // window. Without behavior the highest in that window is used.
-func (h *history) stabilize(hpa *scalingv2.HorizontalPodAutoscaler, current, desired int32, now time.Time) verdict {
+func (h *history) stabilize(hpa *scalingv2.HorizontalPodAutoscaler, current, desired int32, now time.Time) limitedReplicas {
 	up, down := h.cfg.windows(hpa)
 	low, high := desired, desired
-	for _, r := range h.recommended {
+	for _, r := range h.recommendations {
 		if r.at.After(now.Add(-up)) {
 			low = min(low, r.n)
 		}
@@ -70,25 +70,25 @@ func (h *history) stabilize(hpa *scalingv2.HorizontalPodAutoscaler, current, des
 	}
 	switch {
 	case n == desired:
-		return verdict{n, "ReadyForNewScale", "recommended size matches current size"}
+		return limitedReplicas{n, "ReadyForNewScale", "recommended size matches current size"}
 	case desired >= current && hpa.Spec.Behavior != nil:
-		return verdict{n, "ScaleUpStabilized", lowest}
+		return limitedReplicas{n, "ScaleUpStabilized", lowest}
 	}
-	return verdict{n, "ScaleDownStabilized", highest}
+	return limitedReplicas{n, "ScaleDownStabilized", highest}
 }
 
-// recommend stores a recommendation and drops those older than all windows.
-func (h *history) recommend(hpa *scalingv2.HorizontalPodAutoscaler, n int32, now time.Time) {
+// recordRecommendation stores a recommendation and drops those older than all windows.
+func (h *history) recordRecommendation(hpa *scalingv2.HorizontalPodAutoscaler, n int32, now time.Time) {
 	up, down := h.cfg.windows(hpa)
 	cut := now.Add(-max(up, down))
-	h.recommended = append(slices.DeleteFunc(h.recommended, func(m moment) bool { return m.at.Before(cut) }), moment{n, now})
+	h.recommendations = append(slices.DeleteFunc(h.recommendations, func(m timestampedReplicas) bool { return m.at.Before(cut) }), timestampedReplicas{n, now})
 }
 
-// changed stores a change and drops those older than all policies' periods.
-func (h *history) changed(hpa *scalingv2.HorizontalPodAutoscaler, from, to int32, now time.Time) {
+// recordScaling stores a change and drops those older than all policies' periods.
+func (h *history) recordScaling(hpa *scalingv2.HorizontalPodAutoscaler, from, to int32, now time.Time) {
 	b := hpa.Spec.Behavior
 	if b == nil {
-		h.up, h.down = nil, nil
+		h.scaleUpEvents, h.scaleDownEvents = nil, nil
 		return
 	}
 	var longest int32
@@ -100,34 +100,34 @@ func (h *history) changed(hpa *scalingv2.HorizontalPodAutoscaler, from, to int32
 		}
 	}
 	cut := now.Add(-time.Duration(longest) * time.Second)
-	old := func(m moment) bool { return m.at.Before(cut) }
-	h.up, h.down = slices.DeleteFunc(h.up, old), slices.DeleteFunc(h.down, old)
+	old := func(m timestampedReplicas) bool { return m.at.Before(cut) }
+	h.scaleUpEvents, h.scaleDownEvents = slices.DeleteFunc(h.scaleUpEvents, old), slices.DeleteFunc(h.scaleDownEvents, old)
 	if to > from {
-		h.up = append(h.up, moment{to - from, now})
+		h.scaleUpEvents = append(h.scaleUpEvents, timestampedReplicas{to - from, now})
 	} else {
-		h.down = append(h.down, moment{from - to, now})
+		h.scaleDownEvents = append(h.scaleDownEvents, timestampedReplicas{from - to, now})
 	}
 }
 
-// limit limits desired to [least, most], and changes to what the policies allow.
-func (h *history) limit(hpa *scalingv2.HorizontalPodAutoscaler, current, desired, least, most int32, now time.Time) verdict {
+// limit limits desired to [minReplicas, maxReplicas], and changes to what the policies allow.
+func (h *history) limit(hpa *scalingv2.HorizontalPodAutoscaler, current, desired, minReplicas, maxReplicas int32, now time.Time) limitedReplicas {
 	const (
 		tooFast = "the desired replica count is increasing faster than the maximum scale rate"
 		tooSlow = "the desired replica count is decreasing faster than the maximum scale rate"
 		tooMany = "the desired replica count is more than the maximum replica count"
 		tooFew  = "the desired replica count is less than the minimum replica count"
 	)
-	up, down := verdict{most, "TooManyReplicas", tooMany}, verdict{least, "TooFewReplicas", tooFew}
+	up, down := limitedReplicas{maxReplicas, "TooManyReplicas", tooMany}, limitedReplicas{minReplicas, "TooFewReplicas", tooFew}
 	if b := hpa.Spec.Behavior; b == nil {
-		if n := max(current, current*2, 4); current < math.MaxInt32/2 && n < most {
-			up = verdict{n, "ScaleUpLimit", tooFast}
+		if n := max(current, current*2, 4); current < math.MaxInt32/2 && n < maxReplicas {
+			up = limitedReplicas{n, "ScaleUpLimit", tooFast}
 		}
 	} else {
-		if n := max(h.reach(b.ScaleUp, current, now, 1), current); n < most {
-			up = verdict{n, "ScaleUpLimit", tooFast}
+		if n := max(h.policyLimit(b.ScaleUp, current, now, 1), current); n < maxReplicas {
+			up = limitedReplicas{n, "ScaleUpLimit", tooFast}
 		}
-		if n := min(h.reach(b.ScaleDown, current, now, -1), current); n > least {
-			down = verdict{n, "ScaleDownLimit", tooSlow}
+		if n := min(h.policyLimit(b.ScaleDown, current, now, -1), current); n > minReplicas {
+			down = limitedReplicas{n, "ScaleDownLimit", tooSlow}
 		}
 	}
 	switch {
@@ -136,11 +136,11 @@ func (h *history) limit(hpa *scalingv2.HorizontalPodAutoscaler, current, desired
 	case (desired < current || hpa.Spec.Behavior == nil) && desired < down.n:
 		return down
 	}
-	return verdict{desired, "DesiredWithinRange", "the desired count is within the acceptable range"}
+	return limitedReplicas{desired, "DesiredWithinRange", "the desired count is within the acceptable range"}
 }
 
-// reach is the limit of the rules of one direction (1 up, -1 down), from the replicas at the start of each policy's period.
-func (h *history) reach(rules *scalingv2.HPAScalingRules, current int32, now time.Time, direction int32) int32 {
+// policyLimit is the limit of the rules of one direction (1 up, -1 down), from the replicas at the start of each policy's period.
+func (h *history) policyLimit(rules *scalingv2.HPAScalingRules, current int32, now time.Time, direction int32) int32 {
 	if rules == nil {
 		if direction > 0 {
 			return math.MaxInt32
@@ -157,7 +157,7 @@ func (h *history) reach(rules *scalingv2.HPAScalingRules, current int32, now tim
 	var all []int32
 	for _, p := range rules.Policies {
 		since := now.Add(-time.Duration(p.PeriodSeconds) * time.Second)
-		start := int64(current) - sum(h.up, since) + sum(h.down, since)
+		start := int64(current) - sum(h.scaleUpEvents, since) + sum(h.scaleDownEvents, since)
 		n := start + int64(direction)*int64(p.Value)
 		if p.Type == scalingv2.PercentScalingPolicy {
 			f := float64(start) * (1 + float64(direction)*float64(p.Value)/100)
@@ -177,7 +177,7 @@ func (h *history) reach(rules *scalingv2.HPAScalingRules, current int32, now tim
 	return slices.Min(all)
 }
 
-func sum(all []moment, since time.Time) (n int64) {
+func sum(all []timestampedReplicas, since time.Time) (n int64) {
 	for _, m := range all {
 		if m.at.After(since) {
 			n += int64(m.n)

@@ -20,7 +20,7 @@ func policy(kind scalingv2.HPAScalingPolicyType, value, seconds int32) scalingv2
 
 func TestLimit(t *testing.T) {
 	four, percent := policy(scalingv2.PodsScalingPolicy, 4, 60), policy(scalingv2.PercentScalingPolicy, 50, 60)
-	ago := func(n int32, d time.Duration) []moment { return []moment{{n, start.Add(-d)}} }
+	ago := func(n int32, d time.Duration) []timestampedReplicas { return []timestampedReplicas{{n, start.Add(-d)}} }
 	type by = *scalingv2.HPAScalingRules
 	for _, c := range []struct {
 		what             string
@@ -37,15 +37,15 @@ func TestLimit(t *testing.T) {
 		{"up: the furthest", rules(0, "Max", four, percent), rules(0, "Max", four), history{}, 20, 90, "30 ScaleUpLimit"},
 		{"up: the nearest", rules(0, "Min", four, percent), rules(0, "Max", four), history{}, 20, 90, "24 ScaleUpLimit"},
 		{"up: not at all", rules(0, "Disabled", four), rules(0, "Max", four), history{}, 20, 90, "20 ScaleUpLimit"},
-		{"up: some of it is used up", rules(0, "Max", four), rules(0, "Max", four), history{up: ago(3, 30*time.Second)}, 20, 90, "21 ScaleUpLimit"},
-		{"up: and free again", rules(0, "Max", four), rules(0, "Max", four), history{up: ago(3, 61*time.Second)}, 20, 90, "24 ScaleUpLimit"},
-		{"up: what went down may come back", rules(0, "Max", four), rules(0, "Max", four), history{down: ago(3, 30*time.Second)}, 20, 90, "27 ScaleUpLimit"},
+		{"up: some of it is used up", rules(0, "Max", four), rules(0, "Max", four), history{scaleUpEvents: ago(3, 30*time.Second)}, 20, 90, "21 ScaleUpLimit"},
+		{"up: and free again", rules(0, "Max", four), rules(0, "Max", four), history{scaleUpEvents: ago(3, 61*time.Second)}, 20, 90, "24 ScaleUpLimit"},
+		{"up: what went down may come back", rules(0, "Max", four), rules(0, "Max", four), history{scaleDownEvents: ago(3, 30*time.Second)}, 20, 90, "27 ScaleUpLimit"},
 		{"up: a part is rounded up", rules(0, "Max", policy(scalingv2.PercentScalingPolicy, 1, 60)), rules(0, "Max", four), history{}, 20, 90, "21 ScaleUpLimit"},
 		{"up: the most", rules(0, "Max", policy(scalingv2.PodsScalingPolicy, 500, 60)), rules(0, "Max", four), history{}, 20, 900, "100 TooManyReplicas"},
 		{"down: the furthest", rules(0, "Max", four), rules(0, "Max", four, percent), history{}, 20, 2, "10 ScaleDownLimit"},
 		{"down: the nearest", rules(0, "Max", four), rules(0, "Min", four, percent), history{}, 20, 2, "16 ScaleDownLimit"},
 		{"down: not at all", rules(0, "Max", four), rules(0, "Disabled", four), history{}, 20, 2, "20 ScaleDownLimit"},
-		{"down: used up", rules(0, "Max", four), rules(0, "Max", four), history{down: ago(4, 30*time.Second)}, 20, 2, "20 ScaleDownLimit"},
+		{"down: used up", rules(0, "Max", four), rules(0, "Max", four), history{scaleDownEvents: ago(4, 30*time.Second)}, 20, 2, "20 ScaleDownLimit"},
 		{"down: the least", rules(0, "Max", four), rules(0, "Max", policy(scalingv2.PercentScalingPolicy, 100, 60)), history{}, 20, 0, "2 TooFewReplicas"},
 		{"no change", rules(0, "Disabled", four), rules(0, "Disabled", four), history{}, 20, 20, "20 DesiredWithinRange"},
 	} {
@@ -62,7 +62,7 @@ func TestLimit(t *testing.T) {
 
 func TestStabilize(t *testing.T) {
 	past := func() *history {
-		return &history{recommended: []moment{{9, start.Add(-400 * time.Second)}, {7, start.Add(-200 * time.Second)}, {3, start.Add(-30 * time.Second)}}}
+		return &history{recommendations: []timestampedReplicas{{9, start.Add(-400 * time.Second)}, {7, start.Add(-200 * time.Second)}, {3, start.Add(-30 * time.Second)}}}
 	}
 	all := policy(scalingv2.PercentScalingPolicy, 100, 15)
 	behavior := func(up, down int32) *scalingv2.HorizontalPodAutoscalerBehavior {
@@ -98,11 +98,11 @@ func TestHistoryStaysShort(t *testing.T) {
 	var past history
 	for i := range 10_000 {
 		at := start.Add(time.Duration(i) * period)
-		past.recommend(h, int32(i), at)
-		past.changed(h, 1, 2, at)
-		past.changed(h, 2, 1, at)
+		past.recordRecommendation(h, int32(i), at)
+		past.recordScaling(h, 1, 2, at)
+		past.recordScaling(h, 2, 1, at)
 	}
-	if len(past.recommended) > 22 || len(past.up) > 6 || len(past.down) > 6 {
-		t.Errorf("remembers %d, %d, %d", len(past.recommended), len(past.up), len(past.down))
+	if len(past.recommendations) > 22 || len(past.scaleUpEvents) > 6 || len(past.scaleDownEvents) > 6 {
+		t.Errorf("remembers %d, %d, %d", len(past.recommendations), len(past.scaleUpEvents), len(past.scaleDownEvents))
 	}
 }

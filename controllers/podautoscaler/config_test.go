@@ -43,10 +43,10 @@ func TestConfigDecides(t *testing.T) {
 	cfg := Defaults()
 	cfg.Tolerance, cfg.DownscaleStabilization, cfg.CPUInitialization, cfg.InitialReadinessDelay = 0, time.Minute, 0, time.Hour
 	h := &scalingv2.HorizontalPodAutoscaler{}
-	if cfg.toleranceOf(h).holds(1.01) || !(*Config)(nil).toleranceOf(h).holds(1.01) {
+	if cfg.toleranceOf(h).isWithin(1.01) || !(*Config)(nil).toleranceOf(h).isWithin(1.01) {
 		t.Error("tolerance 0 tolerates")
 	}
-	past := &history{recommended: []moment{{9, start.Add(-2 * time.Minute)}}}
+	past := &history{recommendations: []timestampedReplicas{{9, start.Add(-2 * time.Minute)}}}
 	if got := past.stabilize(h, 9, 3, start).n; got != 9 {
 		t.Errorf("after two minutes by default: %d, want 9", got)
 	}
@@ -56,11 +56,11 @@ func TestConfigDecides(t *testing.T) {
 	}
 	young := aPod("p", started(time.Minute, time.Minute, true))
 	m := podMetric{at: start.Add(-time.Minute), window: 15 * time.Second}
-	if usual := Defaults(); usual.counts(young, m, start) || !cfg.counts(young, m, start) {
+	if usual := Defaults(); usual.usageIsMeaningful(young, m, start) || !cfg.usageIsMeaningful(young, m, start) {
 		t.Error("a young pod's cpu counts only without a time to initialize")
 	}
 	late := aPod("p", started(30*time.Minute, 28*time.Minute, false))
-	if usual := Defaults(); !usual.counts(late, m, start) || cfg.counts(late, m, start) {
+	if usual := Defaults(); !usual.usageIsMeaningful(late, m, start) || cfg.usageIsMeaningful(late, m, start) {
 		t.Error("a pod that was never ready counts")
 	}
 }
@@ -144,7 +144,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	d, err := boundedDiscovery(&rest.Config{Host: srv.URL})
+	d, err := limitedDiscovery(&rest.Config{Host: srv.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		if err == nil || path == "good" && !strings.Contains(err.Error(), "longer than 67108864 bytes") {
 			t.Errorf("%s: %v", path, err)
 		}
-		if n := sent.Load(); n > longest+64<<20 { // what is on its way
+		if n := sent.Load(); n > maxResponseBytes+64<<20 { // what is on its way
 			t.Errorf("%s: %d bytes were taken", path, n)
 		}
 	}
@@ -166,7 +166,7 @@ func TestBoundedBody(t *testing.T) {
 		most int64
 		bad  bool
 	}{{4, true}, {5, false}, {6, false}} {
-		b, err := io.ReadAll(&boundedBody{io.NopCloser(strings.NewReader("12345")), c.most})
+		b, err := io.ReadAll(&limitedBody{io.NopCloser(strings.NewReader("12345")), c.most})
 		if (err != nil) != c.bad || len(b) != int(min(c.most, 5)) {
 			t.Errorf("%d: %q, %v", c.most, b, err)
 		}

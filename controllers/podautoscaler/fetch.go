@@ -195,15 +195,15 @@ func externalMetric(ctx context.Context, api metricsAPI, namespace string, m *sc
 // metricsReader implements metricsAPI for a cluster.
 type metricsReader struct{ discovery.DiscoveryInterface }
 
-// longest limits a response of a metrics API, which may come from any server.
-const longest = 64 << 20
+// maxResponseBytes limits a response of a metrics API, which may come from any server.
+const maxResponseBytes = 64 << 20
 
-var errTooLong = fmt.Errorf("the answer is longer than %d bytes", longest)
+var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxResponseBytes)
 
-// boundedDiscovery limits the size of every response.
-func boundedDiscovery(cfg *rest.Config) (discovery.DiscoveryInterface, error) {
+// limitedDiscovery limits the size of every response.
+func limitedDiscovery(cfg *rest.Config) (discovery.DiscoveryInterface, error) {
 	c := rest.CopyConfig(cfg)
-	c.Wrap(func(rt http.RoundTripper) http.RoundTripper { return bounded{rt, longest} })
+	c.Wrap(func(rt http.RoundTripper) http.RoundTripper { return limitedTransport{rt, maxResponseBytes} })
 	d, err := discovery.NewDiscoveryClientForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("client of metrics: %w", err)
@@ -211,34 +211,34 @@ func boundedDiscovery(cfg *rest.Config) (discovery.DiscoveryInterface, error) {
 	return d, nil
 }
 
-// bounded limits the size of responses: longer ones fail.
-type bounded struct {
+// limitedTransport limits the size of responses: longer ones fail.
+type limitedTransport struct {
 	http.RoundTripper
-	most int64
+	limit int64
 }
 
 // RoundTrip implements http.RoundTripper.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if resp != nil && resp.Body != nil {
-		resp.Body = &boundedBody{resp.Body, b.most}
+		resp.Body = &limitedBody{resp.Body, b.limit}
 	}
 	return resp, err
 }
 
-// boundedBody may be read for left more bytes.
-type boundedBody struct {
+// limitedBody may be read for remaining more bytes.
+type limitedBody struct {
 	io.ReadCloser
-	left int64
+	remaining int64
 }
 
 // Read implements io.Reader.
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left < 0 {
+func (b *limitedBody) Read(p []byte) (int, error) {
+	if b.remaining < 0 {
 		return 0, errTooLong
 	}
-	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left+1)])
-	if b.left -= int64(n); b.left < 0 {
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.remaining+1)])
+	if b.remaining -= int64(n); b.remaining < 0 {
 		return n - 1, errTooLong
 	}
 	return n, err

@@ -10,14 +10,14 @@ import (
 	scalingv2 "k8s.io/api/autoscaling/v2"
 )
 
-// counts are Kubernetes' metrics of this controller.
-type counts struct {
-	passes   *prometheus.CounterVec
-	took     *prometheus.HistogramVec
-	metrics  *prometheus.CounterVec
-	measured *prometheus.HistogramVec
-	number   prometheus.Gauge
-	desired  *prometheus.GaugeVec
+// hpaMetrics are Kubernetes' metrics of this controller.
+type hpaMetrics struct {
+	reconciliations *prometheus.CounterVec
+	duration        *prometheus.HistogramVec
+	metrics         *prometheus.CounterVec
+	measured        *prometheus.HistogramVec
+	autoscalers     prometheus.Gauge
+	desired         *prometheus.GaugeVec
 }
 
 // The values of the labels "action" and "error".
@@ -27,14 +27,14 @@ const (
 )
 
 // metrics is one set for the process, as in Kubernetes.
-var metrics = sync.OnceValue(func() *counts {
+var metrics = sync.OnceValue(func() *hpaMetrics {
 	const sub, labels = "horizontal_pod_autoscaler_controller", "The label 'action' is 'scale_down', 'scale_up' or 'none', the label 'error' 'spec', 'internal' or 'none'."
 	buckets := prometheus.ExponentialBuckets(0.001, 2, 15)
-	return &counts{
-		passes: prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &hpaMetrics{
+		reconciliations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Subsystem: sub, Name: "reconciliations_total", Help: "Number of reconciliations of HPA controller. " + labels,
 		}, []string{"action", "error"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Subsystem: sub, Name: "reconciliation_duration_seconds", Help: "The time(seconds) that the HPA controller takes to reconcile once. " + labels, Buckets: buckets,
 		}, []string{"action", "error"}),
 		metrics: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -43,7 +43,7 @@ var metrics = sync.OnceValue(func() *counts {
 		measured: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Subsystem: sub, Name: "metric_computation_duration_seconds", Help: "The time(seconds) that the HPA controller takes to calculate one metric. " + labels, Buckets: buckets,
 		}, []string{"action", "error", "metric_type"}),
-		number: prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: sub, Name: "num_horizontal_pod_autoscalers", Help: "Current number of controlled HPA objects."}),
+		autoscalers: prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: sub, Name: "num_horizontal_pod_autoscalers", Help: "Current number of controlled HPA objects."}),
 		desired: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Subsystem: sub, Name: "desired_replicas", Help: "Current desired replica count for HPA objects.",
 		}, []string{"namespace", "hpa_name"}),
@@ -53,25 +53,25 @@ var metrics = sync.OnceValue(func() *counts {
 // Collectors are the metrics of all autoscaler controllers in this process.
 func Collectors() []prometheus.Collector {
 	m := metrics()
-	return []prometheus.Collector{m.passes, m.took, m.metrics, m.measured, m.number, m.desired}
+	return []prometheus.Collector{m.reconciliations, m.duration, m.metrics, m.measured, m.autoscalers, m.desired}
 }
 
-// computed is the computation of one metric.
-type computed struct {
-	kind          scalingv2.MetricSourceType
-	action, fault string
-	took          time.Duration
+// metricComputation is the computation of one metric.
+type metricComputation struct {
+	kind               scalingv2.MetricSourceType
+	action, errorLabel string
+	took               time.Duration
 }
 
 // outcome is the result of one pass.
-type outcome struct{ action, fault string }
+type outcome struct{ action, errorLabel string }
 
-func (m *counts) pass(o outcome, all []computed, took time.Duration) {
-	m.passes.WithLabelValues(o.action, o.fault).Inc()
-	m.took.WithLabelValues(o.action, o.fault).Observe(took.Seconds())
+func (m *hpaMetrics) observe(o outcome, all []metricComputation, took time.Duration) {
+	m.reconciliations.WithLabelValues(o.action, o.errorLabel).Inc()
+	m.duration.WithLabelValues(o.action, o.errorLabel).Observe(took.Seconds())
 	for _, c := range all {
-		m.metrics.WithLabelValues(c.action, c.fault, string(c.kind)).Inc()
-		m.measured.WithLabelValues(c.action, c.fault, string(c.kind)).Observe(c.took.Seconds())
+		m.metrics.WithLabelValues(c.action, c.errorLabel, string(c.kind)).Inc()
+		m.measured.WithLabelValues(c.action, c.errorLabel, string(c.kind)).Observe(c.took.Seconds())
 	}
 }
 

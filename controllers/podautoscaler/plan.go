@@ -15,18 +15,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// snapshot is the input of a decision. Nothing in it is modified except past, by remember.
+// snapshot is the input of a decision. Nothing in it is modified except history, by decide.
 type snapshot struct {
 	hpa   *scalingv2.HorizontalPodAutoscaler
 	scale scale
-	// pods are the target's pods; selected is why they are unknown.
-	pods     []*corev1.Pod
-	selected error
-	// rivals are all autoscalers that select some of the pods, including this one, as namespace/name.
-	rivals []string
+	// pods are the target's pods; selectorErr is why they are unknown.
+	pods        []*corev1.Pod
+	selectorErr error
+	// selectedBy are all autoscalers that select some of the pods, including this one, as namespace/name.
+	selectedBy []string
 	// fetched are the metrics of the spec in order; nil if they are not needed.
 	fetched []fetched
-	past    *history
+	history *history
 	now     time.Time
 	cfg     *Config
 }
@@ -55,9 +55,9 @@ type plan struct {
 	events   []event
 	// recommended is the result of the metrics; -1: none.
 	recommended int32
-	// fault is the error label of failed metrics; computed are the single computations.
-	fault    string
-	computed []computed
+	// errorLabel is the error label of failed metrics; computations are the single ones.
+	errorLabel   string
+	computations []metricComputation
 }
 
 type event struct{ kind, reason, message string }
@@ -66,42 +66,42 @@ func (p *plan) warn(reason, message string) {
 	p.events = append(p.events, event{corev1.EventTypeWarning, reason, message})
 }
 
-func least(h *scalingv2.HorizontalPodAutoscaler) int32 {
+func minReplicasOf(h *scalingv2.HorizontalPodAutoscaler) int32 {
 	if h.Spec.MinReplicas != nil {
 		return *h.Spec.MinReplicas
 	}
 	return 1
 }
 
-// wakes reports whether an autoscaler may scale up from zero: only if it scaled to zero itself.
-func wakes(h *scalingv2.HorizontalPodAutoscaler) bool {
+// mayScaleFromZero reports whether an autoscaler may scale up from zero: only if it scaled to zero itself.
+func mayScaleFromZero(h *scalingv2.HorizontalPodAutoscaler) bool {
 	c := condition(&h.Status, scalingv2.ScaledToZero)
-	return c != nil && c.Status == corev1.ConditionTrue && (least(h) != 0 || beyondPods(h))
+	return c != nil && c.Status == corev1.ConditionTrue && (minReplicasOf(h) != 0 || hasNonPodMetric(h))
 }
 
-// beyondPods reports whether one of the metrics has a value without pods.
-func beyondPods(h *scalingv2.HorizontalPodAutoscaler) bool {
+// hasNonPodMetric reports whether one of the metrics has a value without pods.
+func hasNonPodMetric(h *scalingv2.HorizontalPodAutoscaler) bool {
 	return slices.ContainsFunc(h.Spec.Metrics, func(m scalingv2.MetricSpec) bool {
 		return m.Type == scalingv2.ObjectMetricSourceType || m.Type == scalingv2.ExternalMetricSourceType
 	})
 }
 
-// measures reports whether the metrics are needed; else the replicas alone decide.
-func measures(h *scalingv2.HorizontalPodAutoscaler, current int32) bool {
+// needsMetrics reports whether the metrics are needed; else the replicas alone decide.
+func needsMetrics(h *scalingv2.HorizontalPodAutoscaler, current int32) bool {
 	if current == 0 {
-		return wakes(h)
+		return mayScaleFromZero(h)
 	}
-	return current <= h.Spec.MaxReplicas && current >= least(h)
+	return current <= h.Spec.MaxReplicas && current >= minReplicasOf(h)
 }
 
 // decide makes the decision. It returns no error: problems are in conditions and events.
 func decide(s *snapshot) plan {
 	h, current := s.hpa, s.scale.spec
-	p := plan{replicas: current, status: h.Status.DeepCopy(), recommended: -1, fault: none}
+	p := plan{replicas: current, status: h.Status.DeepCopy(), recommended: -1, errorLabel: none}
 	p.status.CurrentReplicas = current
 	p.set(s, scalingv2.AbleToScale, true, "SucceededGetScale", "the HPA controller was able to get the target's current scale")
-	switch lowest := least(h); {
-	case measures(h, current):
+	switch lowest := minReplicasOf(h); {
+	case needsMetrics(h, current):
 		if !p.fromMetrics(s) {
 			return p
 		}
@@ -124,8 +124,8 @@ func (p *plan) fromMetrics(s *snapshot) bool {
 	n, name, err := p.compute(s)
 	if err != nil {
 		p.warn("FailedComputeMetricsReplicas", err.Error())
-		if p.fault == none {
-			p.fault = internal
+		if p.errorLabel == none {
+			p.errorLabel = internal
 		}
 		if n < 0 {
 			return false
@@ -138,13 +138,13 @@ func (p *plan) fromMetrics(s *snapshot) bool {
 	case n < current:
 		p.reason = "All metrics below target"
 	}
-	v := s.past.stabilize(h, current, n, s.now)
+	v := s.history.stabilize(h, current, n, s.now)
 	p.set(s, scalingv2.AbleToScale, true, v.reason, v.message)
-	w := s.past.limit(h, current, v.n, least(h), h.Spec.MaxReplicas, s.now)
+	w := s.history.limit(h, current, v.n, minReplicasOf(h), h.Spec.MaxReplicas, s.now)
 	p.set(s, scalingv2.ScalingLimited, w.n != v.n, w.reason, w.message)
 	p.replicas = w.n
 	if current == 0 {
-		p.replicas = max(p.replicas, least(h))
+		p.replicas = max(p.replicas, minReplicasOf(h))
 	}
 	return true
 }
@@ -152,20 +152,20 @@ func (p *plan) fromMetrics(s *snapshot) bool {
 // compute is the highest result of all metrics, and its name. With an error and n >= 0 some metrics failed but the others suffice.
 func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 	if err := p.checkPods(s); err != nil {
-		p.fault = inSpec
+		p.errorLabel = inSpec
 		return -1, "", err
 	}
 	statuses := make([]scalingv2.MetricStatus, len(s.hpa.Spec.Metrics))
 	bad := 0
-	var first wish
+	var first proposal
 	for i := range s.hpa.Spec.Metrics {
 		m := &s.hpa.Spec.Metrics[i]
 		want := s.metric(m, &s.fetched[i], &statuses[i])
-		p.computed = append(p.computed, computed{m.Type, want.direction(s.scale.spec), want.fault(), s.fetched[i].took})
+		p.computations = append(p.computations, metricComputation{m.Type, want.direction(s.scale.spec), want.errorLabel(), s.fetched[i].took})
 		if want.err != nil {
 			if bad++; bad == 1 {
 				first = want
-				p.fault = want.fault()
+				p.errorLabel = want.errorLabel()
 			}
 			p.warn(want.reason, want.cause.Error())
 			continue
@@ -177,8 +177,8 @@ func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 	switch {
 	case len(s.hpa.Spec.Metrics) == 0:
 		err = errors.New("no metrics are specified")
-		p.fault = inSpec
-		first = wish{reason: "InvalidMetricSourceType", cause: err}
+		p.errorLabel = inSpec
+		first = proposal{reason: "InvalidMetricSourceType", cause: err}
 	case bad > 0:
 		err = fmt.Errorf("invalid metrics (%d invalid out of %d), first error is: %w", bad, len(s.hpa.Spec.Metrics), first.err)
 	}
@@ -198,13 +198,13 @@ func (p *plan) checkPods(s *snapshot) error {
 		p.warn("SelectorRequired", "selector is required")
 		p.set(s, scalingv2.ScalingActive, false, "InvalidSelector", "the HPA target's scale is missing a selector")
 		return errors.New("selector is required")
-	case s.selected != nil:
-		text := "couldn't convert selector into a corresponding internal selector object: " + s.selected.Error()
+	case s.selectorErr != nil:
+		text := "couldn't convert selector into a corresponding internal selector object: " + s.selectorErr.Error()
 		p.warn("InvalidSelector", text)
 		p.set(s, scalingv2.ScalingActive, false, "InvalidSelector", text)
 		return errors.New(text)
-	case len(s.rivals) > 1:
-		text := fmt.Sprintf("pods by selector %s are controlled by multiple HPAs: [%s]", s.scale.selector, strings.Join(s.rivals, " "))
+	case len(s.selectedBy) > 1:
+		text := fmt.Sprintf("pods by selector %s are controlled by multiple HPAs: [%s]", s.scale.selector, strings.Join(s.selectedBy, " "))
 		p.warn("AmbiguousSelector", text)
 		p.set(s, scalingv2.ScalingActive, false, "AmbiguousSelector", text)
 		return errors.New(text)
@@ -222,7 +222,7 @@ func (p *plan) rescaled(s *snapshot) {
 	at := metav1.NewTime(s.now)
 	p.status.LastScaleTime = &at
 	p.set(s, scalingv2.AbleToScale, true, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", p.replicas))
-	if s.scale.spec > 0 && p.replicas == 0 && least(s.hpa) == 0 && beyondPods(s.hpa) {
+	if s.scale.spec > 0 && p.replicas == 0 && minReplicasOf(s.hpa) == 0 && hasNonPodMetric(s.hpa) {
 		p.set(s, scalingv2.ScaledToZero, true, "ScaledToZero", "the HPA controller scaled the workload to zero")
 	} else {
 		p.set(s, scalingv2.ScaledToZero, false, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
@@ -264,4 +264,6 @@ func setCondition(
 	c.Status, c.Reason, c.Message = status, reason, message
 }
 
-func milli(n int64) *resource.Quantity { return resource.NewMilliQuantity(n, resource.DecimalSI) }
+func milliQuantity(n int64) *resource.Quantity {
+	return resource.NewMilliQuantity(n, resource.DecimalSI)
+}

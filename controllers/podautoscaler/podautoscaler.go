@@ -34,43 +34,43 @@ const fetchTimeout = 10 * time.Second
 
 // Controller handles all autoscalers.
 type Controller struct {
-	env    *framework.Env
-	loop   *framework.Loop[framework.Key]
-	hpas   scalinglisters.HorizontalPodAutoscalerLister
-	pods   corelisters.PodLister
-	scaler scaler
-	api    metricsAPI
-	cfg    Config
-	number atomic.Int64 // autoscalers counted in the metrics
+	env             *framework.Env
+	loop            *framework.Loop[framework.Key]
+	hpas            scalinglisters.HorizontalPodAutoscalerLister
+	pods            corelisters.PodLister
+	scaler          scaler
+	api             metricsAPI
+	cfg             Config
+	autoscalerCount atomic.Int64 // autoscalers counted in the metrics
 
-	mu    sync.Mutex
-	known map[framework.Key]*memory
+	mu     sync.Mutex
+	states map[framework.Key]*hpaState
 }
 
-// memory is the state of an autoscaler between passes. Only its own pass uses past.
-type memory struct {
+// hpaState is the state of an autoscaler between passes. Only its own pass uses history.
+type hpaState struct {
 	uid      types.UID
-	past     history
+	history  history
 	selector labels.Selector // of its target's pods; nil: unknown
 }
 
 // New registers handlers with the shared informers.
 func New(env *framework.Env, cfg *Config) (framework.Controller, error) {
-	bounded, err := boundedDiscovery(env.Client.Config)
+	bounded, err := limitedDiscovery(env.Client.Config)
 	if err != nil {
 		return nil, err
 	}
 	api := metricsReader{bounded}
-	return build(env, cfg.orDefaults(), api, scales{api, env.Client.Dynamic})
+	return build(env, cfg.orDefaults(), api, scaleClient{api, env.Client.Dynamic})
 }
 
 func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controller, error) {
 	hpas, pods := autoscalinginformers.New(env.Shared.Scoped()).HorizontalPodAutoscalers(), coreinformers.New(env.Shared.Scoped()).Pods()
-	c := &Controller{env: env, hpas: hpas.Lister(), pods: pods.Lister(), scaler: s, api: api, cfg: cfg, known: map[framework.Key]*memory{}}
+	c := &Controller{env: env, hpas: hpas.Lister(), pods: pods.Lister(), scaler: s, api: api, cfg: cfg, states: map[framework.Key]*hpaState{}}
 	c.loop = framework.NewLoop(env.Queue, max(env.Workers, 1), env.Log, c.sync)
 	err := framework.On(c.loop, hpas.Informer(), framework.Handlers[*scalingv2.HorizontalPodAutoscaler]{
 		Add: func(h *scalingv2.HorizontalPodAutoscaler) {
-			c.count(1)
+			c.countAutoscalers(1)
 			c.loop.Add(framework.KeyOf(h))
 		},
 		Update: func(old, cur *scalingv2.HorizontalPodAutoscaler) {
@@ -79,7 +79,7 @@ func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controlle
 			}
 		},
 		Delete: func(h *scalingv2.HorizontalPodAutoscaler) {
-			c.count(-1)
+			c.countAutoscalers(-1)
 			c.loop.Add(framework.KeyOf(h))
 		},
 	})
@@ -89,24 +89,24 @@ func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controlle
 
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
-	defer c.unmeasured()
+	defer c.resetMetrics()
 	return c.loop.Run(ctx, ready)
 }
 
-// unmeasured removes the autoscalers from the metrics: the next leader reports them.
-func (c *Controller) unmeasured() {
-	metrics().number.Sub(float64(c.number.Swap(0)))
+// resetMetrics removes the autoscalers from the metrics: the next leader reports them.
+func (c *Controller) resetMetrics() {
+	metrics().autoscalers.Sub(float64(c.autoscalerCount.Swap(0)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key := range c.known {
+	for key := range c.states {
 		metrics().desired.DeleteLabelValues(key.Namespace, key.Name)
 	}
 }
 
-// count counts added (1) or removed (-1) autoscalers.
-func (c *Controller) count(n int64) {
-	c.number.Add(n)
-	metrics().number.Add(float64(n))
+// countAutoscalers counts added (1) or removed (-1) autoscalers.
+func (c *Controller) countAutoscalers(n int64) {
+	c.autoscalerCount.Add(n)
+	metrics().autoscalers.Add(float64(n))
 }
 
 // sync runs one pass and schedules the next after a period, even after an error, which rarely resolves sooner.
@@ -114,7 +114,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	h, err := c.hpas.HorizontalPodAutoscalers(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		c.mu.Lock()
-		delete(c.known, key)
+		delete(c.states, key)
 		c.mu.Unlock()
 		metrics().desired.DeleteLabelValues(key.Namespace, key.Name)
 		return nil
@@ -124,9 +124,9 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	if h.DeletionTimestamp == nil {
 		begin := time.Now()
-		o, all, err := c.pass(ctx, key, h)
+		o, all, err := c.reconcile(ctx, key, h)
 		if ctx.Err() == nil {
-			metrics().pass(o, all, time.Since(begin))
+			metrics().observe(o, all, time.Since(begin))
 		}
 		if err != nil && ctx.Err() == nil {
 			c.env.Log.Debug("sync autoscaler, will retry", "hpa", key, "err", err)
@@ -136,8 +136,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// pass reads, decides and acts.
-func (c *Controller) pass(ctx context.Context, key framework.Key, h *scalingv2.HorizontalPodAutoscaler) (o outcome, all []computed, err error) {
+// reconcile reads, decides and acts.
+func (c *Controller) reconcile(ctx context.Context, key framework.Key, h *scalingv2.HorizontalPodAutoscaler) (o outcome, all []metricComputation, err error) {
 	now := time.Now()
 	o = outcome{none, internal}
 	t, err := c.scaler.Get(ctx, h.Namespace, &h.Spec.ScaleTargetRef)
@@ -150,29 +150,29 @@ func (c *Controller) pass(ctx context.Context, key framework.Key, h *scalingv2.H
 		setCondition(st, scalingv2.AbleToScale, false, "FailedGetScale", fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err), now)
 		return o, nil, c.write(ctx, h, st)
 	}
-	m := c.remember(key, h, t.spec, now)
-	s := &snapshot{hpa: h, scale: t.scale, past: &m.past, now: now, cfg: &c.cfg}
-	if measures(h, t.spec) {
-		c.gather(ctx, key, s)
+	m := c.stateOf(key, h, t.spec, now)
+	s := &snapshot{hpa: h, scale: t.scale, history: &m.history, now: now, cfg: &c.cfg}
+	if needsMetrics(h, t.spec) {
+		c.fetchInputs(ctx, key, s)
 		if ctx.Err() != nil {
 			return o, nil, ctx.Err()
 		}
 	}
 	p := decide(s)
-	o.fault = p.fault
+	o.errorLabel = p.errorLabel
 	if p.recommended >= 0 {
-		m.past.recommend(h, p.recommended, now)
+		m.history.recordRecommendation(h, p.recommended, now)
 	}
 	if p.rescale {
 		if err := c.scaler.Set(ctx, t, p.replicas); err != nil {
 			p.failed(s, err)
-			if o.fault == none {
-				o.fault = internal
+			if o.errorLabel == none {
+				o.errorLabel = internal
 			}
 		} else {
 			p.rescaled(s)
 			o.action = direction(t.spec, p.replicas)
-			m.past.changed(h, t.spec, p.replicas, now)
+			m.history.recordScaling(h, t.spec, p.replicas, now)
 			c.env.Log.Info("scaled", "hpa", key, "from", t.spec, "to", p.replicas, "reason", p.reason)
 		}
 	}
@@ -180,38 +180,38 @@ func (c *Controller) pass(ctx context.Context, key framework.Key, h *scalingv2.H
 		c.env.Events.Event(h, e.kind, e.reason, e.message)
 	}
 	metrics().desired.WithLabelValues(key.Namespace, key.Name).Set(float64(p.status.DesiredReplicas))
-	if err = c.write(ctx, h, p.status); err != nil && o.fault == none {
-		o.fault = internal
+	if err = c.write(ctx, h, p.status); err != nil && o.errorLabel == none {
+		o.errorLabel = internal
 	}
-	return o, p.computed, err
+	return o, p.computations, err
 }
 
-// remember returns the state of an autoscaler. A new history begins with the current replicas.
-func (c *Controller) remember(key framework.Key, h *scalingv2.HorizontalPodAutoscaler, current int32, now time.Time) *memory {
+// stateOf returns the state of an autoscaler. A new history begins with the current replicas.
+func (c *Controller) stateOf(key framework.Key, h *scalingv2.HorizontalPodAutoscaler, current int32, now time.Time) *hpaState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.known[key]
+	m := c.states[key]
 	if m == nil || m.uid != h.UID {
-		m = &memory{uid: h.UID, past: history{recommended: []moment{{current, now}}, cfg: &c.cfg}}
-		c.known[key] = m
+		m = &hpaState{uid: h.UID, history: history{recommendations: []timestampedReplicas{{current, now}}, cfg: &c.cfg}}
+		c.states[key] = m
 	}
 	return m
 }
 
-// gather reads the pods and the metrics.
-func (c *Controller) gather(ctx context.Context, key framework.Key, s *snapshot) {
+// fetchInputs reads the pods and the metrics.
+func (c *Controller) fetchInputs(ctx context.Context, key framework.Key, s *snapshot) {
 	h := s.hpa
 	s.fetched = make([]fetched, len(h.Spec.Metrics))
 	selector, err := labels.Parse(s.scale.selector)
-	if s.selected = err; err != nil || s.scale.selector == "" {
-		c.selects(key, nil)
+	if s.selectorErr = err; err != nil || s.scale.selector == "" {
+		c.setSelector(key, nil)
 		return
 	}
-	c.selects(key, selector)
-	if s.pods, s.selected = c.pods.Pods(h.Namespace).List(selector); s.selected != nil {
+	c.setSelector(key, selector)
+	if s.pods, s.selectorErr = c.pods.Pods(h.Namespace).List(selector); s.selectorErr != nil {
 		return
 	}
-	if s.rivals = c.rivals(key, s.pods); len(s.rivals) > 1 {
+	if s.selectedBy = c.autoscalersOf(key, s.pods); len(s.selectedBy) > 1 {
 		return
 	}
 	for i := range h.Spec.Metrics {
@@ -221,20 +221,20 @@ func (c *Controller) gather(ctx context.Context, key framework.Key, s *snapshot)
 	}
 }
 
-func (c *Controller) selects(key framework.Key, selector labels.Selector) {
+func (c *Controller) setSelector(key framework.Key, selector labels.Selector) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m := c.known[key]; m != nil {
+	if m := c.states[key]; m != nil {
 		m.selector = selector
 	}
 }
 
-// rivals are all autoscalers of the namespace that select one of the pods.
-func (c *Controller) rivals(key framework.Key, pods []*corev1.Pod) []string {
+// autoscalersOf are all autoscalers of the namespace that select one of the pods.
+func (c *Controller) autoscalersOf(key framework.Key, pods []*corev1.Pod) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []string
-	for other, m := range c.known {
+	for other, m := range c.states {
 		if other.Namespace != key.Namespace || m.selector == nil {
 			continue
 		}

@@ -40,16 +40,16 @@ type world struct {
 	broken  error // Set says so
 }
 
-func (w *world) Get(_ context.Context, _ string, ref *scalingv2.CrossVersionObjectReference) (*scaled, error) {
+func (w *world) Get(_ context.Context, _ string, ref *scalingv2.CrossVersionObjectReference) (*targetScale, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if ref.Name != "web" {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, ref.Name)
 	}
-	return &scaled{scale: scale{w.replicas, w.replicas, w.selector}}, nil
+	return &targetScale{scale: scale{w.replicas, w.replicas, w.selector}}, nil
 }
 
-func (w *world) Set(_ context.Context, _ *scaled, n int32) error {
+func (w *world) Set(_ context.Context, _ *targetScale, n int32) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.broken != nil {
@@ -231,7 +231,7 @@ func TestQuiet(t *testing.T) {
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	external := func(h *scalingv2.HorizontalPodAutoscaler) {
 		h.Spec.Metrics = append(h.Spec.Metrics, scalingv2.MetricSpec{Type: scalingv2.ExternalMetricSourceType, External: &scalingv2.ExternalMetricSource{
-			Metric: scalingv2.MetricIdentifier{Name: "queue"}, Target: scalingv2.MetricTarget{Type: scalingv2.ValueMetricType, Value: milli(1000)},
+			Metric: scalingv2.MetricIdentifier{Name: "queue"}, Target: scalingv2.MetricTarget{Type: scalingv2.ValueMetricType, Value: milliQuantity(1000)},
 		}})
 	}
 	for _, c := range []struct {
@@ -338,7 +338,7 @@ func TestToZeroAndBack(t *testing.T) {
 				ScaleDown: &scalingv2.HPAScalingRules{StabilizationWindowSeconds: &at, Policies: []scalingv2.HPAScalingPolicy{policy(scalingv2.PercentScalingPolicy, 100, 15)}},
 			}
 			h.Spec.Metrics = []scalingv2.MetricSpec{{Type: scalingv2.ExternalMetricSourceType, External: &scalingv2.ExternalMetricSource{
-				Metric: scalingv2.MetricIdentifier{Name: "queue"}, Target: scalingv2.MetricTarget{Type: scalingv2.AverageValueMetricType, AverageValue: milli(10_000)},
+				Metric: scalingv2.MetricIdentifier{Name: "queue"}, Target: scalingv2.MetricTarget{Type: scalingv2.AverageValueMetricType, AverageValue: milliQuantity(10_000)},
 			}}}
 		})
 		c := run(t, w, h)

@@ -39,18 +39,18 @@ func (c *Config) toleranceOf(h *scalingv2.HorizontalPodAutoscaler) tolerance {
 	return t
 }
 
-func (t tolerance) holds(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
+func (t tolerance) isWithin(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
 
-// grouped are pods grouped by the use of their metrics.
-type grouped struct {
+// podGroups are pods grouped by the use of their metrics.
+type podGroups struct {
 	ready            int
 	unready, missing []string
 	metrics          map[string]podMetric // of the pods that count
 }
 
-// group groups the pods. Terminating ones are left out; starting ones count as unready, because their CPU usage is not meaningful yet.
-func (c *Config) group(pods []*corev1.Pod, metrics map[string]podMetric, resource corev1.ResourceName, now time.Time) grouped {
-	g, cfg := grouped{metrics: map[string]podMetric{}}, c.orDefaults()
+// groupPods groups the pods. Terminating ones are left out; starting ones count as unready, because their CPU usage is not meaningful yet.
+func (c *Config) groupPods(pods []*corev1.Pod, metrics map[string]podMetric, resource corev1.ResourceName, now time.Time) podGroups {
+	g, cfg := podGroups{metrics: map[string]podMetric{}}, c.orDefaults()
 	for _, p := range pods {
 		m, found := metrics[p.Name]
 		switch {
@@ -60,7 +60,7 @@ func (c *Config) group(pods []*corev1.Pod, metrics map[string]podMetric, resourc
 			g.unready = append(g.unready, p.Name)
 		case !found:
 			g.missing = append(g.missing, p.Name)
-		case resource == corev1.ResourceCPU && !cfg.counts(p, m, now):
+		case resource == corev1.ResourceCPU && !cfg.usageIsMeaningful(p, m, now):
 			g.unready = append(g.unready, p.Name)
 		default:
 			g.ready++
@@ -70,8 +70,8 @@ func (c *Config) group(pods []*corev1.Pod, metrics map[string]podMetric, resourc
 	return g
 }
 
-// counts reports whether a pod's CPU usage reflects its load.
-func (c *Config) counts(p *corev1.Pod, m podMetric, now time.Time) bool {
+// usageIsMeaningful reports whether a pod's CPU usage reflects its load.
+func (c *Config) usageIsMeaningful(p *corev1.Pod, m podMetric, now time.Time) bool {
 	cond := pod.Condition(p, corev1.PodReady)
 	if cond == nil || p.Status.StartTime == nil {
 		return false
@@ -87,15 +87,15 @@ func (c *Config) counts(p *corev1.Pod, m podMetric, now time.Time) bool {
 // ratioOf is the ratio of the usage to its target over all pods of metrics.
 type ratioOf func(metrics map[string]podMetric) (float64, error)
 
-// settle converts a ratio to replicas. missing is the assumed usage of a pod without a metric when scaling down.
-func (g *grouped) settle(current int32, t tolerance, ratio ratioOf, missing func(pod string) int64) (int32, error) {
+// replicasFor converts a ratio to replicas. missing is the assumed usage of a pod without a metric when scaling down.
+func (g *podGroups) replicasFor(current int32, t tolerance, ratio ratioOf, missing func(pod string) int64) (int32, error) {
 	first, err := ratio(g.metrics)
 	if err != nil {
 		return 0, err
 	}
 	unready := len(g.unready) > 0 && first > 1
 	if !unready && len(g.missing) == 0 {
-		if t.holds(first) {
+		if t.isWithin(first) {
 			return current, nil
 		}
 		return ceil(first * float64(g.ready)), nil
@@ -118,7 +118,7 @@ func (g *grouped) settle(current int32, t tolerance, ratio ratioOf, missing func
 	if err != nil {
 		return 0, err
 	}
-	if t.holds(second) || first < 1 && second > 1 || first > 1 && second < 1 {
+	if t.isWithin(second) || first < 1 && second > 1 || first > 1 && second < 1 {
 		return current, nil
 	}
 	n := ceil(second * float64(len(g.metrics)))
@@ -150,7 +150,7 @@ func (s *snapshot) utilization(metrics map[string]podMetric, target int32, resou
 	if len(s.pods) == 0 {
 		return 0, 0, 0, errNoPods
 	}
-	g := s.cfg.group(s.pods, metrics, resource, s.now)
+	g := s.cfg.groupPods(s.pods, metrics, resource, s.now)
 	if len(g.metrics) == 0 {
 		return 0, 0, 0, errNoMetrics
 	}
@@ -178,7 +178,7 @@ func (s *snapshot) utilization(metrics map[string]podMetric, target int32, resou
 		now, _, err := of(metrics)
 		return float64(now) / float64(target), err
 	}
-	n, err = g.settle(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(pod string) int64 { return requests[pod] * int64(max(100, target)) / 100 })
+	n, err = g.replicasFor(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(pod string) int64 { return requests[pod] * int64(max(100, target)) / 100 })
 	return n, percent, average, err
 }
 
@@ -187,7 +187,7 @@ func (s *snapshot) averageValue(metrics map[string]podMetric, target int64, reso
 	if len(s.pods) == 0 {
 		return 0, 0, errNoPods
 	}
-	g := s.cfg.group(s.pods, metrics, resource, s.now)
+	g := s.cfg.groupPods(s.pods, metrics, resource, s.now)
 	if len(g.metrics) == 0 {
 		return 0, 0, errNoMetrics
 	}
@@ -202,7 +202,7 @@ func (s *snapshot) averageValue(metrics map[string]podMetric, target int64, reso
 	ratio := func(metrics map[string]podMetric) (float64, error) {
 		return float64(of(metrics)) / float64(target), nil
 	}
-	n, err = g.settle(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(string) int64 { return target })
+	n, err = g.replicasFor(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(string) int64 { return target })
 	return n, average, err
 }
 
@@ -212,7 +212,7 @@ func (s *snapshot) value(usage, target int64) (int32, error) {
 	if s.scale.spec == 0 {
 		return ceil(ratio), nil
 	}
-	if s.cfg.toleranceOf(s.hpa).holds(ratio) {
+	if s.cfg.toleranceOf(s.hpa).isWithin(ratio) {
 		return s.scale.spec, nil
 	}
 	if len(s.pods) == 0 {
@@ -230,7 +230,7 @@ func (s *snapshot) value(usage, target int64) (int32, error) {
 // perPod computes the replicas for a target per pod of a non-pod metric, in thousandths. It also returns the current average.
 func (s *snapshot) perPod(usage, target int64) (n int32, average int64) {
 	n = s.scale.status
-	if ratio := float64(usage) / (float64(target) * float64(n)); !s.cfg.toleranceOf(s.hpa).holds(ratio) {
+	if ratio := float64(usage) / (float64(target) * float64(n)); !s.cfg.toleranceOf(s.hpa).isWithin(ratio) {
 		n = ceil(float64(usage) / float64(target))
 	}
 	if s.scale.status == 0 {

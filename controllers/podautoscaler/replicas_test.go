@@ -104,7 +104,7 @@ func TestUtilization(t *testing.T) {
 	} {
 		s := &snapshot{hpa: &scalingv2.HorizontalPodAutoscaler{}, scale: scale{spec: 3, status: 3}, pods: pods(c.pods...), now: start}
 		n, percent, average, err := s.utilization(c.metrics, c.target, corev1.ResourceCPU, "")
-		got := fmt.Sprintf("%d %d%% %s", n, percent, milli(average))
+		got := fmt.Sprintf("%d %d%% %s", n, percent, milliQuantity(average))
 		if err != nil {
 			got = err.Error()
 		}
@@ -172,11 +172,11 @@ func TestTolerance(t *testing.T) {
 		ScaleUp: &scalingv2.HPAScalingRules{Tolerance: q("0.5")}, ScaleDown: &scalingv2.HPAScalingRules{Tolerance: q("0")},
 	}
 	for ratio, want := range map[float64]bool{1.4: true, 1.6: false, 0.99: false, 1: true} {
-		if got := (*Config)(nil).toleranceOf(h).holds(ratio); got != want {
+		if got := (*Config)(nil).toleranceOf(h).isWithin(ratio); got != want {
 			t.Errorf("%v: got %v", ratio, got)
 		}
 	}
-	if !(*Config)(nil).toleranceOf(&scalingv2.HorizontalPodAutoscaler{}).holds(0.9) || (*Config)(nil).toleranceOf(&scalingv2.HorizontalPodAutoscaler{}).holds(1.11) {
+	if !(*Config)(nil).toleranceOf(&scalingv2.HorizontalPodAutoscaler{}).isWithin(0.9) || (*Config)(nil).toleranceOf(&scalingv2.HorizontalPodAutoscaler{}).isWithin(1.11) {
 		t.Error("the default is 0.1")
 	}
 }

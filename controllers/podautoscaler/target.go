@@ -51,10 +51,10 @@ func (r metricsReader) Resource(_ context.Context, apiVersion, kind string) (tar
 			versions = append(versions, other)
 		}
 	}
-	return target{}, &meta.NoKindMatchError{GroupKind: gv.WithKind(kind).GroupKind(), SearchedVersions: searched(versions)}
+	return target{}, &meta.NoKindMatchError{GroupKind: gv.WithKind(kind).GroupKind(), SearchedVersions: searchOrder(versions)}
 }
 
-func searched(all []schema.GroupVersion) []string {
+func searchOrder(all []schema.GroupVersion) []string {
 	if len(all) < 2 {
 		return nil
 	}
@@ -80,31 +80,31 @@ func (r metricsReader) find(gv schema.GroupVersion, kind string) (target, bool) 
 
 // scaler reads and writes scale subresources.
 type scaler interface {
-	Get(ctx context.Context, namespace string, ref *scalingv2.CrossVersionObjectReference) (*scaled, error)
+	Get(ctx context.Context, namespace string, ref *scalingv2.CrossVersionObjectReference) (*targetScale, error)
 	// Set changes the replicas; a conflict if the target has changed since Get.
-	Set(ctx context.Context, s *scaled, replicas int32) error
+	Set(ctx context.Context, s *targetScale, replicas int32) error
 }
 
-// scaled is a scale as read.
-type scaled struct {
+// targetScale is a scale as read.
+type targetScale struct {
 	scale
-	at  dynamic.ResourceInterface
-	obj *unstructured.Unstructured
+	client dynamic.ResourceInterface
+	obj    *unstructured.Unstructured
 }
 
-// scales implements scaler for a cluster.
-type scales struct {
+// scaleClient implements scaler for a cluster.
+type scaleClient struct {
 	api metricsAPI
 	dyn dynamic.Interface
 }
 
-func (s scales) Get(ctx context.Context, namespace string, ref *scalingv2.CrossVersionObjectReference) (*scaled, error) {
+func (s scaleClient) Get(ctx context.Context, namespace string, ref *scalingv2.CrossVersionObjectReference) (*targetScale, error) {
 	t, err := s.api.Resource(ctx, ref.APIVersion, ref.Kind)
 	if err != nil {
 		return nil, err
 	}
-	out := &scaled{at: s.dyn.Resource(t.gvr).Namespace(namespace)}
-	if out.obj, err = out.at.Get(ctx, ref.Name, metav1.GetOptions{}, "scale"); err != nil {
+	out := &targetScale{client: s.dyn.Resource(t.gvr).Namespace(namespace)}
+	if out.obj, err = out.client.Get(ctx, ref.Name, metav1.GetOptions{}, "scale"); err != nil {
 		return nil, err
 	}
 	spec, _, err := unstructured.NestedInt64(out.obj.Object, "spec", "replicas")
@@ -123,12 +123,12 @@ func (s scales) Get(ctx context.Context, namespace string, ref *scalingv2.CrossV
 	return out, nil
 }
 
-func (s scales) Set(ctx context.Context, t *scaled, replicas int32) error {
+func (s scaleClient) Set(ctx context.Context, t *targetScale, replicas int32) error {
 	next := t.obj.DeepCopy()
 	if err := unstructured.SetNestedField(next.Object, int64(replicas), "spec", "replicas"); err != nil {
 		return err
 	}
-	_, err := t.at.Update(ctx, next, metav1.UpdateOptions{}, "scale")
+	_, err := t.client.Update(ctx, next, metav1.UpdateOptions{}, "scale")
 	return err
 }
 

@@ -8,15 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are Kubernetes' metrics of this controller.
-type counts struct{ deleted, failed *prometheus.CounterVec }
+// gcMetrics are Kubernetes' metrics of this controller.
+type gcMetrics struct{ deleted, failed *prometheus.CounterVec }
 
 // metrics is one set for the process, as in Kubernetes.
-var metrics = sync.OnceValue(func() *counts {
+var metrics = sync.OnceValue(func() *gcMetrics {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "pod_gc_collector", Name: name, Help: help}, []string{"namespace", "reason"})
 	}
-	return &counts{
+	return &gcMetrics{
 		deleted: counter("force_delete_pods_total", "Number of pods that are being forcefully deleted since the Pod GC Controller started."),
 		failed:  counter("force_delete_pod_errors_total", "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started."),
 	}

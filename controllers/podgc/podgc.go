@@ -29,26 +29,26 @@ import (
 
 const (
 	// quarantine is how long a node must be missing before its pods count as lost.
-	quarantine = 40 * time.Second
-	atOnce     = 20
+	quarantine  = 40 * time.Second
+	maxParallel = 20
 )
 
-// job is a work item: the pods of a deleted node or, with out, of one that is out of service; one unbound pod; or (the zero job) the number
-// of finished pods.
-type job struct {
-	node string
-	out  bool
-	pod  framework.Key
+// workItem is a work item: the pods of a deleted node or, with outOfService, of one that is out of service; one unbound pod; or (the zero job) the
+// number of finished pods.
+type workItem struct {
+	node         string
+	outOfService bool
+	pod          framework.Key
 }
 
 // Controller collects pods.
 type Controller struct {
-	env   *framework.Env
-	loop  *framework.Loop[job]
-	keep  int
-	nodes corelisters.NodeLister
-	pods  corelisters.PodLister
-	index cache.Indexer
+	env       *framework.Env
+	loop      *framework.Loop[workItem]
+	threshold int
+	nodes     corelisters.NodeLister
+	pods      corelisters.PodLister
+	index     cache.Indexer
 
 	mu       sync.Mutex
 	finished map[types.UID]struct{}
@@ -59,7 +59,7 @@ func New(env *framework.Env, keep int) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	c := &Controller{
-		env: env, keep: keep, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(),
+		env: env, threshold: keep, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(),
 		finished: map[types.UID]struct{}{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
@@ -68,7 +68,7 @@ func New(env *framework.Env, keep int) (framework.Controller, error) {
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
 			Add:    c.nodeChanged,
 			Update: func(_, n *corev1.Node) { c.nodeChanged(n) },
-			Delete: func(n *corev1.Node) { c.loop.AddAfter(job{node: n.Name}, quarantine) },
+			Delete: func(n *corev1.Node) { c.loop.AddAfter(workItem{node: n.Name}, quarantine) },
 		}),
 		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
 			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
@@ -87,7 +87,7 @@ func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loo
 
 func (c *Controller) nodeChanged(n *corev1.Node) {
 	if outOfService(n) {
-		c.loop.Add(job{node: n.Name, out: true})
+		c.loop.Add(workItem{node: n.Name, outOfService: true})
 	}
 }
 
@@ -105,16 +105,16 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 	switch {
 	case p.Spec.NodeName != "" && p.DeletionTimestamp != nil && (old == nil || old.DeletionTimestamp == nil):
 		if n, err := c.nodes.Get(p.Spec.NodeName); err == nil && outOfService(n) {
-			c.loop.Add(job{node: n.Name, out: true})
+			c.loop.Add(workItem{node: n.Name, outOfService: true})
 		} else if apierrors.IsNotFound(err) {
-			c.loop.AddAfter(job{node: p.Spec.NodeName}, quarantine)
+			c.loop.AddAfter(workItem{node: p.Spec.NodeName}, quarantine)
 		}
 	case p.Spec.NodeName == "" && p.DeletionTimestamp != nil:
-		c.loop.Add(job{pod: framework.KeyOf(p)})
+		c.loop.Add(workItem{pod: framework.KeyOf(p)})
 	case p.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == ""):
 		if _, err := c.nodes.Get(p.Spec.NodeName); apierrors.IsNotFound(err) {
 			// Perhaps only the node's event is late.
-			c.loop.AddAfter(job{node: p.Spec.NodeName}, quarantine)
+			c.loop.AddAfter(workItem{node: p.Spec.NodeName}, quarantine)
 		}
 	}
 	c.count(p.UID, podkind.Terminal(p))
@@ -130,25 +130,25 @@ func (c *Controller) count(uid types.UID, finished bool) {
 	}
 	n := len(c.finished)
 	c.mu.Unlock()
-	if finished && c.keep >= 0 && n > c.keep {
-		c.loop.AddAfter(job{}, time.Second) // pods often finish in groups
+	if finished && c.threshold >= 0 && n > c.threshold {
+		c.loop.AddAfter(workItem{}, time.Second) // pods often finish in groups
 	}
 }
 
-func (c *Controller) sync(ctx context.Context, j job) error {
+func (c *Controller) sync(ctx context.Context, j workItem) error {
 	switch {
-	case j.out:
-		return c.outOfService(ctx, j.node)
+	case j.outOfService:
+		return c.gcOutOfService(ctx, j.node)
 	case j.node != "":
-		return c.lost(ctx, j.node)
+		return c.gcOrphaned(ctx, j.node)
 	case j.pod.Name != "":
-		return c.unbound(ctx, j.pod)
+		return c.gcUnscheduledTerminating(ctx, j.pod)
 	}
-	return c.tooMany(ctx)
+	return c.gcTerminated(ctx)
 }
 
-// lost fails and deletes the pods of a node that does not exist.
-func (c *Controller) lost(ctx context.Context, node string) error {
+// gcOrphaned fails and deletes the pods of a node that does not exist.
+func (c *Controller) gcOrphaned(ctx context.Context, node string) error {
 	if _, err := c.nodes.Get(node); err == nil || !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -160,15 +160,15 @@ func (c *Controller) lost(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	return framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
+	return framework.Parallel(pods, maxParallel, func(p *corev1.Pod) error {
 		d := framework.Disruption{Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists", Fail: true}
 		c.env.Log.Info("pod of a lost node deleted", "pod", framework.KeyOf(p).String(), "node", node)
 		return c.remove(ctx, p, "orphaned", framework.Disrupt(ctx, c.env, p, d))
 	})
 }
 
-// outOfService deletes the terminating pods of a node whose kubelet is down.
-func (c *Controller) outOfService(ctx context.Context, node string) error {
+// gcOutOfService deletes the terminating pods of a node whose kubelet is down.
+func (c *Controller) gcOutOfService(ctx context.Context, node string) error {
 	n, err := c.nodes.Get(node)
 	if apierrors.IsNotFound(err) || err == nil && !outOfService(n) {
 		return nil
@@ -181,7 +181,7 @@ func (c *Controller) outOfService(ctx context.Context, node string) error {
 		return err
 	}
 	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil })
-	return framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
+	return framework.Parallel(pods, maxParallel, func(p *corev1.Pod) error {
 		c.env.Log.Info("pod of a node out of service deleted", "pod", framework.KeyOf(p).String(), "node", node)
 		return c.remove(ctx, p, "out-of-service", c.fail(ctx, p))
 	})
@@ -207,8 +207,8 @@ func (c *Controller) remove(ctx context.Context, p *corev1.Pod, reason string, e
 	return err
 }
 
-// unbound deletes a terminating pod without a node.
-func (c *Controller) unbound(ctx context.Context, key framework.Key) error {
+// gcUnscheduledTerminating deletes a terminating pod without a node.
+func (c *Controller) gcUnscheduledTerminating(ctx context.Context, key framework.Key) error {
 	p, err := c.pods.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && (p.Spec.NodeName != "" || p.DeletionTimestamp == nil) {
 		return nil
@@ -219,20 +219,20 @@ func (c *Controller) unbound(ctx context.Context, key framework.Key) error {
 	return c.remove(ctx, p, "unscheduled", c.fail(ctx, p))
 }
 
-// tooMany deletes the oldest finished pods above the limit.
-func (c *Controller) tooMany(ctx context.Context) error {
+// gcTerminated deletes the oldest finished pods above the limit.
+func (c *Controller) gcTerminated(ctx context.Context) error {
 	all, err := c.pods.List(labels.Everything())
 	if err != nil {
 		return err
 	}
-	return framework.Parallel(excess(all, c.keep), atOnce, func(p *corev1.Pod) error { return c.remove(ctx, p, "terminated", nil) })
+	return framework.Parallel(beyondThreshold(all, c.threshold), maxParallel, func(p *corev1.Pod) error { return c.remove(ctx, p, "terminated", nil) })
 }
 
-// excess returns the finished pods above keep: evicted ones first, then the oldest.
-func excess(all []*corev1.Pod, keep int) []*corev1.Pod {
+// beyondThreshold returns the finished pods above keep: evicted ones first, then the oldest.
+func beyondThreshold(all []*corev1.Pod, threshold int) []*corev1.Pod {
 	finished := slices.DeleteFunc(slices.Clone(all), func(p *corev1.Pod) bool { return !podkind.Terminal(p) })
-	n := len(finished) - keep
-	if n <= 0 || keep < 0 {
+	n := len(finished) - threshold
+	if n <= 0 || threshold < 0 {
 		return nil
 	}
 	evicted := func(p *corev1.Pod) int {

@@ -43,7 +43,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, groups: groups.Lister(), pods: pods.GetIndexer()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(g *schedulingv1beta1.PodGroup) {
-		if protect.Doomed(g, scheduling.PodGroupProtection) {
+		if protect.NeedsRemoval(g, scheduling.PodGroupProtection) {
 			c.loop.Add(framework.KeyOf(g))
 		}
 	}
@@ -88,14 +88,14 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || !protect.Doomed(g, scheduling.PodGroupProtection) {
+	if err != nil || !protect.NeedsRemoval(g, scheduling.PodGroupProtection) {
 		return err
 	}
 	if members, err := c.pods.IndexKeys(byGroup, key.String()); err != nil || len(members) > 0 {
 		return err
 	}
 	begin, own := time.Now(), g.DeepCopy()
-	protect.Toggle(own, scheduling.PodGroupProtection)
+	protect.AddOrRemove(own, scheduling.PodGroupProtection)
 	_, err = c.env.Client.SchedulingV1beta1().PodGroups(own.Namespace).Update(ctx, own, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -33,8 +33,8 @@ type Types interface {
 	Schema(gvk schema.GroupVersionKind) (*Schema, error)
 }
 
-// mostKinds limits the kinds against which expressions are checked.
-const mostKinds = 10
+// maxKinds limits the kinds against which expressions are checked.
+const maxKinds = 10
 
 // Check type-checks a policy's expressions against the kinds in its rules. Rules with wildcards and kinds without a schema are not checked.
 // An error means that the types could not be read.
@@ -46,13 +46,13 @@ func Check(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]registra
 	var params *apiservercel.DeclType
 	if p.Spec.ParamKind != nil {
 		gvk := schema.FromAPIVersionAndKind(p.Spec.ParamKind.APIVersion, p.Spec.ParamKind.Kind)
-		if params, err = declared(types, gvk, "Params"); err != nil {
+		if params, err = declTypeOf(types, gvk, "Params"); err != nil {
 			return nil, err
 		}
 	}
 	var checkers []*checker
 	for _, gvk := range kinds {
-		object, err := declared(types, gvk, "Object")
+		object, err := declTypeOf(types, gvk, "Object")
 		if err != nil {
 			return nil, err
 		}
@@ -106,11 +106,11 @@ func kindsOf(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]schema
 					out = append(out, k)
 				}
 			}
-			if found >= mostKinds {
+			if found >= maxKinds {
 				break
 			}
 		}
-		if found >= mostKinds {
+		if found >= maxKinds {
 			break
 		}
 	}
@@ -139,8 +139,8 @@ func resourcesOf(r *registrationv1.Rule) []schema.GroupVersionResource {
 	return out
 }
 
-// declared is a kind as a CEL type; nil if it has no schema. role distinguishes two types of the same kind.
-func declared(types Types, gvk schema.GroupVersionKind, role string) (*apiservercel.DeclType, error) {
+// declTypeOf is a kind as a CEL type; nil if it has no schema. role distinguishes two types of the same kind.
+func declTypeOf(types Types, gvk schema.GroupVersionKind, role string) (*apiservercel.DeclType, error) {
 	s, err := types.Schema(gvk)
 	if err != nil || s == nil {
 		return nil, err
@@ -184,7 +184,7 @@ func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclTy
 	if err != nil {
 		return nil, fmt.Errorf("compiler for %s: %w", gvk, err)
 	}
-	compiler.Compiler = typing{compiler}
+	compiler.Compiler = typeCheckCompiler{compiler}
 	for _, v := range p.Spec.Variables {
 		compiler.CompileAndStoreVariable(&expression{v.Name, v.Expression}, cel.OptionalVariableDeclarations{}, environment.StoredExpressions)
 	}
@@ -210,11 +210,11 @@ func (e *expression) GetName() string            { return e.name }
 func (e *expression) GetExpression() string      { return e.text }
 func (e *expression) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.AnyType} }
 
-// typing is a compiler that only type-checks.
-type typing struct{ env *cel.CompositedCompiler }
+// typeCheckCompiler is a compiler that only type-checks.
+type typeCheckCompiler struct{ env *cel.CompositedCompiler }
 
 // CompileCELExpression type-checks an expression.
-func (t typing) CompileCELExpression(e cel.ExpressionAccessor, _ cel.OptionalVariableDeclarations, mode environment.Type) cel.CompilationResult {
+func (t typeCheckCompiler) CompileCELExpression(e cel.ExpressionAccessor, _ cel.OptionalVariableDeclarations, mode environment.Type) cel.CompilationResult {
 	failed := func(kind apiservercel.ErrorType, detail string) cel.CompilationResult {
 		return cel.CompilationResult{Error: &apiservercel.Error{Type: kind, Detail: detail}, ExpressionAccessor: e}
 	}

@@ -37,7 +37,7 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	policies := admissioninformers.New(env.Shared.Scoped()).ValidatingAdmissionPolicies()
-	c := &Controller{env: env, policies: policies.Lister(), types: served{env.Client.Discovery()}}
+	c := &Controller{env: env, policies: policies.Lister(), types: serverTypes{env.Client.Discovery()}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(p *registrationv1.ValidatingAdmissionPolicy) {
 		if p.Generation > p.Status.ObservedGeneration {
@@ -80,11 +80,11 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return err
 }
 
-// served provides the types that a server serves.
-type served struct{ discovery.DiscoveryInterface }
+// serverTypes provides the types that a server serves.
+type serverTypes struct{ discovery.DiscoveryInterface }
 
 // Kinds lists the kinds of a resource in discovery.
-func (s served) Kinds(gvr schema.GroupVersionResource) ([]schema.GroupVersionKind, error) {
+func (s serverTypes) Kinds(gvr schema.GroupVersionResource) ([]schema.GroupVersionKind, error) {
 	list, err := s.ServerResourcesForGroupVersion(gvr.GroupVersion().String())
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -104,7 +104,7 @@ func (s served) Kinds(gvr schema.GroupVersionResource) ([]schema.GroupVersionKin
 }
 
 // Schema resolves a kind in the server's OpenAPI documents.
-func (s served) Schema(gvk schema.GroupVersionKind) (*Schema, error) {
+func (s serverTypes) Schema(gvk schema.GroupVersionKind) (*Schema, error) {
 	out, err := (&resolver.ClientDiscoveryResolver{Discovery: s.DiscoveryInterface}).ResolveSchema(gvk)
 	if errors.Is(err, resolver.ErrSchemaNotFound) {
 		return nil, nil //nolint:nilnil // nil: no schema

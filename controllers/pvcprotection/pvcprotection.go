@@ -29,11 +29,11 @@ import (
 )
 
 const (
-	// gather is how long the changes of a namespace are collected.
-	gather = 20 * time.Millisecond
-	atOnce = 10
-	// page is the page size of lists of pods.
-	page = 500
+	// batchDelay is how long the changes of a namespace are collected.
+	batchDelay  = 20 * time.Millisecond
+	maxParallel = 10
+	// listPageSize is the page size of lists of pods.
+	listPageSize = 500
 )
 
 // Controller handles claims.
@@ -51,8 +51,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, byName: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(claim *corev1.PersistentVolumeClaim) {
-		if protect.Concerns(claim, protect.Claim) {
-			c.loop.AddAfter(claim.Namespace, gather)
+		if protect.NeedsSync(claim, protect.Claim) {
+			c.loop.AddAfter(claim.Namespace, batchDelay)
 		}
 	}
 	err := errors.Join(
@@ -62,11 +62,11 @@ func New(env *framework.Env) (framework.Controller, error) {
 		}),
 		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
 			Update: func(old, pod *corev1.Pod) {
-				if old.UID != pod.UID || frees(pod) && !frees(old) {
-					c.freed(old)
+				if old.UID != pod.UID || releasesClaims(pod) && !releasesClaims(old) {
+					c.podReleased(old)
 				}
 			},
-			Delete: c.freed,
+			Delete: c.podReleased,
 		}),
 	)
 	if err != nil {
@@ -78,20 +78,20 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// frees reports whether an existing pod no longer uses its claims.
-func frees(pod *corev1.Pod) bool { return shutDown(pod) || podkind.Terminal(pod) }
+// releasesClaims reports whether an existing pod no longer uses its claims.
+func releasesClaims(pod *corev1.Pod) bool { return isShutDown(pod) || podkind.Terminal(pod) }
 
-// freed queues the namespace if the pod had claims.
-func (c *Controller) freed(pod *corev1.Pod) {
+// podReleased queues the namespace if the pod had claims.
+func (c *Controller) podReleased(pod *corev1.Pod) {
 	if len(podkind.Claims(pod)) > 0 {
-		c.loop.AddAfter(pod.Namespace, gather)
+		c.loop.AddAfter(pod.Namespace, batchDelay)
 	}
 }
 
 // uses reports whether a pod blocks the removal of a claim. A pod without a node does not, because kubelets start no pod with a deleted
 // claim. A terminated pod that owns the claim does not either: a StatefulSet's pod deleted in the foreground waits for its claim.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
-	if pod.Spec.NodeName == "" || shutDown(pod) && owns(pod, claim) {
+	if pod.Spec.NodeName == "" || isShutDown(pod) && owns(pod, claim) {
 		return false
 	}
 	for i := range pod.Spec.Volumes {
@@ -110,8 +110,8 @@ func owns(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	return slices.ContainsFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == pod.UID })
 }
 
-// shutDown reports whether the kubelet is finished with the pod, or never had it: only finalizers are left.
-func shutDown(pod *corev1.Pod) bool {
+// isShutDown reports whether the kubelet is finished with the pod, or never had it: only finalizers are left.
+func isShutDown(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
@@ -124,11 +124,11 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	var change, doomed []*corev1.PersistentVolumeClaim
 	for _, claim := range claims {
 		switch {
-		case protect.Bare(claim, protect.Claim):
+		case protect.NeedsAdd(claim, protect.Claim):
 			change = append(change, claim)
-		case !protect.Doomed(claim, protect.Claim):
+		case !protect.NeedsRemoval(claim, protect.Claim):
 		default:
-			used, err := c.knownUsed(claim)
+			used, err := c.usedInCache(claim)
 			if err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	}
 	if len(doomed) > 0 {
 		// The cache may lack a pod that was just bound.
-		used, err := c.used(ctx, namespace, doomed)
+		used, err := c.usedOnServer(ctx, namespace, doomed)
 		if err != nil {
 			return err
 		}
@@ -149,11 +149,11 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 			}
 		}
 	}
-	return framework.Parallel(change, atOnce, func(claim *corev1.PersistentVolumeClaim) error { return c.toggle(ctx, claim) })
+	return framework.Parallel(change, maxParallel, func(claim *corev1.PersistentVolumeClaim) error { return c.writeFinalizer(ctx, claim) })
 }
 
-// knownUsed checks the cache.
-func (c *Controller) knownUsed(claim *corev1.PersistentVolumeClaim) (bool, error) {
+// usedInCache checks the cache.
+func (c *Controller) usedInCache(claim *corev1.PersistentVolumeClaim) (bool, error) {
 	pods, err := claims.Pods(c.pods, claim.Namespace, claim.Name)
 	if err != nil {
 		return false, fmt.Errorf("pods of claim %s: %w", framework.KeyOf(claim), err)
@@ -164,10 +164,10 @@ func (c *Controller) knownUsed(claim *corev1.PersistentVolumeClaim) (bool, error
 	return false, nil
 }
 
-// used reads from the API server which of a namespace's claims are used by pods.
-func (c *Controller) used(ctx context.Context, namespace string, claims []*corev1.PersistentVolumeClaim) (map[string]bool, error) {
+// usedOnServer reads from the API server which of a namespace's claims are used by pods.
+func (c *Controller) usedOnServer(ctx context.Context, namespace string, claims []*corev1.PersistentVolumeClaim) (map[string]bool, error) {
 	out := map[string]bool{}
-	opts := metav1.ListOptions{Limit: page}
+	opts := metav1.ListOptions{Limit: listPageSize}
 	for {
 		list, err := c.env.Client.CoreV1().Pods(namespace).List(ctx, opts)
 		if err != nil {
@@ -189,9 +189,9 @@ func (c *Controller) used(ctx context.Context, namespace string, claims []*corev
 	}
 }
 
-func (c *Controller) toggle(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+func (c *Controller) writeFinalizer(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	begin, own := time.Now(), claim.DeepCopy()
-	protect.Toggle(own, protect.Claim)
+	protect.AddOrRemove(own, protect.Claim)
 	_, err := c.env.Client.CoreV1().PersistentVolumeClaims(own.Namespace).Update(ctx, own, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -120,7 +120,7 @@ func TestProtection(t *testing.T) {
 func TestBoundUnseen(t *testing.T) {
 	c := controllertest.New(claim("data", true), user("p", "n", "data"))
 	ctl := &Controller{env: &framework.Env{Client: c.Client}}
-	used, err := ctl.used(t.Context(), "dev", []*corev1.PersistentVolumeClaim{claim("data", true), claim("other", true)})
+	used, err := ctl.usedOnServer(t.Context(), "dev", []*corev1.PersistentVolumeClaim{claim("data", true), claim("other", true)})
 	if err != nil || len(used) != 1 || !used["data"] {
 		t.Errorf("got %v, %v, want data", used, err)
 	}

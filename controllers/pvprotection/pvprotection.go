@@ -33,7 +33,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, volumes: volumes.Lister()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(v *corev1.PersistentVolume) {
-		if protect.Concerns(v, protect.Volume) {
+		if protect.NeedsSync(v, protect.Volume) {
 			c.loop.Add(v.Name)
 		}
 	}
@@ -54,11 +54,11 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || !due(v) {
+	if err != nil || !needsSync(v) {
 		return err
 	}
 	begin, own := time.Now(), v.DeepCopy()
-	protect.Toggle(own, protect.Volume)
+	protect.AddOrRemove(own, protect.Volume)
 	_, err = c.env.Client.CoreV1().PersistentVolumes().Update(ctx, own, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -67,7 +67,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return err
 }
 
-// due reports whether the finalizer must be added or removed.
-func due(v *corev1.PersistentVolume) bool {
-	return protect.Bare(v, protect.Volume) || protect.Doomed(v, protect.Volume) && v.Status.Phase != corev1.VolumeBound
+// needsSync reports whether the finalizer must be added or removed.
+func needsSync(v *corev1.PersistentVolume) bool {
+	return protect.NeedsAdd(v, protect.Volume) || protect.NeedsRemoval(v, protect.Volume) && v.Status.Phase != corev1.VolumeBound
 }

@@ -31,47 +31,47 @@ func (c *Controller) syncClaim(ctx context.Context, k framework.Key) error {
 	next := plan(claim, users)
 	if next.status != nil {
 		if claim, err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).UpdateStatus(ctx, next.status, metav1.UpdateOptions{}); err != nil {
-			return gone(err)
+			return ignoreNotFound(err)
 		}
 	}
 	if next.finish {
 		claim = claim.DeepCopy()
 		claim.Finalizers = slices.DeleteFunc(claim.Finalizers, func(f string) bool { return f == resourcev1.Finalizer })
 		if claim, err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
-			return gone(err)
+			return ignoreNotFound(err)
 		}
 	}
-	if len(users) > 0 || claim.DeletionTimestamp != nil || !c.unneeded(claim) {
+	if len(users) > 0 || claim.DeletionTimestamp != nil || !c.canDelete(claim) {
 		return nil
 	}
 	err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
-	if err = gone(err); err != nil {
+	if err = ignoreNotFound(err); err != nil {
 		return fmt.Errorf("delete unused generated claim %s: %w", k, err)
 	}
 	return nil
 }
 
-// gone ignores the error that an object does not exist.
-func gone(err error) error {
+// ignoreNotFound ignores the error that an object does not exist.
+func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-// steps are the writes for a claim.
-type steps struct {
+// claimChanges are the writes for a claim.
+type claimChanges struct {
 	status *resourcev1.ResourceClaim // to be written; nil: no change
 	finish bool                      // then remove the finalizer
 }
 
 // plan decides about a claim with these remaining users. An allocation that was never reserved is kept: the scheduler may be about to
 // reserve it.
-func plan(claim *resourcev1.ResourceClaim, users []resourcev1.ResourceClaimConsumerReference) steps {
+func plan(claim *resourcev1.ResourceClaim, users []resourcev1.ResourceClaimConsumerReference) claimChanges {
 	ours := slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	fewer := len(users) < len(claim.Status.ReservedFor)
 	free := ours && len(users) == 0 && (fewer || claim.DeletionTimestamp != nil)
-	var s steps
+	var s claimChanges
 	if fewer || free && claim.Status.Allocation != nil {
 		s.status = claim.DeepCopy()
 		s.status.Status.ReservedFor = users
@@ -112,15 +112,15 @@ func (c *Controller) uses(ctx context.Context, namespace string, user *resourcev
 	if err != nil {
 		return false, err
 	}
-	return p.UID == user.UID && !done(p), nil
+	return p.UID == user.UID && !podDone(p), nil
 }
 
-// unneeded reports whether a claim was generated for a pod that will not run. The garbage collector handles a deleted pod.
-func (c *Controller) unneeded(claim *resourcev1.ResourceClaim) bool {
+// canDelete reports whether a claim was generated for a pod that will not run. The garbage collector handles a deleted pod.
+func (c *Controller) canDelete(claim *resourcev1.ResourceClaim) bool {
 	owner := metav1.GetControllerOfNoCopy(claim)
 	if owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod" {
 		return false
 	}
 	p, err := c.pods.Pods(claim.Namespace).Get(owner.Name)
-	return err == nil && p.UID == owner.UID && done(p)
+	return err == nil && p.UID == owner.UID && podDone(p)
 }

@@ -29,7 +29,7 @@ const fieldManager = "ResourceClaimController"
 // also gets its reservations here.
 func (c *Controller) syncPod(ctx context.Context, k key) error {
 	p, err := c.pods.Pods(k.Namespace).Get(k.Name)
-	if apierrors.IsNotFound(err) || err == nil && (p.DeletionTimestamp != nil || done(p)) {
+	if apierrors.IsNotFound(err) || err == nil && (p.DeletionTimestamp != nil || podDone(p)) {
 		return nil
 	}
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *Controller) syncPod(ctx context.Context, k key) error {
 	var failed error
 	for i := range p.Spec.ResourceClaims {
 		of := &p.Spec.ResourceClaims[i]
-		name, err := c.ensure(ctx, k, p, of)
+		name, err := c.ensureClaim(ctx, k, p, of)
 		if err != nil {
 			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v", of.Name, err)
 			if !errors.Is(err, errNoTemplate) { // else the template's creation triggers a retry
@@ -63,8 +63,8 @@ func (c *Controller) syncPod(ctx context.Context, k key) error {
 // errNoTemplate: the template does not exist.
 var errNoTemplate = errors.New("not found")
 
-// ensure returns the name of a claim generated for a pod and not yet in its status; "": none.
-func (c *Controller) ensure(ctx context.Context, k key, p *corev1.Pod, of *corev1.PodResourceClaim) (string, error) {
+// ensureClaim returns the name of a claim generated for a pod and not yet in its status; "": none.
+func (c *Controller) ensureClaim(ctx context.Context, k key, p *corev1.Pod, of *corev1.PodResourceClaim) (string, error) {
 	name, _, err := resourceclaim.Name(p, of)
 	lost := ""
 	switch {
@@ -80,7 +80,7 @@ func (c *Controller) ensure(ctx context.Context, k key, p *corev1.Pod, of *corev
 		}
 		lost = *name
 	}
-	if claim := c.find(p, of.Name, lost); claim != nil {
+	if claim := c.findGenerated(p, of.Name, lost); claim != nil {
 		return claim.Name, nil
 	}
 	template, err := c.templates.ResourceClaimTemplates(p.Namespace).Get(*of.ResourceClaimTemplateName)
@@ -97,14 +97,14 @@ func (c *Controller) ensure(ctx context.Context, k key, p *corev1.Pod, of *corev
 		claim = &resourcev1.ResourceClaim{}
 	} else {
 		c.mu.Lock()
-		c.made[claim.UID] = claim
+		c.created[claim.UID] = claim
 		c.mu.Unlock()
 		if _, known := c.claims.ResourceClaims(p.Namespace).Get(claim.Name); known == nil { // the cache shows it already
-			c.forget(claim.UID)
+			c.forgetCreated(claim.UID)
 		}
 	}
 	c.env.Reconciled(mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}, begin,
-		&mark.Reconcile{EventSeen: c.loop.Seen(k), Creates: []string{claim.Name}}, err)
+		&mark.Reconcile{EventSeen: c.loop.QueuedAt(k), Creates: []string{claim.Name}}, err)
 	return claim.Name, err
 }
 
@@ -123,8 +123,8 @@ func (c *Controller) exists(ctx context.Context, p *corev1.Pod, name string) (bo
 	return metav1.IsControlledBy(claim, p), nil
 }
 
-// find is the claim generated for an entry of a pod's spec, or nil. The claim lost was deleted, even if the cache never had it.
-func (c *Controller) find(p *corev1.Pod, entry, lost string) *resourcev1.ResourceClaim {
+// findGenerated is the claim generated for an entry of a pod's spec, or nil. The claim lost was deleted, even if the cache never had it.
+func (c *Controller) findGenerated(p *corev1.Pod, entry, lost string) *resourcev1.ResourceClaim {
 	mine := func(claim *resourcev1.ResourceClaim) bool {
 		return claim.Namespace == p.Namespace && claim.Name != lost && claim.DeletionTimestamp == nil && metav1.IsControlledBy(claim, p) &&
 			claim.Annotations[resourcev1.PodResourceClaimAnnotation] == entry
@@ -139,12 +139,12 @@ func (c *Controller) find(p *corev1.Pod, entry, lost string) *resourcev1.Resourc
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for uid, claim := range c.made {
+	for uid, claim := range c.created {
 		if mine(claim) {
 			return claim
 		}
 		if claim.Namespace == p.Namespace && claim.Name == lost {
-			delete(c.made, uid)
+			delete(c.created, uid)
 		}
 	}
 	return nil
@@ -159,22 +159,22 @@ func claimFor(p *corev1.Pod, entry string, t *resourcev1.ResourceClaimTemplate) 
 	m.Annotations[resourcev1.PodResourceClaimAnnotation] = entry
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: base(p.Name, entry), Namespace: p.Namespace, Labels: m.Labels, Annotations: m.Annotations,
+			GenerateName: nameBase(p.Name, entry), Namespace: p.Namespace, Labels: m.Labels, Annotations: m.Annotations,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: new(true)}},
 		},
 		Spec: *t.Spec.Spec.DeepCopy(),
 	}
 }
 
-// longest is the maximum length of the base of a 63-character name, without a hyphen and five random letters.
-const longest = 57
+// maxBaseLength is the maximum length of the base of a 63-character name, without a hyphen and five random letters.
+const maxBaseLength = 57
 
-// base is the prefix of the claim's name. Two long names are shortened in proportion.
-func base(pod, entry string) string {
+// nameBase is the prefix of the claim's name. Two long names are shortened in proportion.
+func nameBase(pod, entry string) string {
 	whole := pod + "-" + entry + "-"
-	if n := len(whole); n > longest {
-		return strings.TrimRight(pod[:len(pod)*longest/n], ".") + "-" + // a name part must not end with a dot
-			entry[:len(entry)*longest/n]
+	if n := len(whole); n > maxBaseLength {
+		return strings.TrimRight(pod[:len(pod)*maxBaseLength/n], ".") + "-" + // a name part must not end with a dot
+			entry[:len(entry)*maxBaseLength/n]
 	}
 	return whole
 }

@@ -55,8 +55,8 @@ type Controller struct {
 	owned     cache.Indexer // claims by controller
 	templates resourcelisters.ResourceClaimTemplateLister
 
-	mu   sync.Mutex
-	made map[types.UID]*resourcev1.ResourceClaim // claims that the cache does not show yet
+	mu      sync.Mutex
+	created map[types.UID]*resourcev1.ResourceClaim // claims that the cache does not show yet
 }
 
 // New builds the controller.
@@ -65,7 +65,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	claims, templates := g.ResourceClaims(), g.ResourceClaimTemplates()
 	c := &Controller{
 		env: env, pods: pods.Lister(), podIndex: pods.Informer().GetIndexer(), claims: claims.Lister(), owned: claims.Informer().GetIndexer(),
-		templates: templates.Lister(), made: map[types.UID]*resourcev1.ResourceClaim{},
+		templates: templates.Lister(), created: map[types.UID]*resourcev1.ResourceClaim{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -73,13 +73,13 @@ func New(env *framework.Env) (framework.Controller, error) {
 		framework.EnsureIndex(pods.Informer(), byTemplate, indexByTemplate),
 		framework.EnsureIndex(claims.Informer(), framework.ByController, framework.IndexByController),
 		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{
-			Add: c.look, Update: func(_, p *corev1.Pod) { c.look(p) }, Delete: c.lookAtClaims,
+			Add: c.enqueuePod, Update: func(_, p *corev1.Pod) { c.enqueuePod(p) }, Delete: c.enqueueClaims,
 		}),
 		framework.On(c.loop, claims.Informer(), framework.Handlers[*resourcev1.ResourceClaim]{
-			Add: c.changed, Update: func(_, claim *resourcev1.ResourceClaim) { c.changed(claim) }, Delete: c.gone,
+			Add: c.claimChanged, Update: func(_, claim *resourcev1.ResourceClaim) { c.claimChanged(claim) }, Delete: c.claimDeleted,
 		}),
 		framework.On(c.loop, templates.Informer(), framework.Handlers[*resourcev1.ResourceClaimTemplate]{
-			Add: func(t *resourcev1.ResourceClaimTemplate) { c.lookAtPods(byTemplate, t.Namespace+"/"+t.Name) },
+			Add: func(t *resourcev1.ResourceClaimTemplate) { c.enqueuePods(byTemplate, t.Namespace+"/"+t.Name) },
 		}),
 	)
 	if err != nil {
@@ -91,53 +91,53 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) look(p *corev1.Pod) {
+func (c *Controller) enqueuePod(p *corev1.Pod) {
 	switch {
-	case done(p):
-		c.lookAtClaims(p)
+	case podDone(p):
+		c.enqueueClaims(p)
 	case len(p.Spec.ResourceClaims) > 0 && p.DeletionTimestamp == nil:
 		c.loop.Add(key{Key: framework.KeyOf(p)})
 	}
 }
 
-// done reports whether no container of a pod runs or will run.
-func done(p *corev1.Pod) bool {
+// podDone reports whether no container of a pod runs or will run.
+func podDone(p *corev1.Pod) bool {
 	return podkind.Terminal(p) || p.DeletionTimestamp != nil && p.Spec.NodeName == ""
 }
 
-func (c *Controller) lookAtClaims(p *corev1.Pod) {
+func (c *Controller) enqueueClaims(p *corev1.Pod) {
 	for name := range resourceclaim.PodClaims(p) {
 		c.loop.Add(key{framework.Key{Namespace: p.Namespace, Name: name}, true})
 	}
 }
 
-func (c *Controller) lookAtPods(index, value string) {
+func (c *Controller) enqueuePods(index, value string) {
 	objs, err := c.podIndex.ByIndex(index, value)
 	if err != nil {
 		return // an indexed cache returns no error
 	}
 	for _, o := range objs {
 		if p, ok := o.(*corev1.Pod); ok {
-			c.look(p)
+			c.enqueuePod(p)
 		}
 	}
 }
 
-func (c *Controller) changed(claim *resourcev1.ResourceClaim) {
-	c.forget(claim.UID)
+func (c *Controller) claimChanged(claim *resourcev1.ResourceClaim) {
+	c.forgetCreated(claim.UID)
 	c.loop.Add(key{framework.KeyOf(claim), true})
-	c.lookAtPods(byClaim, claim.Namespace+"/"+claim.Name)
+	c.enqueuePods(byClaim, claim.Namespace+"/"+claim.Name)
 }
 
-func (c *Controller) gone(claim *resourcev1.ResourceClaim) {
-	c.forget(claim.UID)
-	c.lookAtPods(byClaim, claim.Namespace+"/"+claim.Name)
+func (c *Controller) claimDeleted(claim *resourcev1.ResourceClaim) {
+	c.forgetCreated(claim.UID)
+	c.enqueuePods(byClaim, claim.Namespace+"/"+claim.Name)
 }
 
-func (c *Controller) forget(claim types.UID) {
+func (c *Controller) forgetCreated(claim types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.made, claim)
+	delete(c.created, claim)
 }
 
 func indexByClaim(obj any) ([]string, error) {

@@ -249,7 +249,7 @@ func TestBase(t *testing.T) {
 		{strings.Repeat("p", 54) + "." + strings.Repeat("p", 145), "gpu", strings.Repeat("p", 54) + "-"},
 		{strings.Repeat("p", 58), strings.Repeat("e", 58), strings.Repeat("p", 28) + "-" + strings.Repeat("e", 28)},
 	} {
-		if got := base(tt.pod, tt.entry); got != tt.want || len(got) > 57 {
+		if got := nameBase(tt.pod, tt.entry); got != tt.want || len(got) > 57 {
 			t.Errorf("base(%s, %s) = %s, want %s", tt.pod, tt.entry, got, tt.want)
 		}
 	}

@@ -23,10 +23,10 @@ import (
 	"keelson/controllers/internal/catalog"
 )
 
-func number(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
+func intQuantity(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
-// tally adds the usage of objs to used, for those of q's limits that the meter of gr measures.
-func tally[T object](l *ledger, used corev1.ResourceList, q *corev1.ResourceQuota, gr schema.GroupResource, objs []T) error {
+// addUsage adds the usage of objs to used, for those of q's limits that the meter of gr measures.
+func addUsage[T object](l *creditTracker, used corev1.ResourceList, q *corev1.ResourceQuota, gr schema.GroupResource, objs []T) error {
 	m := quota.MeterFor(gr)
 	tracked := m.Tracked(q.Spec.Hard)
 	if len(tracked) == 0 {
@@ -44,7 +44,7 @@ func tally[T object](l *ledger, used corev1.ResourceList, q *corev1.ResourceQuot
 		if !in {
 			continue
 		}
-		for n, v := range m.Usage(obj, l.at(obj)) {
+		for n, v := range m.Usage(obj, l.measureTime(obj)) {
 			if total, ok := sum[n]; ok {
 				if total.IsZero() {
 					total = v.DeepCopy()
@@ -63,15 +63,15 @@ func tally[T object](l *ledger, used corev1.ResourceList, q *corev1.ResourceQuot
 type counters struct {
 	client  *client.Client
 	changed func(namespace string, after time.Duration)
-	gone    func(gr schema.GroupResource, namespace, name string)
+	deleted func(gr schema.GroupResource, namespace, name string)
 	wg      sync.WaitGroup
 
 	mu  sync.Mutex
 	all map[schema.GroupResource]*counter
 }
 
-func newCounters(c *client.Client, changed func(string, time.Duration), gone func(schema.GroupResource, string, string)) *counters {
-	return &counters{client: c, changed: changed, gone: gone, all: map[schema.GroupResource]*counter{}}
+func newCounters(c *client.Client, changed func(string, time.Duration), deleted func(schema.GroupResource, string, string)) *counters {
+	return &counters{client: c, changed: changed, deleted: deleted, all: map[schema.GroupResource]*counter{}}
 }
 
 func (c *counters) wait() { c.wg.Wait() }
@@ -79,20 +79,20 @@ func (c *counters) wait() { c.wg.Wait() }
 // errUnknown: the server does not serve the resource; it may later.
 var errUnknown = errors.New("no such resource")
 
-// firstList limits the wait for the first list of a resource, so that one that cannot be listed does not delay other quotas.
-const firstList = time.Second
+// firstListTimeout limits the wait for the first list of a resource, so that one that cannot be listed does not delay other quotas.
+const firstListTimeout = time.Second
 
-// count returns the number of objects of gr in the namespace. It waits at most firstList for the first list.
+// count returns the number of objects of gr in the namespace. It waits at most firstListTimeout for the first list.
 func (c *counters) count(ctx context.Context, gr schema.GroupResource, namespace string) (int, error) {
 	n, err := c.counter(ctx, gr)
 	if err != nil {
 		return 0, err
 	}
-	t := time.NewTimer(firstList)
+	t := time.NewTimer(firstListTimeout)
 	defer t.Stop()
 	select {
 	case <-n.synced:
-		return n.in(namespace), nil
+		return n.countIn(namespace), nil
 	case <-t.C:
 		return 0, errors.New("the server has not listed them yet")
 	case <-ctx.Done():
@@ -108,7 +108,7 @@ func (c *counters) counter(ctx context.Context, gr schema.GroupResource) (*count
 	if n != nil {
 		return n, nil
 	}
-	gvr, err := c.find(ctx, gr)
+	gvr, err := c.resolve(ctx, gr)
 	if err != nil {
 		return nil, err
 	}
@@ -117,14 +117,14 @@ func (c *counters) counter(ctx context.Context, gr schema.GroupResource) (*count
 	if n := c.all[gr]; n != nil {
 		return n, nil
 	}
-	n = &counter{names: map[string]map[string]struct{}{}, synced: make(chan struct{}), changed: c.changed, gone: func(ns, name string) { c.gone(gr, ns, name) }}
+	n = &counter{names: map[string]map[string]struct{}{}, synced: make(chan struct{}), changed: c.changed, deleted: func(ns, name string) { c.deleted(gr, ns, name) }}
 	c.all[gr] = n
-	c.follow(ctx, gvr, n)
+	c.watch(ctx, gvr, n)
 	return n, nil
 }
 
-// drop stops the counter of a resource that is no longer served; the next count looks for it again.
-func (c *counters) drop(gr schema.GroupResource, n *counter) {
+// stop stops the counter of a resource that is no longer served; the next count looks for it again.
+func (c *counters) stop(gr schema.GroupResource, n *counter) {
 	c.mu.Lock()
 	if c.all[gr] == n {
 		delete(c.all, gr)
@@ -133,10 +133,10 @@ func (c *counters) drop(gr schema.GroupResource, n *counter) {
 	_ = n.Replace(nil, "") // Replace always returns nil
 }
 
-func (c *counters) find(ctx context.Context, gr schema.GroupResource) (schema.GroupVersionResource, error) {
+func (c *counters) resolve(ctx context.Context, gr schema.GroupResource) (schema.GroupVersionResource, error) {
 	all, err := catalog.Load(ctx, c.client.Discovery())
 	for _, r := range all {
-		if r.GVR.GroupResource() == gr && r.Namespaced && r.Can("list", "watch") {
+		if r.GVR.GroupResource() == gr && r.Namespaced && r.Supports("list", "watch") {
 			return r.GVR, nil
 		}
 	}
@@ -146,14 +146,14 @@ func (c *counters) find(ctx context.Context, gr schema.GroupResource) (schema.Gr
 	return schema.GroupVersionResource{}, fmt.Errorf("find %s: %w", gr, err)
 }
 
-func (c *counters) follow(ctx context.Context, gvr schema.GroupVersionResource, n *counter) {
+func (c *counters) watch(ctx context.Context, gvr schema.GroupVersionResource, n *counter) {
 	objs := c.client.MetadataOf(gvr)
 	ctx, cancel := context.WithCancel(ctx)
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			l, err := objs.ListWithContext(ctx, o)
 			if apierrors.IsNotFound(err) { // the definition was deleted
-				c.drop(gvr.GroupResource(), n)
+				c.stop(gvr.GroupResource(), n)
 				cancel()
 			}
 			return l, err
@@ -174,13 +174,13 @@ type counter struct {
 	synced  chan struct{}
 	first   sync.Once
 	changed func(namespace string, after time.Duration)
-	gone    func(namespace, name string)
+	deleted func(namespace, name string)
 
 	mu    sync.Mutex
 	names map[string]map[string]struct{}
 }
 
-func (n *counter) in(namespace string) int {
+func (n *counter) countIn(namespace string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.names[namespace])
@@ -202,7 +202,7 @@ func (n *counter) Add(obj any) error {
 	set[o.GetName()] = struct{}{}
 	n.mu.Unlock()
 	if !had {
-		n.changed(o.GetNamespace(), gatherAdded)
+		n.changed(o.GetNamespace(), addedRecalcDelay)
 	}
 	return nil
 }
@@ -223,7 +223,7 @@ func (n *counter) Delete(obj any) error {
 	}
 	n.mu.Unlock()
 	if had {
-		n.gone(o.GetNamespace(), o.GetName())
+		n.deleted(o.GetNamespace(), o.GetName())
 	}
 	return nil
 }
@@ -247,14 +247,14 @@ func (n *counter) Replace(objs []any, _ string) error {
 	for ns, set := range before {
 		for name := range set {
 			if _, stays := names[ns][name]; !stays {
-				n.gone(ns, name)
+				n.deleted(ns, name)
 			}
 		}
-		n.changed(ns, gather)
+		n.changed(ns, recalcDelay)
 	}
 	for ns := range names {
 		if before[ns] == nil {
-			n.changed(ns, gather)
+			n.changed(ns, recalcDelay)
 		}
 	}
 	return nil

@@ -36,15 +36,15 @@ import (
 )
 
 const (
-	// inFlight is the maximum time between the charge for an object and the write of the object: the server's request time-out is a minute.
+	// maxWriteDelay is the maximum time between the charge for an object and the write of the object: the server's request time-out is a minute.
 	// If usage has not increased for this long, the part of it without objects is wrong.
-	inFlight = 75 * time.Second
-	// gather is the time during which changes that free usage are collected for one recalculation. gatherAdded is the same for new objects:
+	maxWriteDelay = 75 * time.Second
+	// recalcDelay is the time during which changes that free usage are collected for one recalculation. addedRecalcDelay is the same for new objects:
 	// admission has charged them already, so they are only verified.
-	gather      = 20 * time.Millisecond
-	gatherAdded = time.Second
-	// lookAgain is the interval at which the controller retries a resource that a quota counts but the server does not serve.
-	lookAgain = 30 * time.Second
+	recalcDelay      = 20 * time.Millisecond
+	addedRecalcDelay = time.Second
+	// unknownResourceRetry is the interval at which the controller retries a resource that a quota counts but the server does not serve.
+	unknownResourceRetry = 30 * time.Second
 )
 
 // Controller recalculates usage.
@@ -54,12 +54,12 @@ type Controller struct {
 	quotas   corelisters.ResourceQuotaLister
 	pods     corelisters.PodLister
 	services corelisters.ServiceLister
-	claims   *lateInformer[*corev1.PersistentVolumeClaim]
-	devices  *lateInformer[*resourcev1.ResourceClaim]
-	others   *counters
+	claims   *lazyInformer[*corev1.PersistentVolumeClaim]
+	devices  *lazyInformer[*resourcev1.ResourceClaim]
+	counters *counters
 	stop     <-chan struct{} // closed when Run ends
 
-	ledger *ledger
+	credits *creditTracker
 }
 
 // New builds the controller.
@@ -67,24 +67,24 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
 		env: env, quotas: core.ResourceQuotas().Lister(), pods: core.Pods().Lister(), services: core.Services().Lister(),
-		ledger: newLedger(),
+		credits: newCreditTracker(),
 	}
-	c.claims = &lateInformer[*corev1.PersistentVolumeClaim]{
+	c.claims = &lazyInformer[*corev1.PersistentVolumeClaim]{
 		c: c, gr: schema.GroupResource{Resource: "persistentvolumeclaims"}, informer: core.PersistentVolumeClaims().Informer,
 	}
-	c.devices = &lateInformer[*resourcev1.ResourceClaim]{c: c, gr: deviceClaims, informer: func() cache.SharedIndexInformer {
+	c.devices = &lazyInformer[*resourcev1.ResourceClaim]{c: c, gr: deviceClaims, informer: func() cache.SharedIndexInformer {
 		return resourceinformers.New(env.Shared.Scoped()).ResourceClaims().Informer()
 	}}
-	c.others = newCounters(env.Client, c.changed, c.gone)
+	c.counters = newCounters(env.Client, c.changed, c.objectDeleted)
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, core.ResourceQuotas().Informer(), framework.Handlers[*corev1.ResourceQuota]{
-			Add: func(q *corev1.ResourceQuota) { c.quotaChanged(nil, q) }, Update: c.quotaChanged, Delete: c.quotaGone,
+			Add: func(q *corev1.ResourceQuota) { c.quotaChanged(nil, q) }, Update: c.quotaChanged, Delete: c.quotaDeleted,
 		}),
 		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
-			Add: func(p *corev1.Pod) { c.podEnds(p, true); c.added(p) }, Update: c.podChanged, Delete: c.podGone,
+			Add: func(p *corev1.Pod) { c.scheduleExpiry(p, true); c.added(p) }, Update: c.podChanged, Delete: c.podDeleted,
 		}),
-		framework.On(c.loop, core.Services().Informer(), measured[*corev1.Service](c, schema.GroupResource{Resource: "services"})),
+		framework.On(c.loop, core.Services().Informer(), usageHandlers[*corev1.Service](c, schema.GroupResource{Resource: "services"})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("resource quota: %w", err)
@@ -98,38 +98,38 @@ type object interface {
 	runtime.Object
 }
 
-// measured returns the handlers for objects whose usage may change.
-func measured[T object](c *Controller, gr schema.GroupResource) framework.Handlers[T] {
+// usageHandlers returns the handlers for objects whose usage may change.
+func usageHandlers[T object](c *Controller, gr schema.GroupResource) framework.Handlers[T] {
 	m := quota.MeterFor(gr)
 	return framework.Handlers[T]{
 		Add: func(o T) { c.added(o) },
 		Update: func(old, cur T) {
-			if at := c.ledger.at(old); !quota.Equal(m.Usage(old, at), m.Usage(cur, at)) {
-				c.less(m, old, cur)
+			if at := c.credits.measureTime(old); !quota.Equal(m.Usage(old, at), m.Usage(cur, at)) {
+				c.creditDecrease(m, old, cur)
 			}
 		},
-		Delete: func(o T) { c.less(m, o, nil) },
+		Delete: func(o T) { c.creditDecrease(m, o, nil) },
 	}
 }
 
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer c.others.wait()
+	defer c.counters.wait()
 	defer cancel()
 	c.stop = ctx.Done()
 	return c.loop.Run(ctx, ready)
 }
 
 func (c *Controller) quotaChanged(old, q *corev1.ResourceQuota) {
-	c.ledger.quotaIs(old, q)
+	c.credits.setQuota(old, q)
 	if old == nil || !apiequality.Semantic.DeepEqual(q.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) ||
 		len(old.Status.Used) > 0 && len(q.Status.Used) < len(old.Status.Used) { // a client has removed counted usage
 		c.loop.Add(framework.KeyOf(q))
 	}
 }
 
-func (c *Controller) quotaGone(q *corev1.ResourceQuota) { c.ledger.quotaGone(framework.KeyOf(q)) }
+func (c *Controller) quotaDeleted(q *corev1.ResourceQuota) { c.credits.removeQuota(framework.KeyOf(q)) }
 
 // quotasOf returns a namespace's quotas.
 func (c *Controller) quotasOf(namespace string) []*corev1.ResourceQuota {
@@ -147,42 +147,42 @@ func (c *Controller) changed(namespace string, after time.Duration) {
 	}
 }
 
-func (c *Controller) added(o metav1.Object) { c.changed(o.GetNamespace(), gatherAdded) }
+func (c *Controller) added(o metav1.Object) { c.changed(o.GetNamespace(), addedRecalcDelay) }
 
-// less credits the quotas with the decrease of usage from old to cur, which is nil after a deletion.
-func (c *Controller) less(m *quota.Meter, old, cur object) {
-	c.ledger.less(c.quotasOf(old.GetNamespace()), m, old, cur)
-	c.changed(old.GetNamespace(), gather)
+// creditDecrease credits the quotas with the decrease of usage from old to cur, which is nil after a deletion.
+func (c *Controller) creditDecrease(m *quota.Meter, old, cur object) {
+	c.credits.creditDecrease(c.quotasOf(old.GetNamespace()), m, old, cur)
+	c.changed(old.GetNamespace(), recalcDelay)
 }
 
-// gone credits the quotas with a deleted object of a resource that is only counted.
-func (c *Controller) gone(gr schema.GroupResource, namespace, name string) {
-	c.less(quota.MeterFor(gr), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, nil)
+// objectDeleted credits the quotas with a deleted object of a resource that is only counted.
+func (c *Controller) objectDeleted(gr schema.GroupResource, namespace, name string) {
+	c.creditDecrease(quota.MeterFor(gr), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, nil)
 }
 
 var pods = quota.MeterFor(schema.GroupResource{Resource: "pods"})
 
 func (c *Controller) podChanged(old, p *corev1.Pod) {
-	c.podEnds(p, false)
+	c.scheduleExpiry(p, false)
 	if podkind.Terminal(p) != podkind.Terminal(old) || p.Generation != old.Generation && p.DeletionTimestamp == nil {
-		c.less(pods, old, p)
+		c.creditDecrease(pods, old, p)
 	}
 }
 
-// podEnds schedules a recalculation for when a terminating pod stops being charged.
-func (c *Controller) podEnds(p *corev1.Pod, found bool) {
-	if in, ends := c.ledger.podIs(p, found); ends {
+// scheduleExpiry schedules a recalculation for when a terminating pod stops being charged.
+func (c *Controller) scheduleExpiry(p *corev1.Pod, found bool) {
+	if in, ends := c.credits.setPod(p, found); ends {
 		c.changed(p.Namespace, in)
 	}
 }
 
-func (c *Controller) podGone(p *corev1.Pod) {
-	c.less(pods, p, nil)
-	c.ledger.podGone(p)
+func (c *Controller) podDeleted(p *corev1.Pod) {
+	c.creditDecrease(pods, p, nil)
+	c.credits.removePod(p)
 }
 
-// lateInformer watches claims (of volumes or devices) from their first count on, because few quotas limit them.
-type lateInformer[T object] struct {
+// lazyInformer watches claims (of volumes or devices) from their first count on, because few quotas limit them.
+type lazyInformer[T object] struct {
 	c  *Controller
 	gr schema.GroupResource
 	// informer returns the shared informer.
@@ -192,7 +192,7 @@ type lateInformer[T object] struct {
 }
 
 // add adds the usage of the namespace's claims for q, if it limits any; it waits for the first list.
-func (l *lateInformer[T]) add(ctx context.Context, used corev1.ResourceList, q *corev1.ResourceQuota) error {
+func (l *lazyInformer[T]) add(ctx context.Context, used corev1.ResourceList, q *corev1.ResourceQuota) error {
 	if len(quota.MeterFor(l.gr).Tracked(q.Spec.Hard)) == 0 {
 		return nil
 	}
@@ -200,14 +200,14 @@ func (l *lateInformer[T]) add(ctx context.Context, used corev1.ResourceList, q *
 	if err != nil {
 		return err
 	}
-	return tally(l.c.ledger, used, q, l.gr, claims)
+	return addUsage(l.c.credits, used, q, l.gr, claims)
 }
 
-func (l *lateInformer[T]) list(ctx context.Context, namespace string) ([]T, error) {
+func (l *lazyInformer[T]) list(ctx context.Context, namespace string) ([]T, error) {
 	inf := l.informer()
 	l.mu.Lock()
 	if l.synced == nil {
-		synced, err := framework.Watch(inf, measured[T](l.c, l.gr))
+		synced, err := framework.Watch(inf, usageHandlers[T](l.c, l.gr))
 		if err != nil {
 			l.mu.Unlock()
 			return nil, err
@@ -230,7 +230,7 @@ func (l *lateInformer[T]) list(ctx context.Context, namespace string) ([]T, erro
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	begin := c.loop.Seen(key)
+	begin := c.loop.QueuedAt(key)
 	q, err := c.quotas.ResourceQuotas(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -238,17 +238,17 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	some, next := c.ledger.expire(key.Namespace, c.quotasOf(key.Namespace), pods)
+	some, next := c.credits.expirePods(key.Namespace, c.quotasOf(key.Namespace), pods)
 	if some {
-		c.changed(key.Namespace, gather) // the other quotas too
+		c.changed(key.Namespace, recalcDelay) // the other quotas too
 	}
 	if next > 0 {
 		c.loop.AddAfter(key, next)
 	}
-	credit := c.ledger.take(key) // taken before the count, so that the count does not include deleted objects
+	credit := c.credits.takeCredit(key) // taken before the count, so that the count does not include deleted objects
 	counted, failure := c.count(ctx, q)
 	if counted == nil {
-		c.ledger.putBack(key, credit)
+		c.credits.restoreCredit(key, credit)
 		return failure
 	}
 	wrote := false
@@ -267,8 +267,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		return failure
-	case err != nil && certainlyNot(err):
-		c.ledger.putBack(key, credit)
+	case err != nil && notWritten(err):
+		c.credits.restoreCredit(key, credit)
 	}
 	if err != nil || wrote {
 		subject := mark.Subject{Resource: "resourcequotas", Namespace: q.Namespace, Name: q.Name, UID: string(q.UID)}
@@ -293,9 +293,9 @@ func (c *Controller) live(ctx context.Context, q *corev1.ResourceQuota) (*corev1
 	return nil, nil
 }
 
-// certainlyNot reports whether the error means that nothing was written. After other errors the credit counts as used, because it must not
-// be used twice; the usage is correct again after inFlight.
-func certainlyNot(err error) bool {
+// notWritten reports whether the error means that nothing was written. After other errors the credit counts as used, because it must not
+// be used twice; the usage is correct again after maxWriteDelay.
+func notWritten(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
 }
@@ -303,9 +303,9 @@ func certainlyNot(err error) bool {
 // write updates q's limits and usage: the previous usage minus the credit, but not less than counted.
 func (c *Controller) write(ctx context.Context, q *corev1.ResourceQuota, counted, credit corev1.ResourceList) (bool, error) {
 	key := framework.KeyOf(q)
-	used, surplus := settle(q.Status.Used, counted, credit)
+	used, surplus := newUsage(q.Status.Used, counted, credit)
 	if surplus {
-		wait := inFlight - c.ledger.quiet(key)
+		wait := maxWriteDelay - c.credits.sinceIncrease(key)
 		if wait > 0 {
 			c.loop.AddAfter(key, wait)
 		} else {
@@ -324,8 +324,8 @@ func (c *Controller) write(ctx context.Context, q *corev1.ResourceQuota, counted
 	return true, err
 }
 
-// settle subtracts the credit from the previous usage, down to the counted one. surplus reports that the result exceeds the counted usage.
-func settle(was, counted, credit corev1.ResourceList) (used corev1.ResourceList, surplus bool) {
+// newUsage subtracts the credit from the previous usage, down to the counted one. surplus reports that the result exceeds the counted usage.
+func newUsage(was, counted, credit corev1.ResourceList) (used corev1.ResourceList, surplus bool) {
 	used = make(corev1.ResourceList, len(counted))
 	left := quota.Minus(was, credit)
 	for name, n := range counted {
@@ -347,9 +347,9 @@ func (c *Controller) countDevices(ctx context.Context, used corev1.ResourceList,
 	if len(quota.MeterFor(deviceClaims).Tracked(q.Spec.Hard)) == 0 {
 		return nil
 	}
-	_, err := c.others.find(ctx, deviceClaims)
+	_, err := c.counters.resolve(ctx, deviceClaims)
 	if errors.Is(err, errUnknown) {
-		c.loop.AddAfter(framework.KeyOf(q), lookAgain)
+		c.loop.AddAfter(framework.KeyOf(q), unknownResourceRetry)
 		return nil
 	}
 	if err != nil {
@@ -364,14 +364,14 @@ func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1
 	used := corev1.ResourceList{}
 	list, err := c.pods.Pods(q.Namespace).List(labels.Everything())
 	if err == nil {
-		err = tally(c.ledger, used, q, schema.GroupResource{Resource: "pods"}, list)
+		err = addUsage(c.credits, used, q, schema.GroupResource{Resource: "pods"}, list)
 	}
 	if err != nil {
 		return nil, err
 	}
 	services, err := c.services.Services(q.Namespace).List(labels.Everything())
 	if err == nil {
-		err = tally(c.ledger, used, q, schema.GroupResource{Resource: "services"}, services)
+		err = addUsage(c.credits, used, q, schema.GroupResource{Resource: "services"}, services)
 	}
 	if err != nil {
 		return nil, err
@@ -390,12 +390,12 @@ func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1
 			continue
 		}
 		if scoped {
-			used[name] = number(0) // scopes apply to pods and claims only
+			used[name] = intQuantity(0) // scopes apply to pods and claims only
 			continue
 		}
-		n, err := c.others.count(ctx, gr, q.Namespace)
+		n, err := c.counters.count(ctx, gr, q.Namespace)
 		if errors.Is(err, errUnknown) { // perhaps a future custom resource
-			c.loop.AddAfter(framework.KeyOf(q), lookAgain)
+			c.loop.AddAfter(framework.KeyOf(q), unknownResourceRetry)
 			continue
 		}
 		if err != nil {
@@ -405,7 +405,7 @@ func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1
 			}
 			continue
 		}
-		used[name] = number(n)
+		used[name] = intQuantity(n)
 	}
 	return used, failed
 }

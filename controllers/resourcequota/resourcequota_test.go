@@ -143,7 +143,7 @@ func TestChargedButNotThereYet(t *testing.T) {
 }
 
 // TestChargesOnTheirWay: a recalculation keeps the charge of an object until the object is in the cache, even if that takes long. A charge
-// without an object is subtracted after inFlight.
+// without an object is subtracted after maxWriteDelay.
 func TestChargesOnTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(pod("a", ""), newQuota("q", amounts("pods", "50")))

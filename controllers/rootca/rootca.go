@@ -24,9 +24,9 @@ import (
 const (
 	name = "kube-root-ca.crt"
 	file = "ca.crt"
-	// about is the annotation that describes the bundle.
-	about     = "kubernetes.io/description"
-	aboutText = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
+	// descriptionAnnotation is the annotation that describes the bundle.
+	descriptionAnnotation = "kubernetes.io/description"
+	description           = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
 // Controller publishes the bundle.
@@ -43,7 +43,7 @@ type Controller struct {
 // New builds the controller for the bundle pem.
 func New(env *framework.Env, pem []byte) (framework.Controller, error) {
 	namespaces := coreinformers.New(env.Shared.Scoped()).Namespaces()
-	own := env.Lister().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }})
+	own := env.Reader().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }})
 	cms := coreinformers.New(own.Scoped()).ConfigMaps()
 	c := &Controller{env: env, namespaces: namespaces.Lister(), maps: cms.Lister(), own: own, pem: string(pem)}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
@@ -83,12 +83,12 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	cm, err := c.maps.ConfigMaps(ns.Name).Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = client.Create(ctx, c.wanted(nil, ns.Name), metav1.CreateOptions{})
+		_, err = client.Create(ctx, c.desiredConfigMap(nil, ns.Name), metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
 			return nil
 		}
 	case err == nil:
-		want := c.wanted(cm, ns.Name)
+		want := c.desiredConfigMap(cm, ns.Name)
 		if maps.Equal(want.Data, cm.Data) && maps.Equal(want.Annotations, cm.Annotations) && len(cm.BinaryData) == 0 {
 			return nil
 		}
@@ -103,8 +103,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// wanted is the wanted ConfigMap, with the metadata of was that belongs to others.
-func (c *Controller) wanted(was *corev1.ConfigMap, namespace string) *corev1.ConfigMap {
+// desiredConfigMap is the wanted ConfigMap, with the metadata of was that belongs to others.
+func (c *Controller) desiredConfigMap(was *corev1.ConfigMap, namespace string) *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if was != nil {
 		cm = was.DeepCopy()
@@ -112,7 +112,7 @@ func (c *Controller) wanted(was *corev1.ConfigMap, namespace string) *corev1.Con
 	if cm.Annotations == nil {
 		cm.Annotations = map[string]string{}
 	}
-	cm.Annotations[about] = aboutText
+	cm.Annotations[descriptionAnnotation] = description
 	cm.Data, cm.BinaryData = map[string]string{file: c.pem}, nil
 	return cm
 }

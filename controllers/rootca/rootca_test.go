@@ -23,7 +23,7 @@ func TestPublishesAndPutsBack(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Second)
 			cm, err := client.Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil || len(cm.Data) != 1 || cm.Data[file] != "PEM" || cm.Annotations[about] == "" {
+			if err != nil || len(cm.Data) != 1 || cm.Data[file] != "PEM" || cm.Annotations[descriptionAnnotation] == "" {
 				t.Errorf("%s: got %v, %v", when, cm, err)
 			}
 		}

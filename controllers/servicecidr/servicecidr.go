@@ -49,9 +49,9 @@ func New(env *framework.Env) (framework.Controller, error) {
 		// Another range may wait for this one.
 		framework.On(c.loop, ranges.Informer(), framework.Each(func(r *networkingv1.ServiceCIDR) {
 			c.loop.Add(framework.KeyOf(r))
-			c.wakeGoing()
+			c.requeueDeleting()
 		})),
-		framework.On(c.loop, addresses.Informer(), framework.Each(func(*networkingv1.IPAddress) { c.wakeGoing() })),
+		framework.On(c.loop, addresses.Informer(), framework.Each(func(*networkingv1.IPAddress) { c.requeueDeleting() })),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("service ranges: %w", err)
@@ -62,8 +62,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// wakeGoing requeues the ranges in deletion.
-func (c *Controller) wakeGoing() {
+// requeueDeleting requeues the ranges in deletion.
+func (c *Controller) requeueDeleting() {
 	all, err := c.ranges.List(labels.Everything())
 	if err != nil {
 		return // a lister over a cache returns no error
@@ -84,20 +84,20 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	if r.DeletionTimestamp != nil {
-		return c.letGo(ctx, key, r)
+		return c.removeFinalizer(ctx, key, r)
 	}
 	if !slices.Contains(r.Finalizers, finalizer) {
 		guarded := r.DeepCopy()
 		guarded.Finalizers = append(guarded.Finalizers, finalizer)
 		if r, err = c.env.Client.NetworkingV1().ServiceCIDRs().Update(ctx, guarded, metav1.UpdateOptions{}); err != nil {
-			return gone(err, "guard")
+			return ignoreNotFound(err, "guard")
 		}
 	}
-	return c.say(ctx, r, metav1.Condition{Status: metav1.ConditionTrue, Message: "Kubernetes Service CIDR is ready"})
+	return c.setCondition(ctx, r, metav1.Condition{Status: metav1.ConditionTrue, Message: "Kubernetes Service CIDR is ready"})
 }
 
-// letGo removes the finalizer of a deleted range that is no longer needed.
-func (c *Controller) letGo(ctx context.Context, key framework.Key, r *networkingv1.ServiceCIDR) error {
+// removeFinalizer removes the finalizer of a deleted range that is no longer needed.
+func (c *Controller) removeFinalizer(ctx context.Context, key framework.Key, r *networkingv1.ServiceCIDR) error {
 	if !slices.Contains(r.Finalizers, finalizer) {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (c *Controller) letGo(ctx context.Context, key framework.Key, r *networking
 		return err
 	}
 	if needed {
-		return c.say(ctx, r, metav1.Condition{
+		return c.setCondition(ctx, r, metav1.Condition{
 			Status: metav1.ConditionFalse, Reason: networkingv1.ServiceCIDRReasonTerminating,
 			Message: "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR",
 		})
@@ -118,7 +118,7 @@ func (c *Controller) letGo(ctx context.Context, key framework.Key, r *networking
 	free := r.DeepCopy()
 	free.Finalizers = slices.DeleteFunc(free.Finalizers, func(f string) bool { return f == finalizer })
 	_, err = c.env.Client.NetworkingV1().ServiceCIDRs().Update(ctx, free, metav1.UpdateOptions{})
-	return gone(err, "let go")
+	return ignoreNotFound(err, "let go")
 }
 
 // needed reports whether a Service's address is in r and in no other range. A range inside another one is never needed.
@@ -161,8 +161,8 @@ func prefixes(r *networkingv1.ServiceCIDR) []netip.Prefix {
 	return out
 }
 
-// say sets the condition Ready if it differs.
-func (c *Controller) say(ctx context.Context, r *networkingv1.ServiceCIDR, cond metav1.Condition) error {
+// setCondition sets the condition Ready if it differs.
+func (c *Controller) setCondition(ctx context.Context, r *networkingv1.ServiceCIDR, cond metav1.Condition) error {
 	cond.Type = networkingv1.ServiceCIDRConditionReady
 	if now := meta.FindStatusCondition(r.Status.Conditions, cond.Type); now != nil &&
 		now.Status == cond.Status && now.Reason == cond.Reason && now.Message == cond.Message {
@@ -171,11 +171,11 @@ func (c *Controller) say(ctx context.Context, r *networkingv1.ServiceCIDR, cond 
 	next := r.DeepCopy()
 	meta.SetStatusCondition(&next.Status.Conditions, cond)
 	_, err := c.env.Client.NetworkingV1().ServiceCIDRs().UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	return gone(err, "set the condition of")
+	return ignoreNotFound(err, "set the condition of")
 }
 
-// gone ignores the error that the range does not exist.
-func gone(err error, did string) error {
+// ignoreNotFound ignores the error that the range does not exist.
+func ignoreNotFound(err error, did string) error {
 	if err == nil || apierrors.IsNotFound(err) {
 		return nil
 	}

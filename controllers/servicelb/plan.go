@@ -20,19 +20,19 @@ type port struct {
 
 // node is a node that may serve load balancers.
 type node struct {
-	name  string
-	addrs []netip.Addr
-	taken map[port]string // host ports with their users
+	name      string
+	addrs     []netip.Addr
+	usedPorts map[port]string // host ports with their users
 }
 
 // outcome is the result for one Service.
 type outcome struct {
 	ingress []corev1.LoadBalancerIngress
-	why     string // why there is no address; empty: there is one, or the Service is not ours
+	reason  string // why there is no address; empty: there is one, or the Service is not ours
 }
 
-// wanted reports whether the Service is ours: type LoadBalancer without a class.
-func wanted(svc *corev1.Service) bool {
+// managed reports whether the Service is ours: type LoadBalancer without a class.
+func managed(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil && svc.DeletionTimestamp == nil
 }
 
@@ -46,17 +46,17 @@ func plan(svcs []*corev1.Service, nodes []node, hosts func(*corev1.Service) map[
 	held := map[port]*corev1.Service{}
 	out := map[*corev1.Service]outcome{}
 	for _, svc := range order {
-		if !wanted(svc) {
+		if !managed(svc) {
 			continue
 		}
-		if p, by := conflict(svc, held); by != nil {
-			out[svc] = outcome{why: fmt.Sprintf("port %d/%s of the nodes belongs to the older Service %s/%s", p.number, p.proto, by.Namespace, by.Name)}
+		if p, by := conflictingService(svc, held); by != nil {
+			out[svc] = outcome{reason: fmt.Sprintf("port %d/%s of the nodes belongs to the older Service %s/%s", p.number, p.proto, by.Namespace, by.Name)}
 			continue
 		}
 		for _, p := range ports(svc) {
 			held[p] = svc
 		}
-		out[svc] = place(svc, nodes, hosts)
+		out[svc] = chooseNodes(svc, nodes, hosts)
 	}
 	return out
 }
@@ -69,7 +69,7 @@ func ports(svc *corev1.Service) []port {
 	return out
 }
 
-func conflict(svc *corev1.Service, held map[port]*corev1.Service) (port, *corev1.Service) {
+func conflictingService(svc *corev1.Service, held map[port]*corev1.Service) (port, *corev1.Service) {
 	for _, p := range ports(svc) {
 		if by := held[p]; by != nil {
 			return p, by
@@ -78,21 +78,21 @@ func conflict(svc *corev1.Service, held map[port]*corev1.Service) (port, *corev1
 	return port{}, nil
 }
 
-// place chooses the nodes for a Service.
-func place(svc *corev1.Service, nodes []node, hosts func(*corev1.Service) map[string]bool) outcome {
+// chooseNodes chooses the nodes for a Service.
+func chooseNodes(svc *corev1.Service, nodes []node, hosts func(*corev1.Service) map[string]bool) outcome {
 	var on map[string]bool
 	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		if on = hosts(svc); len(on) == 0 {
-			return outcome{why: "externalTrafficPolicy is Local, and no node has a ready endpoint"}
+			return outcome{reason: "externalTrafficPolicy is Local, and no node has a ready endpoint"}
 		}
 	}
-	out := outcome{why: "no node is ready to serve it"}
+	out := outcome{reason: "no node is ready to serve it"}
 	for _, n := range nodes {
 		if on != nil && !on[n.name] {
 			continue
 		}
-		if why := busy(svc, n); why != "" {
-			out.why = why
+		if why := portConflictOn(svc, n); why != "" {
+			out.reason = why
 			continue
 		}
 		for _, a := range n.addrs {
@@ -103,15 +103,15 @@ func place(svc *corev1.Service, nodes []node, hosts func(*corev1.Service) map[st
 		}
 	}
 	if len(out.ingress) > 0 {
-		out.why = ""
+		out.reason = ""
 	}
 	slices.SortFunc(out.ingress, func(a, b corev1.LoadBalancerIngress) int { return cmp.Compare(a.IP, b.IP) })
 	return out
 }
 
-func busy(svc *corev1.Service, n node) string {
+func portConflictOn(svc *corev1.Service, n node) string {
 	for _, p := range ports(svc) {
-		if by := n.taken[p]; by != "" {
+		if by := n.usedPorts[p]; by != "" {
 			return fmt.Sprintf("port %d/%s of node %s is a host port of pod %s", p.number, p.proto, n.name, by)
 		}
 	}
@@ -125,8 +125,8 @@ func familyOf(a netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// serving returns a node's addresses for load balancers; nil: it serves none.
-func serving(n *corev1.Node) []netip.Addr {
+// loadBalancerAddresses returns a node's addresses for load balancers; nil: it serves none.
+func loadBalancerAddresses(n *corev1.Node) []netip.Addr {
 	if _, out := n.Labels[corev1.LabelNodeExcludeBalancers]; out || n.DeletionTimestamp != nil || !ready(n) {
 		return nil
 	}

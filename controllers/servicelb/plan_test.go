@@ -43,7 +43,7 @@ func TestPlan(t *testing.T) {
 		"nowhere": "no node is ready to serve it", "host-port": "192.0.2.2", "dual": "192.0.2.1 192.0.2.2 2001:db8::2", "udp": "192.0.2.1 192.0.2.2",
 	}
 	for s, o := range got {
-		text := o.why
+		text := o.reason
 		if text == "" {
 			var ips []string
 			for _, i := range o.ingress {

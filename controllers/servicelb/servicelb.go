@@ -34,13 +34,13 @@ var all = framework.Key{Name: "all"}
 
 // Controller handles load balancers.
 type Controller struct {
-	env      *framework.Env
-	loop     *framework.Loop[framework.Key]
-	services corelisters.ServiceLister
-	nodes    corelisters.NodeLister
-	pods     corelisters.PodLister
-	slices   discoverylisters.EndpointSliceLister
-	told     map[string]string // the last event by UID; used only by the loop
+	env        *framework.Env
+	loop       *framework.Loop[framework.Key]
+	services   corelisters.ServiceLister
+	nodes      corelisters.NodeLister
+	pods       corelisters.PodLister
+	slices     discoverylisters.EndpointSliceLister
+	lastEvents map[string]string // the last event by UID; used only by the loop
 }
 
 // New builds the controller.
@@ -48,20 +48,20 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core, disc := coreinformers.New(env.Shared.Scoped()), discoveryinformers.New(env.Shared.Scoped())
 	c := &Controller{
 		env: env, services: core.Services().Lister(), nodes: core.Nodes().Lister(), pods: core.Pods().Lister(),
-		slices: disc.EndpointSlices().Lister(), told: map[string]string{},
+		slices: disc.EndpointSlices().Lister(), lastEvents: map[string]string{},
 	}
 	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync) // one worker, because all Services share the ports
 	wake := func() { c.loop.Add(all) }
 	err := errors.Join(
 		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {
-			if wanted(s) || slices.Contains(s.Finalizers, finalizer) {
+			if managed(s) || slices.Contains(s.Finalizers, finalizer) {
 				wake()
 			}
 		})),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
 			Add: func(*corev1.Node) { wake() }, Delete: func(*corev1.Node) { wake() },
 			Update: func(old, cur *corev1.Node) {
-				if !slices.Equal(serving(old), serving(cur)) {
+				if !slices.Equal(loadBalancerAddresses(old), loadBalancerAddresses(cur)) {
 					wake()
 				}
 			},
@@ -98,7 +98,7 @@ func (c *Controller) podChanged(p *corev1.Pod) {
 // sliceChanged matters only for the traffic policy Local.
 func (c *Controller) sliceChanged(s *discoveryv1.EndpointSlice) {
 	svc, err := c.services.Services(s.Namespace).Get(s.Labels[discoveryv1.LabelServiceName])
-	if err == nil && wanted(svc) && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+	if err == nil && managed(svc) && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		c.loop.Add(all)
 	}
 }
@@ -108,9 +108,9 @@ func (c *Controller) sync(ctx context.Context, _ framework.Key) error {
 	if err != nil {
 		return err
 	}
-	svcs = slices.DeleteFunc(svcs, func(s *corev1.Service) bool { return !wanted(s) && !slices.Contains(s.Finalizers, finalizer) })
+	svcs = slices.DeleteFunc(svcs, func(s *corev1.Service) bool { return !managed(s) && !slices.Contains(s.Finalizers, finalizer) })
 	if len(svcs) == 0 {
-		clear(c.told)
+		clear(c.lastEvents)
 		return nil
 	}
 	nodes, err := c.servingNodes()
@@ -130,19 +130,19 @@ func (c *Controller) sync(ctx context.Context, _ framework.Key) error {
 			errs = append(errs, err)
 			continue
 		}
-		c.say(svc, o)
-		told[string(svc.UID)] = o.why
+		c.recordEvent(svc, o)
+		told[string(svc.UID)] = o.reason
 	}
-	c.told = told
+	c.lastEvents = told
 	return errors.Join(errs...)
 }
 
-func (c *Controller) say(svc *corev1.Service, o outcome) {
-	if why, before := c.told[string(svc.UID)]; before && why == o.why || !before && o.why == "" && slices.Contains(svc.Finalizers, finalizer) {
+func (c *Controller) recordEvent(svc *corev1.Service, o outcome) {
+	if why, before := c.lastEvents[string(svc.UID)]; before && why == o.reason || !before && o.reason == "" && slices.Contains(svc.Finalizers, finalizer) {
 		return // reported already, or before this process started
 	}
-	if o.why != "" {
-		c.env.Events.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "No address for the load balancer: "+o.why)
+	if o.reason != "" {
+		c.env.Events.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "No address for the load balancer: "+o.reason)
 	} else {
 		c.env.Events.Event(svc, corev1.EventTypeNormal, "EnsuredLoadBalancer", "Ensured load balancer")
 	}
@@ -179,7 +179,7 @@ func (c *Controller) servingNodes() ([]node, error) {
 	}
 	var out []node
 	for _, n := range list {
-		if addrs := serving(n); len(addrs) > 0 {
+		if addrs := loadBalancerAddresses(n); len(addrs) > 0 {
 			out = append(out, node{n.Name, addrs, taken[n.Name]})
 		}
 	}

@@ -27,7 +27,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 	if len(p.stages) == 0 {
 		return nil
 	}
-	a := &acting{Controller: c, s: s, templates: map[string]*corev1.PodTemplateSpec{}}
+	a := &executor{Controller: c, s: s, templates: map[string]*corev1.PodTemplateSpec{}}
 	for _, name := range []string{s.current, s.update} {
 		t, err := history.Template(h.Named(name))
 		if err != nil {
@@ -35,7 +35,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 		}
 		a.templates[name] = t
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.Seen(key), Wants: replicas(s.set), Has: len(s.pods)}
+	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: replicas(s.set), Has: len(s.pods)}
 	all := slices.Concat(p.stages...)
 	var uids []types.UID
 	for _, x := range all {
@@ -45,17 +45,17 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 		case remove:
 			detail.Deletes = append(detail.Deletes, x.pod.Name)
 			uids = append(uids, x.pod.UID)
-		case identify, claimsAgain, own:
+		case restoreIdentity, createClaims, setClaimOwners:
 		}
 	}
 	c.expect.Expect(s.set.UID, len(detail.Creates), uids...)
 	err := a.run(ctx, p.stages, func(x action) { // not done: it will not be observed
 		switch x.verb {
 		case create:
-			c.expect.Created(s.set.UID, 1)
+			c.expect.CreationObserved(s.set.UID, 1)
 		case remove:
-			c.expect.Deleted(s.set.UID, x.pod.UID)
-		case identify, claimsAgain, own:
+			c.expect.DeletionObserved(s.set.UID, x.pod.UID)
+		case restoreIdentity, createClaims, setClaimOwners:
 		}
 	})
 	if len(detail.Creates)+len(uids) > 0 {
@@ -66,22 +66,22 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 	return err
 }
 
-// acting executes one pass.
-type acting struct {
+// executor executes one pass.
+type executor struct {
 	*Controller
 	s         snapshot
 	templates map[string]*corev1.PodTemplateSpec // by revision name
 }
 
 // run executes the stages in order up to the first failure. It calls undone for every action that was not done or failed.
-func (a *acting) run(ctx context.Context, stages [][]action, undone func(action)) (err error) {
+func (a *executor) run(ctx context.Context, stages [][]action, undone func(action)) (err error) {
 	for _, stage := range stages {
 		done := make([]bool, len(stage))
 		if err == nil {
 			var next atomic.Int64
 			_, _, err = framework.SlowStart(len(stage), 1, func() (err error) {
 				i := next.Add(1) - 1
-				done[i], err = a.do(ctx, stage[i])
+				done[i], err = a.execute(ctx, stage[i])
 				return err
 			})
 		}
@@ -94,26 +94,26 @@ func (a *acting) run(ctx context.Context, stages [][]action, undone func(action)
 	return err
 }
 
-// do executes an action and reports whether the informer will observe it.
-func (a *acting) do(ctx context.Context, x action) (bool, error) {
+// execute executes an action and reports whether the informer will observe it.
+func (a *executor) execute(ctx context.Context, x action) (bool, error) {
 	switch x.verb {
 	case create:
 		return a.create(ctx, x)
 	case remove:
 		return a.remove(ctx, x.pod)
-	case identify:
-		return true, a.identify(ctx, x)
-	case claimsAgain:
+	case restoreIdentity:
+		return true, a.restoreIdentity(ctx, x)
+	case createClaims:
 		return true, a.ensureClaims(ctx, x.n)
-	case own:
-		return true, a.ownClaims(ctx, x)
+	case setClaimOwners:
+		return true, a.setClaimOwners(ctx, x)
 	}
 	return false, nil
 }
 
-func (a *acting) create(ctx context.Context, x action) (bool, error) {
+func (a *executor) create(ctx context.Context, x action) (bool, error) {
 	name := podName(a.s.set, x.n)
-	if err := a.claimsFree(ctx, x.n); err != nil {
+	if err := a.claimsAvailable(ctx, x.n); err != nil {
 		return false, err
 	}
 	if err := a.ensureClaims(ctx, x.n); err != nil {
@@ -124,21 +124,21 @@ func (a *acting) create(ctx context.Context, x action) (bool, error) {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false, nil // the namespace is terminating
-	case apierrors.IsAlreadyExists(err) && !a.foreign(name):
+	case apierrors.IsAlreadyExists(err) && !a.ownedByOther(name):
 		return false, err // the cache is stale
 	}
 	a.podEvent("create", name, err)
 	return err == nil, err
 }
 
-// foreign reports whether the cache has a pod with this name that does not belong to the set.
-func (a *acting) foreign(name string) bool {
+// ownedByOther reports whether the cache has a pod with this name that does not belong to the set.
+func (a *executor) ownedByOther(name string) bool {
 	obj, ok, err := a.pods.GetByKey(a.s.set.Namespace + "/" + name)
 	p, isPod := obj.(*corev1.Pod)
 	return err == nil && ok && isPod && !metav1.IsControlledBy(p, a.s.set)
 }
 
-func (a *acting) remove(ctx context.Context, p *corev1.Pod) (bool, error) {
+func (a *executor) remove(ctx context.Context, p *corev1.Pod) (bool, error) {
 	uid := p.UID
 	err := a.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -148,9 +148,9 @@ func (a *acting) remove(ctx context.Context, p *corev1.Pod) (bool, error) {
 	return err == nil, err
 }
 
-func (a *acting) identify(ctx context.Context, x action) error {
+func (a *executor) restoreIdentity(ctx context.Context, x action) error {
 	p := x.pod.DeepCopy()
-	p.Labels = identified(a.s.set, x.n, p.Labels)
+	p.Labels = withPodLabels(a.s.set, x.n, p.Labels)
 	p.Spec.Volumes = volumes(a.s.set, x.n, p.Spec.Volumes)
 	_, err := a.env.Client.CoreV1().Pods(p.Namespace).Update(ctx, p, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
@@ -162,9 +162,9 @@ func (a *acting) identify(ctx context.Context, x action) error {
 	return err
 }
 
-// claimsFree checks on the server that the claims that pod n will reuse are still available. The cache may not show yet that a claim was
+// claimsAvailable checks on the server that the claims that pod n will reuse are still available. The cache may not show yet that a claim was
 // owned by the previous pod, so that the garbage collector will delete it. If claims are always retained, no check is needed.
-func (a *acting) claimsFree(ctx context.Context, n int) error {
+func (a *executor) claimsAvailable(ctx context.Context, n int) error {
 	onDeleted, onScaled := retention(a.s.set)
 	for i := range a.s.set.Spec.VolumeClaimTemplates {
 		has := a.s.claim(claimName(a.s.set, &a.s.set.Spec.VolumeClaimTemplates[i], n))
@@ -174,18 +174,18 @@ func (a *acting) claimsFree(ctx context.Context, n int) error {
 		live, err := a.env.Client.CoreV1().PersistentVolumeClaims(has.Namespace).Get(ctx, has.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return leaving(has.Name) // the cache will show it
+			return claimTerminating(has.Name) // the cache will show it
 		case err != nil:
 			return fmt.Errorf("read claim %s/%s: %w", has.Namespace, has.Name, err)
-		case live.DeletionTimestamp != nil, blocked(live, a.s.set, n):
-			return leaving(has.Name)
+		case live.DeletionTimestamp != nil, claimWillBeDeleted(live, a.s.set, n):
+			return claimTerminating(has.Name)
 		}
 	}
 	return nil
 }
 
 // ensureClaims creates the missing claims of pod n.
-func (a *acting) ensureClaims(ctx context.Context, n int) error {
+func (a *executor) ensureClaims(ctx context.Context, n int) error {
 	var errs []error
 	var waits error
 	for _, want := range newClaims(a.s.set, n) {
@@ -200,7 +200,7 @@ func (a *acting) ensureClaims(ctx context.Context, n int) error {
 				a.claimEvent("create", want.Name, podName(a.s.set, n), err)
 			}
 		case has.DeletionTimestamp != nil:
-			waits = leaving(want.Name)
+			waits = claimTerminating(want.Name)
 		case claimOwners(has, a.s.set, n, "").foreign:
 			a.foreignOwnerEvent(want.Name)
 		}
@@ -211,17 +211,17 @@ func (a *acting) ensureClaims(ctx context.Context, n int) error {
 	return errors.Join(errs...)
 }
 
-// leaving is a claim in deletion. It will be recreated afterwards, so that is no failure.
-type leaving string
+// claimTerminating is a claim in deletion. It will be recreated afterwards, so that is no failure.
+type claimTerminating string
 
 // Error says what the pod waits for.
-func (l leaving) Error() string { return "pvc " + string(l) + " is being deleted" }
+func (l claimTerminating) Error() string { return "pvc " + string(l) + " is being deleted" }
 
 // Is makes the error an ErrStale: the pass is retried.
-func (leaving) Is(target error) bool { return target == framework.ErrStale }
+func (claimTerminating) Is(target error) bool { return target == framework.ErrStale }
 
-// ownClaims sets the owners of a pod's claims according to the retention policy.
-func (a *acting) ownClaims(ctx context.Context, x action) error {
+// setClaimOwners sets the owners of a pod's claims according to the retention policy.
+func (a *executor) setClaimOwners(ctx context.Context, x action) error {
 	for i := range a.s.set.Spec.VolumeClaimTemplates {
 		has := a.s.claim(claimName(a.s.set, &a.s.set.Spec.VolumeClaimTemplates[i], x.n))
 		if has == nil {
@@ -254,7 +254,7 @@ func reason(verb string, err error) (kind, reason string) {
 }
 
 // podEvent records an event about an action on a pod.
-func (a *acting) podEvent(verb, pod string, err error) {
+func (a *executor) podEvent(verb, pod string, err error) {
 	kind, reason := reason(verb, err)
 	if err != nil {
 		a.env.Events.Eventf(a.s.set, kind, reason, "%s Pod %s in StatefulSet %s failed error: %v", verb, pod, a.s.set.Name, err)
@@ -263,7 +263,7 @@ func (a *acting) podEvent(verb, pod string, err error) {
 	a.env.Events.Eventf(a.s.set, kind, reason, "%s Pod %s in StatefulSet %s successful", verb, pod, a.s.set.Name)
 }
 
-func (a *acting) claimEvent(verb, claim, pod string, err error) {
+func (a *executor) claimEvent(verb, claim, pod string, err error) {
 	kind, reason := reason(verb, err)
 	if err != nil {
 		a.env.Events.Eventf(a.s.set, kind, reason, "%s Claim %s for Pod %s in StatefulSet %s failed error: %v", verb, claim, pod, a.s.set.Name, err)
@@ -272,7 +272,7 @@ func (a *acting) claimEvent(verb, claim, pod string, err error) {
 	a.env.Events.Eventf(a.s.set, kind, reason, "%s Claim %s Pod %s in StatefulSet %s success", verb, claim, pod, a.s.set.Name)
 }
 
-func (a *acting) foreignOwnerEvent(claim string) {
+func (a *executor) foreignOwnerEvent(claim string) {
 	a.env.Events.Eventf(a.s.set, corev1.EventTypeWarning, "ConflictingController",
 		"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim", claim)
 }

@@ -44,25 +44,25 @@ func retention(set *appsv1.StatefulSet) (onDeleted, onScaled bool) {
 	return p.WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType, p.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 }
 
-// identity is a possible owner of a claim; the UID is empty if it does not exist.
-type identity struct {
+// objectIdentity is a possible owner of a claim; the UID is empty if it does not exist.
+type objectIdentity struct {
 	gvk  schema.GroupVersionKind
 	name string
 	uid  types.UID
 }
 
-// names reports whether ref has this kind and name, with any UID.
-func (o identity) names(ref *metav1.OwnerReference) bool {
+// matches reports whether ref has this kind and name, with any UID.
+func (o objectIdentity) matches(ref *metav1.OwnerReference) bool {
 	return ref.APIVersion == o.gvk.GroupVersion().String() && ref.Kind == o.gvk.Kind && ref.Name == o.name
 }
 
-func (o identity) ref() metav1.OwnerReference {
+func (o objectIdentity) ownerRef() metav1.OwnerReference {
 	return *metav1.NewControllerRef(&metav1.ObjectMeta{Name: o.name, UID: o.uid}, o.gvk)
 }
 
-// stale reports whether refs has a reference to an earlier object of this name.
-func (o identity) stale(refs []metav1.OwnerReference) bool {
-	return slices.ContainsFunc(refs, func(r metav1.OwnerReference) bool { return o.names(&r) && r.UID != o.uid })
+// hasStaleRef reports whether refs has a reference to an earlier object of this name.
+func (o objectIdentity) hasStaleRef(refs []metav1.OwnerReference) bool {
+	return slices.ContainsFunc(refs, func(r metav1.OwnerReference) bool { return o.matches(&r) && r.UID != o.uid })
 }
 
 // ownership is the change of a claim's owner references.
@@ -82,15 +82,15 @@ type ownership struct {
 //
 // A claim of an earlier set or pod with the same name is not changed: the garbage collector will delete it.
 func claimOwners(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, n int, pod types.UID) ownership {
-	theSet, thePod := identity{gvk, set.Name, set.UID}, identity{podGVK, podName(set, n), pod}
+	theSet, thePod := objectIdentity{gvk, set.Name, set.UID}, objectIdentity{podGVK, podName(set, n), pod}
 	has := claim.OwnerReferences
-	if theSet.stale(has) || thePod.stale(has) {
+	if theSet.hasStaleRef(has) || thePod.hasStaleRef(has) {
 		return ownership{}
 	}
 	var others []metav1.OwnerReference
 	foreign := false
 	for _, r := range has {
-		if theSet.names(&r) || thePod.names(&r) {
+		if theSet.matches(&r) || thePod.matches(&r) {
 			continue
 		}
 		others = append(others, r)
@@ -103,9 +103,9 @@ func claimOwners(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, n
 	switch {
 	case foreign:
 	case condemned && pod != "":
-		want = append(want, thePod.ref())
+		want = append(want, thePod.ownerRef())
 	case onDeleted && !condemned:
-		want = append(want, theSet.ref())
+		want = append(want, theSet.ownerRef())
 	}
 	return ownership{refs: want, change: !sameOwners(has, want), foreign: foreign}
 }
@@ -125,8 +125,8 @@ func sameOwners(a, b []metav1.OwnerReference) bool {
 	return true
 }
 
-// blocked reports whether a claim of the missing pod n will be deleted with an earlier set or pod of that name, whatever the current
+// claimWillBeDeleted reports whether a claim of the missing pod n will be deleted with an earlier set or pod of that name, whatever the current
 // policy: the garbage collector will delete the claim or the reference, and a pod that uses the claim would block its deletion.
-func blocked(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, n int) bool {
-	return identity{gvk, set.Name, set.UID}.stale(claim.OwnerReferences) || identity{podGVK, podName(set, n), ""}.stale(claim.OwnerReferences)
+func claimWillBeDeleted(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, n int) bool {
+	return objectIdentity{gvk, set.Name, set.UID}.hasStaleRef(claim.OwnerReferences) || objectIdentity{podGVK, podName(set, n), ""}.hasStaleRef(claim.OwnerReferences)
 }

@@ -130,8 +130,8 @@ func TestClaimsFree(t *testing.T) {
 	} {
 		known := claim(owner(ownedBy("apps/v1", "StatefulSet", "web", "web")))
 		s := snap(newSet(1, withClaims(deletes, deletes)), map[string]*corev1.PersistentVolumeClaim{"data-web-0": known})
-		a := &acting{Controller: &Controller{env: &framework.Env{Client: &client.Client{Interface: clienttest.New(tt.live...)}}}, s: s}
-		err := a.claimsFree(t.Context(), 0)
+		a := &executor{Controller: &Controller{env: &framework.Env{Client: &client.Client{Interface: clienttest.New(tt.live...)}}}, s: s}
+		err := a.claimsAvailable(t.Context(), 0)
 		if (err != nil) != tt.fails || err != nil && !errors.Is(err, framework.ErrStale) {
 			t.Errorf("%s: got %v", tt.name, err)
 		}
@@ -156,7 +156,7 @@ func TestLeavingClaimIsWaitedFor(t *testing.T) {
 		}
 		s := snap(set, map[string]*corev1.PersistentVolumeClaim{"data-web-0": going})
 		env := &framework.Env{Client: &client.Client{Interface: c}, Events: record.NewFakeRecorder(10)}
-		err := (&acting{Controller: &Controller{env: env}, s: s}).ensureClaims(t.Context(), 0)
+		err := (&executor{Controller: &Controller{env: env}, s: s}).ensureClaims(t.Context(), 0)
 		if err == nil || errors.Is(err, framework.ErrStale) != (refused == nil) {
 			t.Errorf("%s: got %v, stale %v", name, err, errors.Is(err, framework.ErrStale))
 		}

@@ -42,7 +42,7 @@ func TestConverges(t *testing.T) {
 			t.Fatalf("got %d pods in the end, want %d", len(pods), replicas(set))
 		}
 		for _, p := range pods {
-			if _, n := ordinal(p.Name); !inRange(set, n) || revisionOf(p) != "new" || !hasIdentity(set, p, n) {
+			if _, n := parseOrdinal(p.Name); !inRange(set, n) || revisionOf(p) != "new" || !hasIdentity(set, p, n) {
 				t.Errorf("in the end there is %s of revision %s with labels %v", p.Name, revisionOf(p), p.Labels)
 			}
 		}
@@ -68,11 +68,11 @@ func step(t *rapid.T, set *appsv1.StatefulSet, pods map[string]*corev1.Pod, p pl
 				gone := a.pod.DeepCopy()
 				going(gone)
 				pods[gone.Name] = gone
-			case identify:
+			case restoreIdentity:
 				mended := a.pod.DeepCopy()
-				mended.Labels = identified(set, a.n, mended.Labels)
+				mended.Labels = withPodLabels(set, a.n, mended.Labels)
 				pods[mended.Name] = mended
-			case claimsAgain, own:
+			case createClaims, setClaimOwners:
 				t.Fatalf("claims of a set that has none")
 			}
 		}

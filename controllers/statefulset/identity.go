@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ordinal splits the name of a set's pod: "web-3" is 3 of "web". The ordinal is -1 for other names.
-func ordinal(pod string) (set string, n int) {
+// parseOrdinal splits the name of a set's pod: "web-3" is 3 of "web". The ordinal is -1 for other names.
+func parseOrdinal(pod string) (set string, n int) {
 	at := strings.LastIndexByte(pod, '-')
 	if at <= 0 {
 		return "", -1
@@ -62,7 +62,7 @@ func revisionOf(p *corev1.Pod) string { return p.Labels[appsv1.StatefulSetRevisi
 func newPod(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, revision string, n int) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: podName(set, n), Namespace: set.Namespace,
-		Labels: identified(set, n, template.Labels), Annotations: maps.Clone(template.Annotations), Finalizers: slices.Clone(template.Finalizers),
+		Labels: withPodLabels(set, n, template.Labels), Annotations: maps.Clone(template.Annotations), Finalizers: slices.Clone(template.Finalizers),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, gvk)},
 	}}
 	p.Labels[appsv1.StatefulSetRevisionLabel] = revision
@@ -72,8 +72,8 @@ func newPod(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, revision 
 	return p
 }
 
-// identified returns a copy of labels with the labels of pod n.
-func identified(set *appsv1.StatefulSet, n int, labels map[string]string) map[string]string {
+// withPodLabels returns a copy of labels with the labels of pod n.
+func withPodLabels(set *appsv1.StatefulSet, n int, labels map[string]string) map[string]string {
 	l := maps.Clone(labels)
 	if l == nil {
 		l = map[string]string{}

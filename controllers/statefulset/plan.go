@@ -27,19 +27,19 @@ type snapshot struct {
 	// current and update are the revisions before and after a rollout.
 	current, update string
 	collisions      int32
-	// settled is false while creations or deletions are expected: then only the status is computed.
-	settled bool
-	now     time.Time
+	// expectationsSatisfied is false while creations or deletions are expected: then only the status is computed.
+	expectationsSatisfied bool
+	now                   time.Time
 }
 
 type verb int
 
 const (
-	create      verb = iota // create the pod's claims and the pod
-	remove                  // delete the pod
-	identify                // restore the pod's labels and volumes
-	claimsAgain             // create the missing claims of a pending pod
-	own                     // set the owners of the claims
+	create          verb = iota // create the pod's claims and the pod
+	remove                      // delete the pod
+	restoreIdentity             // restore the pod's labels and volumes
+	createClaims                // create the missing claims of a pending pod
+	setClaimOwners              // set the owners of the claims
 )
 
 // action is one action on pod n. revision is the one from which it is created.
@@ -66,21 +66,21 @@ type member struct {
 // decide compares the set with its pods. With OrderedReady the pods are handled one by one, and the first that is not as wanted blocks
 // those after it; with Parallel none waits for another. First come missing pods, then scaling down, then updates.
 func decide(s snapshot) plan {
-	members, condemned := divide(s)
+	members, condemned := splitPods(s)
 	p := plan{next: nextAvailable(s)}
-	if !s.settled || s.set.DeletionTimestamp != nil {
+	if !s.expectationsSatisfied || s.set.DeletionTimestamp != nil {
 		return p
 	}
 	ordered := s.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
-	stage, ok := keep(s, members, ordered)
+	stage, ok := manageReplicas(s, members, ordered)
 	p.add(stage)
 	if !ok {
 		return p
 	}
 	stage = nil
 	for _, c := range condemned {
-		if disowned(s, c) {
-			stage = append(stage, action{verb: own, n: c.n, pod: c.pod})
+		if claimOwnersDiffer(s, c) {
+			stage = append(stage, action{verb: setClaimOwners, n: c.n, pod: c.pod})
 		}
 	}
 	p.add(stage)
@@ -98,12 +98,12 @@ func (p *plan) add(stage []action) {
 	}
 }
 
-// divide returns the wanted pods in order, and the others, last first. Of missing wanted pods only the first ones are included, because
+// splitPods returns the wanted pods in order, and the others, last first. Of missing wanted pods only the first ones are included, because
 // spec.replicas may be any number.
-func divide(s snapshot) (members, condemned []member) {
+func splitPods(s snapshot) (members, condemned []member) {
 	var have []member
 	for _, p := range s.pods {
-		if _, n := ordinal(p.Name); inRange(s.set, n) {
+		if _, n := parseOrdinal(p.Name); inRange(s.set, n) {
 			have = append(have, member{n, p})
 		} else {
 			condemned = append(condemned, member{n, p})
@@ -124,11 +124,11 @@ func divide(s snapshot) (members, condemned []member) {
 	return append(members, have...), condemned
 }
 
-// keep creates and repairs the wanted pods. ok is false when the later steps must wait.
-func keep(s snapshot, members []member, ordered bool) (stage []action, ok bool) {
+// manageReplicas creates and repairs the wanted pods. ok is false when the later steps must wait.
+func manageReplicas(s snapshot, members []member, ordered bool) (stage []action, ok bool) {
 	ok = true
 	for _, m := range members {
-		acts, done := keepOne(s, m, ordered)
+		acts, done := manageReplica(s, m, ordered)
 		stage = append(stage, acts...)
 		if !done && ordered {
 			return stage, false
@@ -137,10 +137,10 @@ func keep(s snapshot, members []member, ordered bool) (stage []action, ok bool) 
 	return stage, ok
 }
 
-func keepOne(s snapshot, m member, ordered bool) (acts []action, done bool) {
+func manageReplica(s snapshot, m member, ordered bool) (acts []action, done bool) {
 	p := m.pod
 	if p == nil {
-		if s.claimBlocked(m.n) {
+		if s.waitsForClaim(m.n) {
 			return nil, false
 		}
 		return []action{{verb: create, n: m.n, revision: revisionFor(s, m.n)}}, false
@@ -153,24 +153,24 @@ func keepOne(s snapshot, m member, ordered bool) (acts []action, done bool) {
 		return nil, false
 	}
 	if p.Status.Phase == corev1.PodPending && s.claimMissing(m.n) {
-		acts = append(acts, action{verb: claimsAgain, n: m.n, pod: p})
+		acts = append(acts, action{verb: createClaims, n: m.n, pod: p})
 	}
 	if ordered && (p.DeletionTimestamp != nil || !available(s, p)) {
 		return acts, false
 	}
 	if !hasIdentity(s.set, p, m.n) {
-		acts = append(acts, action{verb: identify, n: m.n, pod: p})
+		acts = append(acts, action{verb: restoreIdentity, n: m.n, pod: p})
 	}
-	if disowned(s, m) {
-		acts = append(acts, action{verb: own, n: m.n, pod: p})
+	if claimOwnersDiffer(s, m) {
+		acts = append(acts, action{verb: setClaimOwners, n: m.n, pod: p})
 	}
 	return acts, true
 }
 
-// claimBlocked reports whether pod n must wait for the deletion of a claim of its predecessor.
-func (s snapshot) claimBlocked(n int) bool {
+// waitsForClaim reports whether pod n must wait for the deletion of a claim of its predecessor.
+func (s snapshot) waitsForClaim(n int) bool {
 	for i := range s.set.Spec.VolumeClaimTemplates {
-		if c := s.claim(claimName(s.set, &s.set.Spec.VolumeClaimTemplates[i], n)); c != nil && blocked(c, s.set, n) {
+		if c := s.claim(claimName(s.set, &s.set.Spec.VolumeClaimTemplates[i], n)); c != nil && claimWillBeDeleted(c, s.set, n) {
 			return true
 		}
 	}
@@ -186,8 +186,8 @@ func (s snapshot) claimMissing(n int) bool {
 	return false
 }
 
-// disowned reports whether a claim of m has other owners than the retention policy requires.
-func disowned(s snapshot, m member) bool {
+// claimOwnersDiffer reports whether a claim of m has other owners than the retention policy requires.
+func claimOwnersDiffer(s snapshot, m member) bool {
 	for i := range s.set.Spec.VolumeClaimTemplates {
 		c := s.claim(claimName(s.set, &s.set.Spec.VolumeClaimTemplates[i], m.n))
 		if c != nil && claimOwners(c, s.set, m.n, m.pod.UID).change {

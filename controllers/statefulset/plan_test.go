@@ -93,7 +93,7 @@ func readyFor(d time.Duration) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-d)) }
 }
 
-var verbs = map[verb]string{create: "create", remove: "remove", identify: "identify", claimsAgain: "claims", own: "own"}
+var verbs = map[verb]string{create: "create", remove: "remove", restoreIdentity: "identify", createClaims: "claims", setClaimOwners: "own"}
 
 // inWords is a plan in words: stages apart by "|".
 func inWords(p plan) string {
@@ -111,7 +111,7 @@ func inWords(p plan) string {
 func snap(s *appsv1.StatefulSet, claims map[string]*corev1.PersistentVolumeClaim, pods ...*corev1.Pod) snapshot {
 	return snapshot{
 		set: s, pods: pods, claim: func(name string) *corev1.PersistentVolumeClaim { return claims[name] },
-		current: "old", update: "new", settled: true, now: now,
+		current: "old", update: "new", expectationsSatisfied: true, now: now,
 	}
 }
 
@@ -178,7 +178,7 @@ func TestDecideBounds(t *testing.T) {
 		t.Errorf("replicas without end: got %d creations, want %d", got, burst)
 	}
 	s := snap(newSet(3), nil)
-	s.settled = false
+	s.expectationsSatisfied = false
 	if got := inWords(decide(s)); got != "" {
 		t.Errorf("while the cache is stale: got %q, want nothing", got)
 	}
@@ -200,7 +200,7 @@ func TestOrdinal(t *testing.T) {
 		{"-1", "", -1},
 	}
 	for _, tt := range tests {
-		if set, n := ordinal(tt.in); set != tt.set || n != tt.n {
+		if set, n := parseOrdinal(tt.in); set != tt.set || n != tt.n {
 			t.Errorf("ordinal(%q): got %q, %d; want %q, %d", tt.in, set, n, tt.set, tt.n)
 		}
 	}

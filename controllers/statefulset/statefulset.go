@@ -47,7 +47,7 @@ type Controller struct {
 	sets    appslisters.StatefulSetLister
 	pods    cache.Indexer
 	claims  corelisters.PersistentVolumeClaimLister
-	history *history.Keeper
+	history *history.Manager
 	own     framework.Ownership[*corev1.Pod]
 }
 
@@ -68,14 +68,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(), pods, framework.Owners[*appsv1.StatefulSet, *corev1.Pod]{
-		Kind: gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, Later: later, Stranger: c.nameFree,
+		Kind: gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, StatusDelay: statusDelay, WithoutOwner: c.podNameReleased,
 		Selector: func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector },
 	})
 	err = errors.Join(
 		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
-		framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Update: c.claimLetGo, Delete: c.claimGone}),
-		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) { c.owners.Orphan(r) })),
+		framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Update: c.claimReleased, Delete: c.claimDeleted}),
+		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) { c.owners.EnqueueAdopters(r) })),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("statefulset controller: %w", err)
@@ -99,23 +99,23 @@ func (c *Controller) all(namespace string) []*appsv1.StatefulSet {
 	return sets
 }
 
-// later spreads the passes over a set with thousands of pods to a few per second.
-func later(set *appsv1.StatefulSet) time.Duration {
+// statusDelay spreads the passes over a set with thousands of pods to a few per second.
+func statusDelay(set *appsv1.StatefulSet) time.Duration {
 	return time.Duration(min(replicas(set)/50, 100)) * time.Millisecond
 }
 
-// nameFree handles the deletion of a pod without a set: a pod of a set may wait for its name.
-func (c *Controller) nameFree(p *corev1.Pod) {
-	if name, n := ordinal(p.Name); n >= 0 {
+// podNameReleased handles the deletion of a pod without a set: a pod of a set may wait for its name.
+func (c *Controller) podNameReleased(p *corev1.Pod) {
+	if name, n := parseOrdinal(p.Name); n >= 0 {
 		if set, ok := c.cached(p.Namespace, name); ok {
 			c.loop.Add(framework.KeyOf(set))
 		}
 	}
 }
 
-// claimGone requeues the set whose pod may wait for the deletion of the claim.
-func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
-	rest, n := ordinal(claim.Name)
+// claimDeleted requeues the set whose pod may wait for the deletion of the claim.
+func (c *Controller) claimDeleted(claim *corev1.PersistentVolumeClaim) {
+	rest, n := parseOrdinal(claim.Name)
 	if n < 0 {
 		return
 	}
@@ -126,10 +126,10 @@ func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// claimLetGo requeues the set whose pod may wait until an earlier owner is removed from the claim.
-func (c *Controller) claimLetGo(old, cur *corev1.PersistentVolumeClaim) {
+// claimReleased requeues the set whose pod may wait until an earlier owner is removed from the claim.
+func (c *Controller) claimReleased(old, cur *corev1.PersistentVolumeClaim) {
 	if len(cur.OwnerReferences) < len(old.OwnerReferences) {
-		c.claimGone(cur)
+		c.claimDeleted(cur)
 	}
 }
 
@@ -149,7 +149,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	s := snapshot{
 		set: set, claim: func(name string) *corev1.PersistentVolumeClaim { return c.cachedClaim(set.Namespace, name) },
-		settled: c.expect.Met(set.UID), now: begin,
+		expectationsSatisfied: c.expect.Satisfied(set.UID), now: begin,
 	}
 	if s.pods, err = c.claim(ctx, set, sel); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	metrics().show(s)
+	metrics().set(s)
 	p := decide(s)
 	failure := c.act(ctx, key, s, p, revisions)
 	if err := c.writeStatus(ctx, set, status(s)); err != nil {
@@ -181,10 +181,10 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.StatefulSet, sel lab
 		return nil, err
 	}
 	all := slices.DeleteFunc(append(mine, orphans...), func(p *corev1.Pod) bool {
-		name, n := ordinal(p.Name)
+		name, n := parseOrdinal(p.Name)
 		return n < 0 || name != set.Name
 	})
-	mine, adopted, err := c.own.Settle(ctx, set, sel, all)
+	mine, adopted, err := c.own.ClaimObjects(ctx, set, sel, all)
 	if err != nil {
 		return nil, fmt.Errorf("pods: %w", err)
 	}
@@ -210,7 +210,7 @@ func (c *Controller) revisions(ctx context.Context, s *snapshot, sel labels.Sele
 		}
 		return nil, nil
 	}
-	h, err := c.history.Advance(ctx, history.Owner{
+	h, err := c.history.Sync(ctx, history.Owner{
 		Object: s.set, Selector: sel, Template: &s.set.Spec.Template, Collisions: st.CollisionCount, HashLabel: hashLabel,
 	})
 	if err != nil {

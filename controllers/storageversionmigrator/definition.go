@@ -37,7 +37,7 @@ func (c *Controller) definition(ctx context.Context, m *migrationv1.StorageVersi
 	return d, nil
 }
 
-func (c *Controller) definitionBegins(ctx context.Context, m *migrationv1.StorageVersionMigration) error {
+func (c *Controller) startDefinition(ctx context.Context, m *migrationv1.StorageVersionMigration) error {
 	d, err := c.definition(ctx, m)
 	if d == nil || err != nil {
 		return err
@@ -47,8 +47,8 @@ func (c *Controller) definitionBegins(ctx context.Context, m *migrationv1.Storag
 	})
 }
 
-// definitionEnds sets storedVersions to the storage version, if that has not changed during the migration.
-func (c *Controller) definitionEnds(ctx context.Context, m *migrationv1.StorageVersionMigration, succeeded bool) error {
+// finishDefinition sets storedVersions to the storage version, if that has not changed during the migration.
+func (c *Controller) finishDefinition(ctx context.Context, m *migrationv1.StorageVersionMigration, succeeded bool) error {
 	d, err := c.definition(ctx, m)
 	if d == nil || err != nil {
 		return err

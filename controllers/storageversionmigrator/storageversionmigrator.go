@@ -30,32 +30,32 @@ import (
 )
 
 const (
-	// served is how long a resource may be unknown after the creation of its migration: the definition may be new, too.
-	served   = time.Minute
-	askAgain = 10 * time.Second
-	page     = 500
-	atOnce   = 8
+	// unknownResourceGrace is how long a resource may be unknown after the creation of its migration: the definition may be new, too.
+	unknownResourceGrace = time.Minute
+	recheckInterval      = 10 * time.Second
+	listPageSize         = 500
+	maxParallel          = 8
 )
 
 // Controller executes migrations.
 type Controller struct {
-	env    *framework.Env
-	loop   *framework.Loop[framework.Key]
-	orders migrationlisters.StorageVersionMigrationLister
+	env        *framework.Env
+	loop       *framework.Loop[framework.Key]
+	migrations migrationlisters.StorageVersionMigrationLister
 
 	mu sync.Mutex
-	// ended are migrations whose final condition is written but not yet in the cache.
-	ended map[types.UID]struct{}
+	// finished are migrations whose final condition is written but not yet in the cache.
+	finished map[types.UID]struct{}
 }
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	orders := migrationinformers.New(env.Shared.Scoped()).StorageVersionMigrations()
-	c := &Controller{env: env, orders: orders.Lister(), ended: map[types.UID]struct{}{}}
+	c := &Controller{env: env, migrations: orders.Lister(), finished: map[types.UID]struct{}{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := framework.On(c.loop, orders.Informer(), framework.Each(func(m *migrationv1.StorageVersionMigration) {
 		// One migration of a resource runs at a time: the end of one starts the next.
-		for _, o := range c.of(m.Spec.Resource) {
+		for _, o := range c.unfinishedOf(m.Spec.Resource) {
 			c.loop.Add(framework.KeyOf(o))
 		}
 		c.loop.Add(framework.KeyOf(m))
@@ -69,9 +69,9 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// of are the unfinished migrations of a resource, oldest first.
-func (c *Controller) of(r metav1.GroupResource) []*migrationv1.StorageVersionMigration {
-	all, err := c.orders.List(labels.Everything())
+// unfinishedOf are the unfinished migrations of a resource, oldest first.
+func (c *Controller) unfinishedOf(r metav1.GroupResource) []*migrationv1.StorageVersionMigration {
+	all, err := c.migrations.List(labels.Everything())
 	if err != nil {
 		return nil // a lister over a cache returns no error
 	}
@@ -86,58 +86,58 @@ func (c *Controller) of(r metav1.GroupResource) []*migrationv1.StorageVersionMig
 func (c *Controller) done(m *migrationv1.StorageVersionMigration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if is(m, migrationv1.MigrationSucceeded) || is(m, migrationv1.MigrationFailed) {
-		delete(c.ended, m.UID)
+	if hasCondition(m, migrationv1.MigrationSucceeded) || hasCondition(m, migrationv1.MigrationFailed) {
+		delete(c.finished, m.UID)
 		return true
 	}
-	_, ended := c.ended[m.UID]
+	_, ended := c.finished[m.UID]
 	return ended
 }
 
-func is(m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType) bool {
+func hasCondition(m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType) bool {
 	return meta.IsStatusConditionTrue(m.Status.Conditions, string(t))
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	m, err := c.orders.Get(key.Name)
+	m, err := c.migrations.Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && c.done(m) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if first := c.of(m.Spec.Resource); len(first) > 0 && first[0].UID != m.UID {
+	if first := c.unfinishedOf(m.Spec.Resource); len(first) > 0 && first[0].UID != m.UID {
 		return nil
 	}
 	r, err := c.resource(ctx, m.Spec.Resource)
 	if err != nil {
 		return err
 	}
-	if r == nil || !r.Can("list", "patch") {
-		if left := time.Until(m.CreationTimestamp.Add(served)); left > 0 {
-			c.loop.AddAfter(key, min(left, askAgain))
+	if r == nil || !r.Supports("list", "patch") {
+		if left := time.Until(m.CreationTimestamp.Add(unknownResourceGrace)); left > 0 {
+			c.loop.AddAfter(key, min(left, recheckInterval))
 			return nil
 		}
-		return c.end(ctx, m, migrationv1.MigrationFailed, "resource not found")
+		return c.setFinished(ctx, m, migrationv1.MigrationFailed, "resource not found")
 	}
-	if m, err = c.begin(ctx, m, r); err != nil {
+	if m, err = c.setRunning(ctx, m, r); err != nil {
 		return err
 	}
-	err = c.rewrite(ctx, r)
+	err = c.migrateAll(ctx, r)
 	if _, ok := errors.AsType[*refusedError](err); ok {
 		c.env.Log.Warn("rewrite object", "migration", m.Name, "resource", r.GVR, "err", err)
-		return c.end(ctx, m, migrationv1.MigrationFailed, "migration encountered unhandled error")
+		return c.setFinished(ctx, m, migrationv1.MigrationFailed, "migration encountered unhandled error")
 	}
 	if err != nil {
 		return err // it starts again from the beginning, which is harmless
 	}
-	return c.end(ctx, m, migrationv1.MigrationSucceeded, "")
+	return c.setFinished(ctx, m, migrationv1.MigrationSucceeded, "")
 }
 
 // resource is the served resource with that name; nil: none.
 func (c *Controller) resource(ctx context.Context, want metav1.GroupResource) (*catalog.Resource, error) {
 	all, err := catalog.Load(ctx, c.env.Client.Discovery())
-	var partial *catalog.Partial
+	var partial *catalog.PartialError
 	if err != nil && !errors.As(err, &partial) {
 		return nil, err
 	}
@@ -149,12 +149,12 @@ func (c *Controller) resource(ctx context.Context, want metav1.GroupResource) (*
 	return nil, nil //nolint:nilnil // nil: it is not served
 }
 
-// begin sets the condition Running and the resourceVersion of the start.
-func (c *Controller) begin(ctx context.Context, m *migrationv1.StorageVersionMigration, r *catalog.Resource) (*migrationv1.StorageVersionMigration, error) {
-	if is(m, migrationv1.MigrationRunning) && m.Status.ResourceVersion != "" {
+// setRunning sets the condition Running and the resourceVersion of the start.
+func (c *Controller) setRunning(ctx context.Context, m *migrationv1.StorageVersionMigration, r *catalog.Resource) (*migrationv1.StorageVersionMigration, error) {
+	if hasCondition(m, migrationv1.MigrationRunning) && m.Status.ResourceVersion != "" {
 		return m, nil
 	}
-	if err := c.definitionBegins(ctx, m); err != nil {
+	if err := c.startDefinition(ctx, m); err != nil {
 		return nil, err
 	}
 	next := m.DeepCopy()
@@ -173,9 +173,9 @@ func (c *Controller) begin(ctx context.Context, m *migrationv1.StorageVersionMig
 	return next, nil
 }
 
-// end sets the final condition of the migration.
-func (c *Controller) end(ctx context.Context, m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType, message string) error {
-	if err := c.definitionEnds(ctx, m, t == migrationv1.MigrationSucceeded); err != nil {
+// setFinished sets the final condition of the migration.
+func (c *Controller) setFinished(ctx context.Context, m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType, message string) error {
+	if err := c.finishDefinition(ctx, m, t == migrationv1.MigrationSucceeded); err != nil {
 		return err
 	}
 	next := m.DeepCopy()
@@ -194,7 +194,7 @@ func (c *Controller) end(ctx context.Context, m *migrationv1.StorageVersionMigra
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ended[m.UID] = struct{}{}
+	c.finished[m.UID] = struct{}{}
 	return nil
 }
 
@@ -211,15 +211,15 @@ func (e *refusedError) Error() string { return e.err.Error() }
 // Unwrap returns the server's error.
 func (e *refusedError) Unwrap() error { return e.err }
 
-// rewrite sends an empty patch for every object. A conflict means that the object was just written in its new form.
-func (c *Controller) rewrite(ctx context.Context, r *catalog.Resource) error {
+// migrateAll sends an empty patch for every object. A conflict means that the object was just written in its new form.
+func (c *Controller) migrateAll(ctx context.Context, r *catalog.Resource) error {
 	next := ""
 	for {
-		list, err := c.env.Client.Metadata.Resource(r.GVR).List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		list, err := c.env.Client.Metadata.Resource(r.GVR).List(ctx, metav1.ListOptions{Limit: listPageSize, Continue: next})
 		if err != nil {
 			return fmt.Errorf("list %s: %w", r.GVR.Resource, err)
 		}
-		err = framework.Parallel(list.Items, atOnce, func(o metav1.PartialObjectMetadata) error { return c.touch(ctx, r, &o) })
+		err = framework.Parallel(list.Items, maxParallel, func(o metav1.PartialObjectMetadata) error { return c.patchEmpty(ctx, r, &o) })
 		if err != nil {
 			return err
 		}
@@ -229,7 +229,7 @@ func (c *Controller) rewrite(ctx context.Context, r *catalog.Resource) error {
 	}
 }
 
-func (c *Controller) touch(ctx context.Context, r *catalog.Resource, o *metav1.PartialObjectMetadata) error {
+func (c *Controller) patchEmpty(ctx context.Context, r *catalog.Resource, o *metav1.PartialObjectMetadata) error {
 	// With the UID a recreated object is not touched, and a deleted one is not created.
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}})
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tainteviction deletes pods from nodes with NoExecute taints that they do not tolerate, or no longer after their
-// tolerationSeconds. The table of controllers starts it. A pure function (when.go) decides at each change of taints or tolerations;
-// removing a taint cancels the deletion. Future evictions are shown as an event of the node (notice.go), and as a mark for `keelson why`.
+// tolerationSeconds. The table of controllers starts it. A pure function (toleration.go) decides at each change of taints or tolerations;
+// removing a taint cancels the deletion. Future evictions are shown as an event of the node (event.go), and as a mark for `keelson why`.
 // It never taints a node.
 package tainteviction
 
@@ -35,14 +35,14 @@ type Controller struct {
 	index cache.Indexer
 
 	mu      sync.Mutex
-	pending map[framework.Key]pending
+	pending map[framework.Key]scheduledDeletion
 }
 
-// pending is a scheduled deletion.
-type pending struct {
+// scheduledDeletion is a scheduled deletion.
+type scheduledDeletion struct {
 	uid       types.UID // the pod's UID
 	since, at time.Time
-	because   string // the taint
+	taint     string // the taint
 }
 
 // New builds the controller and registers handlers with env's informers.
@@ -50,7 +50,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	c := &Controller{
-		env: env, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(), pending: map[framework.Key]pending{},
+		env: env, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(), pending: map[framework.Key]scheduledDeletion{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -62,7 +62,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
 			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
 			Update: c.podChanged,
-			Delete: func(p *corev1.Pod) { c.take(framework.KeyOf(p)) },
+			Delete: func(p *corev1.Pod) { c.cancel(framework.KeyOf(p)) },
 		}),
 	)
 	if err != nil {
@@ -75,9 +75,9 @@ func New(env *framework.Env) (framework.Controller, error) {
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) nodeChanged(old, n *corev1.Node) {
-	was, is := []corev1.Taint(nil), evicting(n.Spec.Taints)
+	was, is := []corev1.Taint(nil), noExecuteTaints(n.Spec.Taints)
 	if old != nil {
-		was = evicting(old.Spec.Taints)
+		was = noExecuteTaints(old.Spec.Taints)
 	}
 	if equality.Semantic.DeepEqual(was, is) {
 		return
@@ -103,13 +103,13 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 	}
 	n, err := c.nodes.Get(p.Spec.NodeName)
 	// If the node is not in the cache yet, its event will come.
-	if err == nil && (len(evicting(n.Spec.Taints)) > 0 || old != nil && old.Spec.NodeName != "") {
+	if err == nil && (len(noExecuteTaints(n.Spec.Taints)) > 0 || old != nil && old.Spec.NodeName != "") {
 		c.loop.Add(framework.KeyOf(p))
 	}
 }
 
-// take removes and returns the scheduled deletion of key.
-func (c *Controller) take(key framework.Key) (pending, bool) {
+// cancel removes and returns the scheduled deletion of key.
+func (c *Controller) cancel(key framework.Key) (scheduledDeletion, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p, ok := c.pending[key]
@@ -120,11 +120,11 @@ func (c *Controller) take(key framework.Key) (pending, bool) {
 // sync handles one pod or, if the key has no namespace, the event of a node.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if key.Namespace == "" {
-		return c.announce(key.Name)
+		return c.recordEvictionEvent(key.Name)
 	}
 	p, err := c.pods.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil {
-		c.take(key)
+		c.cancel(key)
 		return nil
 	}
 	if err != nil {
@@ -132,11 +132,11 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	var taints []corev1.Taint
 	if n, err := c.nodes.Get(p.Spec.NodeName); err == nil {
-		taints = evicting(n.Spec.Taints)
+		taints = noExecuteTaints(n.Spec.Taints)
 	}
-	was, waiting := c.take(key)
+	was, waiting := c.cancel(key)
 	if was.uid != p.UID { // another pod had the name
-		was, waiting = pending{}, false
+		was, waiting = scheduledDeletion{}, false
 	}
 	now := time.Now()
 	stays, because := toleration(taints, p.Spec.Tolerations)
@@ -148,12 +148,12 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return nil
 	}
 	if !waiting {
-		was.since = began(p, because, now)
+		was.since = tolerationStartOf(p, because, now)
 	}
-	next := pending{uid: p.UID, since: was.since, at: was.since.Add(stays), because: because.ToString()}
-	c.keep(key, next)
-	if !next.at.Equal(was.at) || next.because != was.because {
-		c.mark(p, &mark.Eviction{Node: p.Spec.NodeName, Taint: next.because, Tolerated: stays, Deadline: next.at})
+	next := scheduledDeletion{uid: p.UID, since: was.since, at: was.since.Add(stays), taint: because.ToString()}
+	c.schedule(key, next)
+	if !next.at.Equal(was.at) || next.taint != was.taint {
+		c.mark(p, &mark.Eviction{Node: p.Spec.NodeName, Taint: next.taint, Tolerated: stays, Deadline: next.at})
 	}
 	if left := next.at.Sub(now); left > 0 {
 		c.loop.AddAfter(key, left)
@@ -167,7 +167,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err := framework.DeletePod(ctx, c.env, p, nil); err != nil {
 		return err // still scheduled: a retry does not restart the wait
 	}
-	c.take(key)
+	c.cancel(key)
 	metrics().deletions.Inc()
 	metrics().latency.Observe(time.Since(next.at).Seconds())
 	return nil
@@ -184,13 +184,13 @@ func (c *Controller) mark(p *corev1.Pod, d *mark.Eviction) {
 	})
 }
 
-func (c *Controller) keep(key framework.Key, p pending) {
+func (c *Controller) schedule(key framework.Key, p scheduledDeletion) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending[key] = p
 }
 
-// evicting are the NoExecute taints.
-func evicting(taints []corev1.Taint) []corev1.Taint {
+// noExecuteTaints are the NoExecute taints.
+func noExecuteTaints(taints []corev1.Taint) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectNoExecute })
 }

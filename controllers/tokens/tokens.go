@@ -26,24 +26,24 @@ import (
 
 // Controller handles the secrets.
 type Controller struct {
-	env      *framework.Env
-	loop     *framework.Loop[framework.Key]
-	secrets  corelisters.SecretLister
-	accounts corelisters.ServiceAccountLister
-	own      *client.Informers // only secrets of that type
-	key      crypto.Signer
-	ca       []byte
+	env       *framework.Env
+	loop      *framework.Loop[framework.Key]
+	secrets   corelisters.SecretLister
+	accounts  corelisters.ServiceAccountLister
+	informers *client.Informers // only secrets of that type
+	key       crypto.Signer
+	ca        []byte
 }
 
 // New builds the controller; key signs the tokens, ca is the CA bundle by which pods verify the API server.
 func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller, error) {
-	own := env.Lister().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken) }})
+	own := env.Reader().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken) }})
 	secrets, accounts := coreinformers.New(own.Scoped()).Secrets(), coreinformers.New(env.Shared.Scoped()).ServiceAccounts()
-	c := &Controller{env: env, secrets: secrets.Lister(), accounts: accounts.Lister(), own: own, key: key, ca: ca}
+	c := &Controller{env: env, secrets: secrets.Lister(), accounts: accounts.Lister(), informers: own, key: key, ca: ca}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, secrets.Informer(), framework.Each(func(s *corev1.Secret) { c.loop.Add(framework.KeyOf(s)) })),
-		framework.On(c.loop, accounts.Informer(), framework.Handlers[*corev1.ServiceAccount]{Add: c.of, Delete: c.of}),
+		framework.On(c.loop, accounts.Informer(), framework.Handlers[*corev1.ServiceAccount]{Add: c.enqueueSecretsOf, Delete: c.enqueueSecretsOf}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("service-account tokens: %w", err)
@@ -53,13 +53,13 @@ func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller
 
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
-	c.own.StartWithContext(ctx)
-	defer c.own.Shutdown()
+	c.informers.StartWithContext(ctx)
+	defer c.informers.Shutdown()
 	return c.loop.Run(ctx, ready)
 }
 
-// of queues the secrets of an account.
-func (c *Controller) of(sa *corev1.ServiceAccount) {
+// enqueueSecretsOf queues the secrets of an account.
+func (c *Controller) enqueueSecretsOf(sa *corev1.ServiceAccount) {
 	secrets, err := c.secrets.Secrets(sa.Namespace).List(labels.Everything())
 	if err != nil {
 		return // a lister over a cache returns no error
@@ -89,9 +89,9 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	if uid := s.Annotations[corev1.ServiceAccountUIDKey]; err != nil || uid != "" && uid != string(sa.UID) {
-		return c.drop(ctx, s)
+		return c.deleteSecret(ctx, s)
 	}
-	next, err := c.filled(s, sa)
+	next, err := c.withTokenData(s, sa)
 	if err != nil || next == nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-func (c *Controller) drop(ctx context.Context, s *corev1.Secret) error {
+func (c *Controller) deleteSecret(ctx context.Context, s *corev1.Secret) error {
 	err := c.env.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
 	})
@@ -115,8 +115,8 @@ func (c *Controller) drop(ctx context.Context, s *corev1.Secret) error {
 	return nil
 }
 
-// filled returns s with the missing data, nil if nothing is missing.
-func (c *Controller) filled(s *corev1.Secret, sa *corev1.ServiceAccount) (*corev1.Secret, error) {
+// withTokenData returns s with the missing data, nil if nothing is missing.
+func (c *Controller) withTokenData(s *corev1.Secret, sa *corev1.ServiceAccount) (*corev1.Secret, error) {
 	hasToken, hasCA := len(s.Data[corev1.ServiceAccountTokenKey]) > 0, bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.ca)
 	hasNamespace := string(s.Data[corev1.ServiceAccountNamespaceKey]) == s.Namespace
 	hasUID := s.Annotations[corev1.ServiceAccountUIDKey] == string(sa.UID)

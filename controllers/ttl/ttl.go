@@ -26,8 +26,8 @@ var steps = []struct{ least, most, seconds int }{
 	{0, 100, 0}, {90, 500, 15}, {450, 1000, 30}, {900, 2000, 60}, {1800, int(^uint(0) >> 1), 300},
 }
 
-// next is the step for n nodes after step.
-func next(step, n int) int {
+// nextStep is the step for n nodes after step.
+func nextStep(step, n int) int {
 	for n > steps[step].most {
 		step++
 	}
@@ -55,16 +55,16 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
 		Add: func(n *corev1.Node) {
-			c.counted(1)
+			c.nodesChanged(1)
 			c.loop.Add(framework.KeyOf(n))
 		},
 		// Other nodes are updated at their next change, which the kubelet makes every few minutes.
 		Update: func(_, cur *corev1.Node) {
-			if cur.Annotations[corev1.ObjectTTLAnnotationKey] != c.want() {
+			if cur.Annotations[corev1.ObjectTTLAnnotationKey] != c.desiredTTL() {
 				c.loop.Add(framework.KeyOf(cur))
 			}
 		},
-		Delete: func(*corev1.Node) { c.counted(-1) },
+		Delete: func(*corev1.Node) { c.nodesChanged(-1) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ttl: %w", err)
@@ -75,15 +75,15 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) counted(d int) {
+func (c *Controller) nodesChanged(d int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count += d
-	c.step = next(c.step, c.count)
+	c.step = nextStep(c.step, c.count)
 }
 
-// want is the annotation's value.
-func (c *Controller) want() string {
+// desiredTTL is the annotation's value.
+func (c *Controller) desiredTTL() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return strconv.Itoa(steps[c.step].seconds)
@@ -97,7 +97,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	want := c.want()
+	want := c.desiredTTL()
 	if n.Annotations[corev1.ObjectTTLAnnotationKey] == want {
 		return nil
 	}

@@ -18,7 +18,7 @@ func TestNext(t *testing.T) {
 	for _, tc := range []struct{ step, n, want int }{
 		{0, 100, 0}, {0, 101, 1}, {1, 90, 1}, {1, 89, 0}, {0, 5000, 4}, {4, 1800, 4}, {4, 1799, 3}, {4, 0, 0},
 	} {
-		if got := next(tc.step, tc.n); got != tc.want {
+		if got := nextStep(tc.step, tc.n); got != tc.want {
 			t.Errorf("step %d with %d nodes: got %d, want %d", tc.step, tc.n, got, tc.want)
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"keelson/controllers/framework"
 )
 
-// late is one metric for the process.
-var late = sync.OnceValue(func() prometheus.Histogram {
+// deletionDelay is one metric for the process.
+var deletionDelay = sync.OnceValue(func() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Subsystem: "ttl_after_finished_controller", Name: "job_deletion_duration_seconds",
 		Help: "The time it took to delete the job since it became eligible for deletion", Buckets: prometheus.ExponentialBuckets(0.1, 2, 14),
@@ -30,7 +30,7 @@ var late = sync.OnceValue(func() prometheus.Histogram {
 })
 
 // Collectors are the metrics of these controllers in the process.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{late()} }
+func Collectors() []prometheus.Collector { return []prometheus.Collector{deletionDelay()} }
 
 type controller struct {
 	env  *framework.Env
@@ -97,6 +97,6 @@ func (c *controller) sync(ctx context.Context, key framework.Key) error {
 	case err != nil:
 		return fmt.Errorf("delete expired job: %w", err)
 	}
-	late().Observe(time.Since(t).Seconds())
+	deletionDelay().Observe(time.Since(t).Seconds())
 	return nil
 }

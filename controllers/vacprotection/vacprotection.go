@@ -43,7 +43,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, classes: classes.Lister(), volumes: volumes.GetIndexer(), claims: claims.GetIndexer()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(class *storagev1.VolumeAttributesClass) {
-		if protect.Concerns(class, protect.Class) {
+		if protect.NeedsSync(class, protect.Class) {
 			c.loop.Add(class.Name)
 		}
 	}
@@ -54,12 +54,12 @@ func New(env *framework.Env) (framework.Controller, error) {
 			Add: look, Update: func(_, class *storagev1.VolumeAttributesClass) { look(class) },
 		}),
 		framework.On(c.loop, volumes, framework.Handlers[*corev1.PersistentVolume]{
-			Update: func(old, v *corev1.PersistentVolume) { c.dropped(named(old), named(v)) },
-			Delete: func(v *corev1.PersistentVolume) { c.dropped(named(v), nil) },
+			Update: func(old, v *corev1.PersistentVolume) { c.classesReleased(classesOf(old), classesOf(v)) },
+			Delete: func(v *corev1.PersistentVolume) { c.classesReleased(classesOf(v), nil) },
 		}),
 		framework.On(c.loop, claims, framework.Handlers[*corev1.PersistentVolumeClaim]{
-			Update: func(old, claim *corev1.PersistentVolumeClaim) { c.dropped(named(old), named(claim)) },
-			Delete: func(claim *corev1.PersistentVolumeClaim) { c.dropped(named(claim), nil) },
+			Update: func(old, claim *corev1.PersistentVolumeClaim) { c.classesReleased(classesOf(old), classesOf(claim)) },
+			Delete: func(claim *corev1.PersistentVolumeClaim) { c.classesReleased(classesOf(claim), nil) },
 		}),
 	)
 	if err != nil {
@@ -71,8 +71,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// named are the classes of a volume or claim: the requested, the current and the target one.
-func named(obj any) []string {
+// classesOf are the classes of a volume or claim: the requested, the current and the target one.
+func classesOf(obj any) []string {
 	var names []*string
 	switch o := obj.(type) {
 	case *corev1.PersistentVolume:
@@ -92,10 +92,10 @@ func named(obj any) []string {
 	return out
 }
 
-func indexByClass(obj any) ([]string, error) { return named(obj), nil }
+func indexByClass(obj any) ([]string, error) { return classesOf(obj), nil }
 
-// dropped queues the classes that are no longer used.
-func (c *Controller) dropped(before, now []string) {
+// classesReleased queues the classes that are no longer used.
+func (c *Controller) classesReleased(before, now []string) {
 	for _, name := range before {
 		if !slices.Contains(now, name) {
 			c.loop.Add(name)
@@ -108,10 +108,10 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || !protect.Concerns(class, protect.Class) {
+	if err != nil || !protect.NeedsSync(class, protect.Class) {
 		return err
 	}
-	if protect.Doomed(class, protect.Class) {
+	if protect.NeedsRemoval(class, protect.Class) {
 		for _, ix := range []cache.Indexer{c.volumes, c.claims} {
 			keys, err := ix.IndexKeys(byClass, name)
 			if err != nil || len(keys) > 0 {
@@ -120,7 +120,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		}
 	}
 	begin, own := time.Now(), class.DeepCopy()
-	protect.Toggle(own, protect.Class)
+	protect.AddOrRemove(own, protect.Class)
 	_, err = c.env.Client.StorageV1().VolumeAttributesClasses().Update(ctx, own, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil

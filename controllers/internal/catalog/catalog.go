@@ -28,8 +28,8 @@ func (r *Resource) GroupKind() schema.GroupKind {
 	return schema.GroupKind{Group: r.GVR.Group, Kind: r.Kind}
 }
 
-// Can reports whether the resource supports all verbs.
-func (r *Resource) Can(verbs ...string) bool {
+// Supports reports whether the resource supports all verbs.
+func (r *Resource) Supports(verbs ...string) bool {
 	for _, v := range verbs {
 		if !slices.Contains(r.Verbs, v) {
 			return false
@@ -38,15 +38,15 @@ func (r *Resource) Can(verbs ...string) bool {
 	return true
 }
 
-// Partial is Load's error when some API groups did not respond: the result is correct but incomplete.
-type Partial struct{ Groups map[schema.GroupVersion]error }
+// PartialError is Load's error when some API groups did not respond: the result is correct but incomplete.
+type PartialError struct{ Groups map[schema.GroupVersion]error }
 
 // Error lists the groups.
-func (p *Partial) Error() string {
+func (p *PartialError) Error() string {
 	return (&discovery.ErrGroupDiscoveryFailed{Groups: p.Groups}).Error()
 }
 
-// Load returns all resources that are not subresources. With a *Partial error the list is valid but incomplete.
+// Load returns all resources that are not subresources. With a *PartialError the list is valid but incomplete.
 func Load(ctx context.Context, d discovery.DiscoveryInterface) ([]*Resource, error) {
 	lists, err := discovery.ServerPreferredResourcesWithContext(ctx, discovery.ToDiscoveryInterfaceWithContext(d))
 	var failed *discovery.ErrGroupDiscoveryFailed
@@ -58,7 +58,7 @@ func Load(ctx context.Context, d discovery.DiscoveryInterface) ([]*Resource, err
 	case parseErr != nil:
 		return nil, parseErr
 	case failed != nil:
-		return all, &Partial{failed.Groups}
+		return all, &PartialError{failed.Groups}
 	}
 	return all, nil
 }

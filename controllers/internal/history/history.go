@@ -40,8 +40,8 @@ type Owner struct {
 	HashLabel string
 }
 
-// Keeper manages the revisions of one kind of workload.
-type Keeper struct {
+// Manager manages the revisions of one kind of workload.
+type Manager struct {
 	env      *framework.Env
 	informer cache.SharedIndexInformer
 	own      framework.Ownership[*appsv1.ControllerRevision]
@@ -49,12 +49,12 @@ type Keeper struct {
 
 // New returns a keeper on the shared informer of ControllerRevisions. live reads a workload of kind owner from the API server, not from a
 // cache.
-func New(env *framework.Env, owner schema.GroupVersionKind, live func(ctx context.Context, namespace, name string) (metav1.Object, error)) (*Keeper, error) {
+func New(env *framework.Env, owner schema.GroupVersionKind, live func(ctx context.Context, namespace, name string) (metav1.Object, error)) (*Manager, error) {
 	inf := appsinformers.New(env.Shared.Scoped()).ControllerRevisions().Informer()
 	if err := framework.EnsureIndex(inf, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
 	}
-	return &Keeper{env, inf, framework.Ownership[*appsv1.ControllerRevision]{
+	return &Manager{env, inf, framework.Ownership[*appsv1.ControllerRevision]{
 		Owner: owner, Live: live,
 		Patch: func(ctx context.Context, r *appsv1.ControllerRevision, patch []byte) error {
 			_, err := env.Client.AppsV1().ControllerRevisions(r.Namespace).Patch(ctx, r.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
@@ -64,9 +64,9 @@ func New(env *framework.Env, owner schema.GroupVersionKind, live func(ctx contex
 }
 
 // Informer is the informer of the revisions.
-func (k *Keeper) Informer() cache.SharedIndexInformer { return k.informer }
+func (k *Manager) Informer() cache.SharedIndexInformer { return k.informer }
 
-// State is a workload's history after Advance.
+// State is a workload's history after Sync.
 type State struct {
 	// Update is the revision of the current template, the last of All.
 	Update *appsv1.ControllerRevision
@@ -86,8 +86,8 @@ func (s *State) Named(name string) *appsv1.ControllerRevision {
 	return nil
 }
 
-// Advance claims o's revisions and makes the one of its current template the newest, creating it if needed.
-func (k *Keeper) Advance(ctx context.Context, o Owner) (*State, error) {
+// Sync claims o's revisions and makes the one of its current template the newest, creating it if needed.
+func (k *Manager) Sync(ctx context.Context, o Owner) (*State, error) {
 	s := &State{}
 	if o.Collisions != nil {
 		s.Collisions = *o.Collisions
@@ -105,7 +105,7 @@ func (k *Keeper) Advance(ctx context.Context, o Owner) (*State, error) {
 	if n := len(s.All); n > 0 {
 		next = s.All[n-1].Revision + 1
 	}
-	at := lastSame(s.All, patch, o.Template)
+	at := lastEqual(s.All, patch, o.Template)
 	switch {
 	case at < 0:
 		if s.Update, err = k.create(ctx, o, patch, next, &s.Collisions); err != nil {
@@ -132,9 +132,9 @@ func sortByRevision(all []*appsv1.ControllerRevision) {
 	})
 }
 
-func lastSame(all []*appsv1.ControllerRevision, patch []byte, t *corev1.PodTemplateSpec) int {
+func lastEqual(all []*appsv1.ControllerRevision, patch []byte, t *corev1.PodTemplateSpec) int {
 	for i, r := range slices.Backward(all) {
-		if same(r, patch, t) {
+		if equal(r, patch, t) {
 			return i
 		}
 	}
@@ -142,7 +142,7 @@ func lastSame(all []*appsv1.ControllerRevision, patch []byte, t *corev1.PodTempl
 }
 
 // create creates the revision of o's template. A different revision with its name is a collision: the next name is tried.
-func (k *Keeper) create(ctx context.Context, o Owner, patch []byte, number int64, collisions *int32) (*appsv1.ControllerRevision, error) {
+func (k *Manager) create(ctx context.Context, o Owner, patch []byte, number int64, collisions *int32) (*appsv1.ControllerRevision, error) {
 	api := k.env.Client.AppsV1().ControllerRevisions(o.GetNamespace())
 	for {
 		want := k.revision(o, patch, number, *collisions)
@@ -160,7 +160,7 @@ func (k *Keeper) create(ctx context.Context, o Owner, patch []byte, number int64
 		owner := metav1.GetControllerOfNoCopy(r)
 		adoptable := r.DeletionTimestamp == nil && o.Selector.Matches(labels.Set(r.Labels))
 		switch {
-		case !same(r, patch, o.Template) || owner != nil && owner.UID != o.GetUID() || owner == nil && !adoptable:
+		case !equal(r, patch, o.Template) || owner != nil && owner.UID != o.GetUID() || owner == nil && !adoptable:
 			*collisions++ // it belongs to another owner
 		case owner == nil:
 			return nil, fmt.Errorf("revision %s: waiting to adopt it", want.Name)
@@ -174,7 +174,7 @@ func (k *Keeper) create(ctx context.Context, o Owner, patch []byte, number int64
 }
 
 // revision is the object with o's template.
-func (k *Keeper) revision(o Owner, patch []byte, number int64, collisions int32) *appsv1.ControllerRevision {
+func (k *Manager) revision(o Owner, patch []byte, number int64, collisions int32) *appsv1.ControllerRevision {
 	h := fnv.New32()
 	_, _ = h.Write(patch) // Write of a hash never fails
 	_, _ = h.Write(strconv.AppendInt(nil, int64(collisions), 10))
@@ -196,7 +196,7 @@ func (k *Keeper) revision(o Owner, patch []byte, number int64, collisions int32)
 }
 
 // Truncate deletes the oldest revisions that are not live until limit of those are left. A negative limit keeps all.
-func (k *Keeper) Truncate(ctx context.Context, s *State, limit int, live func(*appsv1.ControllerRevision) bool) error {
+func (k *Manager) Truncate(ctx context.Context, s *State, limit int, live func(*appsv1.ControllerRevision) bool) error {
 	if limit < 0 || len(s.All) <= limit {
 		return nil
 	}
@@ -212,7 +212,7 @@ func (k *Keeper) Truncate(ctx context.Context, s *State, limit int, live func(*a
 }
 
 // claim returns o's revisions after adoption and release.
-func (k *Keeper) claim(ctx context.Context, o Owner) ([]*appsv1.ControllerRevision, error) {
+func (k *Manager) claim(ctx context.Context, o Owner) ([]*appsv1.ControllerRevision, error) {
 	var all []*appsv1.ControllerRevision
 	for _, at := range []string{string(o.GetUID()), framework.OrphanKey(o.GetNamespace())} {
 		objs, err := k.informer.GetIndexer().ByIndex(framework.ByController, at)
@@ -225,7 +225,7 @@ func (k *Keeper) claim(ctx context.Context, o Owner) ([]*appsv1.ControllerRevisi
 			}
 		}
 	}
-	mine, adopted, err := k.own.Settle(ctx, o.Object, o.Selector, all)
+	mine, adopted, err := k.own.ClaimObjects(ctx, o.Object, o.Selector, all)
 	if err != nil {
 		return nil, fmt.Errorf("revisions: %w", err)
 	}

@@ -24,7 +24,7 @@ import (
 var gvk = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 
 // keeper returns a keeper on a cluster that holds objs, and set's history of a template with this image.
-func keeper(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, func(image string) *State, *Keeper) {
+func keeper(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, func(image string) *State, *Manager) {
 	t.Helper()
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}}
 	c := controllertest.New(append(objs, set)...)
@@ -41,7 +41,7 @@ func keeper(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, func
 	}
 	return c, func(image string) *State {
 		t.Helper()
-		s, err := k.Advance(ctx, Owner{
+		s, err := k.Sync(ctx, Owner{
 			Object: set, Selector: labels.SelectorFromSet(labels.Set{"app": "web"}), Template: template1(image), HashLabel: "hash",
 		})
 		if err != nil {
@@ -59,7 +59,7 @@ func template1(image string) *corev1.PodTemplateSpec {
 }
 
 // seen wants that the informer has n revisions in the end.
-func seen(t *testing.T, k *Keeper, n int) {
+func seen(t *testing.T, k *Manager, n int) {
 	t.Helper()
 	synctest.Wait()
 	if got := len(k.Informer().GetIndexer().List()); got != n {
@@ -100,7 +100,7 @@ func TestCollisions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &Keeper{own: framework.Ownership[*appsv1.ControllerRevision]{Owner: gvk}}
+	k := &Manager{own: framework.Ownership[*appsv1.ControllerRevision]{Owner: gvk}}
 	of := func() *appsv1.ControllerRevision {
 		o := Owner{Object: &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}, Template: template1("v1"), HashLabel: "hash"}
 		r := k.revision(o, patch, 1, 0)
@@ -165,7 +165,7 @@ func TestOrphanOfThatName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &Keeper{own: framework.Ownership[*appsv1.ControllerRevision]{Owner: gvk}}
+	k := &Manager{own: framework.Ownership[*appsv1.ControllerRevision]{Owner: gvk}}
 	o := Owner{Object: &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}, Template: template1("v1"), HashLabel: "hash"}
 	r := k.revision(o, patch, 1, 0)
 	r.OwnerReferences, r.Labels = nil, nil

@@ -47,9 +47,9 @@ func template(patch []byte) (*corev1.PodTemplateSpec, error) {
 	return stored.Spec.Template, nil
 }
 
-// same reports whether r has the template of patch. Other versions of Kubernetes write some empty fields that ours omits, so different
+// equal reports whether r has the template of patch. Other versions of Kubernetes write some empty fields that ours omits, so different
 // bytes may be the same template.
-func same(r *appsv1.ControllerRevision, patch []byte, t *corev1.PodTemplateSpec) bool {
+func equal(r *appsv1.ControllerRevision, patch []byte, t *corev1.PodTemplateSpec) bool {
 	if bytes.Equal(r.Data.Raw, patch) {
 		return true
 	}

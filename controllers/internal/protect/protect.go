@@ -17,23 +17,23 @@ const (
 	Class  = "kubernetes.io/vac-protection"
 )
 
-// Doomed reports whether o is being deleted and has the finalizer.
-func Doomed(o metav1.Object, finalizer string) bool {
+// NeedsRemoval reports whether o is being deleted and has the finalizer.
+func NeedsRemoval(o metav1.Object, finalizer string) bool {
 	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), finalizer)
 }
 
-// Bare reports whether o is not being deleted and lacks the finalizer, because it was created without the admission plugin.
-func Bare(o metav1.Object, finalizer string) bool {
+// NeedsAdd reports whether o is not being deleted and lacks the finalizer, because it was created without the admission plugin.
+func NeedsAdd(o metav1.Object, finalizer string) bool {
 	return o.GetDeletionTimestamp() == nil && !slices.Contains(o.GetFinalizers(), finalizer)
 }
 
-// Concerns reports whether o needs a pass.
-func Concerns(o metav1.Object, finalizer string) bool {
-	return Doomed(o, finalizer) || Bare(o, finalizer)
+// NeedsSync reports whether o needs a pass.
+func NeedsSync(o metav1.Object, finalizer string) bool {
+	return NeedsRemoval(o, finalizer) || NeedsAdd(o, finalizer)
 }
 
-// Toggle adds the finalizer to o if it is missing, else removes it. o must be the caller's copy.
-func Toggle(o metav1.Object, finalizer string) {
+// AddOrRemove adds the finalizer to o if it is missing, else removes it. o must be the caller's copy.
+func AddOrRemove(o metav1.Object, finalizer string) {
 	if had := o.GetFinalizers(); !slices.Contains(had, finalizer) {
 		o.SetFinalizers(append(slices.Clip(had), finalizer))
 		return

@@ -21,15 +21,15 @@ import (
 	"keelson/lib/mark"
 )
 
-// deletesAtOnce limits parallel deletions of one set.
-const deletesAtOnce = 100
+// maxParallelDeletes limits parallel deletions of one set.
+const maxParallelDeletes = 100
 
 // act creates and deletes as planned and returns the first error.
 func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time, s snapshot, p plan) error {
 	if p.create == 0 && len(p.remove) == 0 {
 		return nil
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.Seen(key), Wants: wanted(s.set), Has: len(p.active)}
+	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: desiredReplicas(s.set), Has: len(p.active)}
 	var err error
 	if p.create > 0 {
 		detail.Creates, err = c.create(ctx, key, s.set, p.create)
@@ -56,7 +56,7 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 		names []string
 	)
 	c.expect.Expect(set.UID, n)
-	done, pace, err := framework.SlowStart(n, c.getPace(key), func() error {
+	done, pace, err := framework.SlowStart(n, c.firstBatch(key), func() error {
 		one := *template // encoding sets TypeMeta temporarily; the rest is only read
 		pod, err := pods.Create(ctx, &one, metav1.CreateOptions{})
 		switch {
@@ -74,9 +74,9 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 		}
 		return nil
 	})
-	c.setPace(key, 2*pace)
+	c.setFirstBatch(key, 2*pace)
 	if skipped := n - done; skipped > 0 {
-		c.expect.Created(set.UID, skipped) // these will not be observed; err causes a retry
+		c.expect.CreationObserved(set.UID, skipped) // these will not be observed; err causes a retry
 	}
 	return names, err
 }
@@ -104,7 +104,7 @@ func (c *Controller) remove(ctx context.Context, set *appsv1.ReplicaSet, victims
 		uids[i], names[i] = p.UID, p.Name
 	}
 	c.expect.Expect(set.UID, 0, uids...)
-	err := framework.Parallel(victims, deletesAtOnce, func(p *corev1.Pod) error {
+	err := framework.Parallel(victims, maxParallelDeletes, func(p *corev1.Pod) error {
 		uid := p.UID
 		err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		switch {
@@ -112,29 +112,29 @@ func (c *Controller) remove(ctx context.Context, set *appsv1.ReplicaSet, victims
 			c.env.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
 			return nil
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			c.expect.Deleted(set.UID, p.UID) // the pod was deleted or recreated: its deletion event will come
+			c.expect.DeletionObserved(set.UID, p.UID) // the pod was deleted or recreated: its deletion event will come
 			return nil
 		}
-		c.expect.Deleted(set.UID, p.UID)
+		c.expect.DeletionObserved(set.UID, p.UID)
 		c.env.Events.Eventf(set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 		return err
 	})
 	return names, err
 }
 
-func (c *Controller) getPace(key framework.Key) int {
+func (c *Controller) firstBatch(key framework.Key) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pace[key]
+	return c.firstBatches[key]
 }
 
-// setPace stores the size of the next first batch; 0 removes it.
-func (c *Controller) setPace(key framework.Key, n int) {
+// setFirstBatch stores the size of the next first batch; 0 removes it.
+func (c *Controller) setFirstBatch(key framework.Key, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n <= 2 {
-		delete(c.pace, key)
+		delete(c.firstBatches, key)
 		return
 	}
-	c.pace[key] = min(n, burst)
+	c.firstBatches[key] = min(n, burst)
 }

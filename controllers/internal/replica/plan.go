@@ -24,11 +24,11 @@ type snapshot struct {
 	pods []*corev1.Pod
 	// related returns the active pods of all sets with the same controller; it is only called when pods must be deleted.
 	related func() []*corev1.Pod
-	// settled is false while creations or deletions are expected: then nothing may be created or deleted.
-	settled bool
-	// counts: the kind's status has a number of terminating pods.
-	counts bool
-	now    time.Time
+	// expectationsSatisfied is false while creations or deletions are expected: then nothing may be created or deleted.
+	expectationsSatisfied bool
+	// countsTerminating: the kind's status has a number of terminating pods.
+	countsTerminating bool
+	now               time.Time
 }
 
 // plan is the result of a pass.
@@ -50,16 +50,16 @@ func decide(s snapshot) plan {
 			p.terminating++
 		}
 	}
-	if !s.settled || s.set.DeletionTimestamp != nil {
+	if !s.expectationsSatisfied || s.set.DeletionTimestamp != nil {
 		return p
 	}
-	switch diff := len(p.active) - wanted(s.set); {
+	switch diff := len(p.active) - desiredReplicas(s.set); {
 	case diff < 0:
 		p.create = min(-diff, burst)
 	case diff > 0:
 		n := min(diff, burst)
 		if n < len(p.active) {
-			p.remove = victims(p.active, s.related(), n, s.now)
+			p.remove = podsToDelete(p.active, s.related(), n, s.now)
 		} else {
 			p.remove = p.active
 		}
@@ -67,8 +67,8 @@ func decide(s snapshot) plan {
 	return p
 }
 
-// wanted is spec.replicas, which the API server has defaulted.
-func wanted(set *appsv1.ReplicaSet) int {
+// desiredReplicas is spec.replicas, which the API server has defaulted.
+func desiredReplicas(set *appsv1.ReplicaSet) int {
 	if set.Spec.Replicas == nil {
 		return 1
 	}
@@ -82,7 +82,7 @@ func status(s snapshot, p plan, failure error) (st appsv1.ReplicaSetStatus, next
 	st.ObservedGeneration = s.set.Generation
 	st.Replicas = int32(len(p.active))
 	st.FullyLabeledReplicas, st.ReadyReplicas, st.AvailableReplicas = 0, 0, 0
-	if s.counts {
+	if s.countsTerminating {
 		terminating := int32(p.terminating)
 		st.TerminatingReplicas = &terminating
 	}
@@ -110,13 +110,13 @@ func status(s snapshot, p plan, failure error) (st appsv1.ReplicaSetStatus, next
 func failureCondition(conds []appsv1.ReplicaSetCondition, s snapshot, p plan, failure error) []appsv1.ReplicaSetCondition {
 	had := framework.ConditionOf(conds, appsv1.ReplicaSetReplicaFailure) != nil
 	switch {
-	case failure == nil && had && s.settled:
+	case failure == nil && had && s.expectationsSatisfied:
 		return framework.WithoutCondition(conds, appsv1.ReplicaSetReplicaFailure)
 	case failure == nil || had:
 		return conds
 	}
 	reason := "FailedCreate"
-	if len(p.active) > wanted(s.set) {
+	if len(p.active) > desiredReplicas(s.set) {
 		reason = "FailedDelete"
 	}
 	return framework.WithCondition(conds, appsv1.ReplicaSetCondition{

@@ -85,7 +85,7 @@ func TestVictims(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, in := range [][]*corev1.Pod{{tt.first, tt.second}, {tt.second, tt.first}} {
-			if got := victims(in, tt.related, 1, now)[0].Name; got != tt.first.Name {
+			if got := podsToDelete(in, tt.related, 1, now)[0].Name; got != tt.first.Name {
 				t.Errorf("%s: from %s, %s: got %s, want %s", tt.name, in[0].Name, in[1].Name, got, tt.first.Name)
 			}
 		}
@@ -117,7 +117,7 @@ func TestDecide(t *testing.T) {
 		if tt.deleted {
 			rs.DeletionTimestamp = &metav1.Time{Time: now}
 		}
-		p := decide(snapshot{set: rs, pods: tt.pods, related: func() []*corev1.Pod { return tt.pods }, settled: !tt.unsettled, now: now})
+		p := decide(snapshot{set: rs, pods: tt.pods, related: func() []*corev1.Pod { return tt.pods }, expectationsSatisfied: !tt.unsettled, now: now})
 		var names []string
 		for _, v := range p.remove {
 			names = append(names, v.Name)
@@ -135,7 +135,7 @@ func TestStatus(t *testing.T) {
 		pod("old"), pod("fresh", readyFor(10*time.Second)), pod("unready", unready),
 		pod("other", func(p *corev1.Pod) { p.Labels = map[string]string{"x": "y"} }), pod("going", going), pod("done", phase(corev1.PodFailed)),
 	}
-	s := snapshot{set: rs, pods: pods, settled: true, counts: true, now: now}
+	s := snapshot{set: rs, pods: pods, expectationsSatisfied: true, countsTerminating: true, now: now}
 	p := decide(s)
 	st, next := status(s, p, errors.New("quota"))
 	one := int32(1)
@@ -171,18 +171,18 @@ func TestConverges(t *testing.T) {
 			pods[i] = pod(fmt.Sprintf("p%d", i), change)
 		}
 		for pass := 0; ; pass++ {
-			p := decide(snapshot{set: rs, pods: pods, related: func() []*corev1.Pod { return pods }, settled: true, now: now})
+			p := decide(snapshot{set: rs, pods: pods, related: func() []*corev1.Pod { return pods }, expectationsSatisfied: true, now: now})
 			if p.create == 0 && len(p.remove) == 0 {
-				if len(p.active) != wanted(rs) {
-					t.Fatalf("settled at %d pods, want %d", len(p.active), wanted(rs))
+				if len(p.active) != desiredReplicas(rs) {
+					t.Fatalf("settled at %d pods, want %d", len(p.active), desiredReplicas(rs))
 				}
 				return
 			}
 			if pass > 3 {
 				t.Fatalf("pass %d still wants create %d, remove %d", pass, p.create, len(p.remove))
 			}
-			if n := len(p.active) + p.create; p.create > 0 && n > wanted(rs) {
-				t.Fatalf("would have %d pods, want at most %d", n, wanted(rs))
+			if n := len(p.active) + p.create; p.create > 0 && n > desiredReplicas(rs) {
+				t.Fatalf("would have %d pods, want at most %d", n, desiredReplicas(rs))
 			}
 			for i := range p.create {
 				pods = append(pods, pod(fmt.Sprintf("n%d-%d", pass, i), unready))
@@ -199,7 +199,7 @@ func BenchmarkDecide5000(b *testing.B) {
 	for i := range pods {
 		pods[i] = pod(fmt.Sprintf("p%d", i), node(fmt.Sprintf("n%d", i%100)))
 	}
-	s := snapshot{set: set(5000), pods: pods, related: func() []*corev1.Pod { return pods }, settled: true, counts: true, now: now}
+	s := snapshot{set: set(5000), pods: pods, related: func() []*corev1.Pod { return pods }, expectationsSatisfied: true, countsTerminating: true, now: now}
 	for b.Loop() {
 		status(s, decide(s), nil)
 	}

@@ -2,7 +2,7 @@
 
 // Package replica maintains the number of pods of a set: the core of the replicaset and replicationcontroller controllers, which only
 // define how to read and write their kind. A ReplicationController is handled as a ReplicaSet whose TypeMeta has its real kind. Decisions
-// are pure functions (plan.go, victims.go); this file and apply.go act. It never writes sets except their status.
+// are pure functions (plan.go, podstodelete.go); this file and apply.go act. It never writes sets except their status.
 package replica
 
 import (
@@ -49,13 +49,13 @@ type Controller struct {
 	own    framework.Ownership[*corev1.Pod]
 
 	mu sync.Mutex
-	// pace is the size of the last successful batch of creations, so that a large set does not slow-start in every burst.
-	pace map[framework.Key]int
+	// firstBatches is the size of the last successful batch of creations, so that a large set does not slow-start in every burst.
+	firstBatches map[framework.Key]int
 }
 
 // New registers handlers with the shared informers; Run does the work.
 func New(env *framework.Env, kind Kind) (*Controller, error) {
-	c := &Controller{env: env, kind: kind, gvk: kind.GVK(), expect: framework.NewExpectations(), pace: map[framework.Key]int{}}
+	c := &Controller{env: env, kind: kind, gvk: kind.GVK(), expect: framework.NewExpectations(), firstBatches: map[framework.Key]int{}}
 	c.own = framework.PodOwnership(env, c.gvk, func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 		return kind.Sets(namespace).Get(ctx, name, metav1.GetOptions{})
 	})
@@ -70,7 +70,7 @@ func New(env *framework.Env, kind Kind) (*Controller, error) {
 	c.pods = pods.GetIndexer()
 	var err error
 	c.owners, err = framework.WatchOwners(c.loop, kind.Informer(), pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
-		Kind: c.gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, Later: later, Ended: podkind.Terminal,
+		Kind: c.gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, StatusDelay: statusDelay, Finished: podkind.Terminal,
 		Selector: func(set *appsv1.ReplicaSet) *metav1.LabelSelector { return set.Spec.Selector },
 	})
 	return c, err
@@ -101,9 +101,9 @@ func (c *Controller) all(namespace string) []*appsv1.ReplicaSet {
 	return sets
 }
 
-// later delays passes that only count pods: a set of thousands is counted a few times per second, a small one at once.
-func later(set *appsv1.ReplicaSet) time.Duration {
-	return time.Duration(min(wanted(set)/50, 100)) * time.Millisecond
+// statusDelay delays passes that only count pods: a set of thousands is counted a few times per second, a small one at once.
+func statusDelay(set *appsv1.ReplicaSet) time.Duration {
+	return time.Duration(min(desiredReplicas(set)/50, 100)) * time.Millisecond
 }
 
 // sync is one pass over one set.
@@ -111,7 +111,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	begin := time.Now()
 	set, ok := c.cached(key.Namespace, key.Name)
 	if !ok {
-		c.setPace(key, 0)
+		c.setFirstBatch(key, 0)
 		return nil
 	}
 	defer c.owners.Done(set)
@@ -121,7 +121,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return nil // retrying does not help
 	}
 	s := snapshot{
-		set: set, settled: c.expect.Met(set.UID), counts: c.gvk.Group == appsv1.GroupName, now: begin,
+		set: set, expectationsSatisfied: c.expect.Satisfied(set.UID), countsTerminating: c.gvk.Group == appsv1.GroupName, now: begin,
 		related: func() []*corev1.Pod { return c.related(set) },
 	}
 	if s.pods, err = c.claim(ctx, set, sel); err != nil {
@@ -152,7 +152,7 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.ReplicaSet, sel labe
 		return nil, err
 	}
 	orphans = slices.DeleteFunc(orphans, func(p *corev1.Pod) bool { return !podkind.Active(p) })
-	mine, adopted, err := c.own.Settle(ctx, set, sel, append(mine, orphans...))
+	mine, adopted, err := c.own.ClaimObjects(ctx, set, sel, append(mine, orphans...))
 	return append(mine, adopted...), err
 }
 

@@ -45,10 +45,10 @@ func indexBySelector(obj any) ([]string, error) {
 		return nil, nil
 	}
 	first := slices.Min(slices.Collect(maps.Keys(s.Spec.Selector)))
-	return []string{entry(s.Namespace, first, s.Spec.Selector[first])}, nil
+	return []string{indexKey(s.Namespace, first, s.Spec.Selector[first])}, nil
 }
 
-func entry(namespace, label, value string) string { return namespace + "/" + label + "=" + value }
+func indexKey(namespace, label, value string) string { return namespace + "/" + label + "=" + value }
 
 // Selects reports whether the Service has a selector for its endpoints. Users create the endpoints of others.
 func Selects(s *corev1.Service) bool {
@@ -62,12 +62,12 @@ func (s *Services) Pods(service *corev1.Service) ([]*corev1.Pod, error) {
 
 // Watch calls add for each Service that a change of a pod affects; it may call it repeatedly.
 func (s *Services) Watch(add func(framework.Key)) framework.Handlers[*corev1.Pod] {
-	all := func(p *corev1.Pod) { s.Each(p, add) }
+	all := func(p *corev1.Pod) { s.EachService(p, add) }
 	return framework.Handlers[*corev1.Pod]{
 		Add: all, Delete: all,
 		Update: func(old, cur *corev1.Pod) {
 			relabelled := !maps.Equal(old.Labels, cur.Labels)
-			if !relabelled && !changed(old, cur) {
+			if !relabelled && !endpointChanged(old, cur) {
 				return
 			}
 			all(cur)
@@ -78,10 +78,10 @@ func (s *Services) Watch(add func(framework.Key)) framework.Handlers[*corev1.Pod
 	}
 }
 
-// Each calls add for each service that selects p.
-func (s *Services) Each(p *corev1.Pod, add func(framework.Key)) {
+// EachService calls add for each service that selects p.
+func (s *Services) EachService(p *corev1.Pod, add func(framework.Key)) {
 	for label, value := range p.Labels {
-		found, err := s.index.ByIndex(bySelector, entry(p.Namespace, label, value))
+		found, err := s.index.ByIndex(bySelector, indexKey(p.Namespace, label, value))
 		if err != nil {
 			return // Of created the index
 		}
@@ -94,8 +94,8 @@ func (s *Services) Each(p *corev1.Pod, add func(framework.Key)) {
 	}
 }
 
-// changed reports whether a pod changed as an endpoint, except in its labels.
-func changed(old, cur *corev1.Pod) bool {
+// endpointChanged reports whether a pod changed as an endpoint, except in its labels.
+func endpointChanged(old, cur *corev1.Pod) bool {
 	sameIPs := slices.EqualFunc(old.Status.PodIPs, cur.Status.PodIPs, func(a, b corev1.PodIP) bool { return a.IP == b.IP })
 	return !sameIPs || old.Status.PodIP != cur.Status.PodIP ||
 		endpointutil.ShouldPodBeInEndpoints(old, true) != endpointutil.ShouldPodBeInEndpoints(cur, true) ||

@@ -102,7 +102,7 @@ func (w *world) change(p *corev1.Pod, f func(*corev1.Pod)) *corev1.Pod {
 // pass is one of the controller's, which may crash anywhere.
 func (w *world) pass() {
 	w.now = w.now.Add(time.Hour) // no back-off
-	s := snapshot{job: w.job.DeepCopy(), pods: slices.Clone(w.pods), freed: w.freed, settled: true, now: w.now}
+	s := snapshot{job: w.job.DeepCopy(), pods: slices.Clone(w.pods), finalizerRemoved: w.freed, expectationsSatisfied: true, now: w.now}
 	p := decide(s)
 	var o outcome
 	for i := range p.create {
@@ -111,13 +111,13 @@ func (w *world) pass() {
 		}
 		w.made++
 		q := newPod(fmt.Sprintf("pod-%03d", w.made))
-		if indexed(w.job) {
-			giveIndex(w.job, q, p.indexes[i], p.replaced[p.indexes[i]])
+		if isIndexed(w.job) {
+			setIndex(w.job, q, p.indexes[i], p.replaced[p.indexes[i]])
 		}
 		w.pods = append(w.pods, q)
 		o.created++
 	}
-	for _, q := range slices.Concat(p.remove, p.end) {
+	for _, q := range slices.Concat(p.remove, p.terminate) {
 		if w.crash("deleting") {
 			return
 		}
@@ -127,15 +127,15 @@ func (w *world) pass() {
 		}
 		live := w.pods[slices.IndexFunc(w.pods, func(r *corev1.Pod) bool { return r.UID == q.UID })]
 		w.change(live, func(r *corev1.Pod) { r.DeletionTimestamp = &metav1.Time{Time: w.now} })
-		o.gone = append(o.gone, q)
+		o.deleted = append(o.deleted, q)
 	}
-	a := record(s, p, o)
+	a := newAccounting(s, p, o)
 	if w.crash("before the status") {
 		return
 	}
 	w.write(a.status)
 	var freed []*corev1.Pod
-	for _, q := range a.free {
+	for _, q := range a.toRelease {
 		if w.crash("freeing") {
 			return
 		}
@@ -145,7 +145,7 @@ func (w *world) pass() {
 		w.free(q)
 		freed = append(freed, q)
 	}
-	a.settle(s, freed)
+	a.countReleased(s, freed)
 	if w.crash("after freeing") {
 		return
 	}
@@ -183,13 +183,13 @@ func TestCountedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
 		for range 500 {
-			if ended(w.job) {
+			if isFinished(w.job) {
 				break
 			}
 			w.pass()
 			w.live()
 		}
-		if !ended(w.job) {
+		if !isFinished(w.job) {
 			t.Fatalf("the job never ends: %+v", w.job.Status)
 		}
 		var won, lost int32
@@ -199,7 +199,7 @@ func TestCountedOnce(t *testing.T) {
 			case w.forsaken[p.UID]:
 			case p.Status.Phase == corev1.PodSucceeded:
 				n, _ := indexOf(w.job, p)
-				if !done[n] || !indexed(w.job) {
+				if !done[n] || !isIndexed(w.job) {
 					won++
 				}
 				done[n] = true
@@ -222,33 +222,33 @@ func TestCountedOnce(t *testing.T) {
 // TestQuiet: a pass over what a pass has left changes nothing.
 func TestQuiet(t *testing.T) {
 	j := newJob(4, 2, asIndexed)
-	s := snapshot{job: j, pods: []*corev1.Pod{newPod("a", index(0), done), newPod("b", index(1)), newPod("c", index(2))}, settled: true, now: now}
-	a := record(s, decide(s), outcome{})
-	a.settle(s, a.free)
+	s := snapshot{job: j, pods: []*corev1.Pod{newPod("a", index(0), done), newPod("b", index(1)), newPod("c", index(2))}, expectationsSatisfied: true, now: now}
+	a := newAccounting(s, decide(s), outcome{})
+	a.countReleased(s, a.toRelease)
 	j.Status = a.status
 	s.pods[0].Finalizers = nil
 	s.now = s.now.Add(time.Hour)
 	p := decide(s)
-	b := record(s, p, outcome{})
-	b.settle(s, b.free)
-	if got := fmt.Sprint(told(p), len(b.free), b.status.Succeeded, b.status.CompletedIndexes); got != "0 10" || b.status.String() != a.status.String() {
+	b := newAccounting(s, p, outcome{})
+	b.countReleased(s, b.toRelease)
+	if got := fmt.Sprint(told(p), len(b.toRelease), b.status.Succeeded, b.status.CompletedIndexes); got != "0 10" || b.status.String() != a.status.String() {
 		t.Errorf("got %q and status %s, want %s", got, b.status.String(), a.status.String())
 	}
 }
 
 func TestSuspension(t *testing.T) {
 	j := newJob(1, 1, started, func(j *batchv1.Job) { j.Spec.Suspend = new(true) })
-	s := snapshot{job: j, settled: true, now: now}
-	a := record(s, decide(s), outcome{})
+	s := snapshot{job: j, expectationsSatisfied: true, now: now}
+	a := newAccounting(s, decide(s), outcome{})
 	if c := condition(a.status.Conditions, batchv1.JobSuspended); !a.suspended || a.status.StartTime != nil || c == nil || c.Message != "Job suspended" {
 		t.Errorf("suspended: %v, since %v, %v", a.suspended, a.status.StartTime, c)
 	}
 	j.Status = a.status
-	if again := record(s, decide(s), outcome{}); again.suspended {
+	if again := newAccounting(s, decide(s), outcome{}); again.suspended {
 		t.Error("it is said twice")
 	}
 	j.Spec.Suspend = new(false)
-	a = record(s, decide(s), outcome{created: 1})
+	a = newAccounting(s, decide(s), outcome{created: 1})
 	c := condition(a.status.Conditions, batchv1.JobSuspended)
 	if !a.resumed || !a.status.StartTime.Equal(&metav1.Time{Time: now}) || c.Status != corev1.ConditionFalse || c.Reason != "JobResumed" {
 		t.Errorf("resumed: %v, since %v, %v", a.resumed, a.status.StartTime, c)
@@ -258,20 +258,20 @@ func TestSuspension(t *testing.T) {
 // TestMany: a status lists no more than a burst, and more than that is counted in several passes.
 func TestMany(t *testing.T) {
 	j := newJob(1200, 1200, started)
-	s := snapshot{job: j, settled: true, now: now}
+	s := snapshot{job: j, expectationsSatisfied: true, now: now}
 	for i := range 1200 {
 		s.pods = append(s.pods, newPod(fmt.Sprintf("p%04d", i), done))
 	}
 	passes := 0
-	for ; !ended(j) && passes < 10; passes++ {
-		a := record(s, decide(s), outcome{})
+	for ; !isFinished(j) && passes < 10; passes++ {
+		a := newAccounting(s, decide(s), outcome{})
 		if n := len(a.status.UncountedTerminatedPods.Succeeded); n > burst {
 			t.Fatalf("%d are listed", n)
 		}
-		for _, p := range a.free {
+		for _, p := range a.toRelease {
 			p.Finalizers = nil
 		}
-		a.settle(s, a.free)
+		a.countReleased(s, a.toRelease)
 		j.Status = a.status
 	}
 	if passes != 3 || j.Status.Succeeded != 1200 || !strings.Contains(j.Status.Conditions[1].Message, "Reached") {

@@ -40,12 +40,12 @@ func toleration(taints []corev1.Taint, tolerations []corev1.Toleration) (stays t
 // maxSeconds means forever; larger values would overflow a time.Duration.
 const maxSeconds = int64(100 * 365 * 24 * time.Hour / time.Second)
 
-// fresh is the maximum age of a taint that counts as added when it was first seen: its own time is rounded down to seconds.
-const fresh = 2 * time.Second
+// maxNewTaintAge is the maximum age of a taint that counts as added when it was first seen: its own time is rounded down to seconds.
+const maxNewTaintAge = 2 * time.Second
 
-// began is when a pod's toleration time started, as recorded in the objects, so that a restarted controller does not start again: the
+// tolerationStartOf is when a pod's toleration time started, as recorded in the objects, so that a restarted controller does not start again: the
 // taint's timeAdded, or the pod's start if it is later.
-func began(p *corev1.Pod, taint *corev1.Taint, now time.Time) time.Time {
+func tolerationStartOf(p *corev1.Pod, taint *corev1.Taint, now time.Time) time.Time {
 	if taint.TimeAdded == nil {
 		return now
 	}
@@ -57,7 +57,7 @@ func began(p *corev1.Pod, taint *corev1.Taint, now time.Time) time.Time {
 	if bound.After(at) {
 		at = bound
 	}
-	if at.Add(fresh).After(now) {
+	if at.Add(maxNewTaintAge).After(now) {
 		return now
 	}
 	return at

@@ -12,22 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// newest keeps written objects until the informer shows them. Otherwise a pass right after a write would see the old state, and its writes
+// assumeCache keeps written objects until the informer shows them. Otherwise a pass right after a write would see the old state, and its writes
 // would conflict.
-type newest[T metav1.Object] struct {
+type assumeCache[T metav1.Object] struct {
 	cached func(key string) (o any, known bool, err error)
 
 	mu  sync.Mutex
 	all map[string]T
 }
 
-// newNewest uses cached to read the informer's cache.
-func newNewest[T metav1.Object](cached func(key string) (any, bool, error)) *newest[T] {
-	return &newest[T]{cached: cached, all: map[string]T{}}
+// newAssumeCache uses cached to read the informer's cache.
+func newAssumeCache[T metav1.Object](cached func(key string) (any, bool, error)) *assumeCache[T] {
+	return &assumeCache[T]{cached: cached, all: map[string]T{}}
 }
 
-// wrote stores the server's response to a write. The informer may have observed it before.
-func (n *newest[T]) wrote(key string, o T) {
+// assume stores the server's response to a write. The informer may have observed it before.
+func (n *assumeCache[T]) assume(key string, o T) {
 	n.mu.Lock()
 	n.all[key] = o
 	n.mu.Unlock()
@@ -39,7 +39,7 @@ func (n *newest[T]) wrote(key string, o T) {
 }
 
 // observed removes the stored object if the informer shows it.
-func (n *newest[T]) observed(key string, o T) {
+func (n *assumeCache[T]) observed(key string, o T) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if own, ok := n.all[key]; ok && !newer(own, o) {
@@ -47,14 +47,14 @@ func (n *newest[T]) observed(key string, o T) {
 	}
 }
 
-func (n *newest[T]) forget(key string) {
+func (n *assumeCache[T]) remove(key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.all, key)
 }
 
-// of is the newer of the cached and the written object.
-func (n *newest[T]) of(key string, cached T) T {
+// latest is the newer of the cached and the written object.
+func (n *assumeCache[T]) latest(key string, cached T) T {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if own, ok := n.all[key]; ok && newer(own, cached) {
@@ -64,7 +64,7 @@ func (n *newest[T]) of(key string, cached T) T {
 }
 
 // keys are the keys of written objects that are not observed yet.
-func (n *newest[T]) keys() []string {
+func (n *assumeCache[T]) keys() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Collect(maps.Keys(n.all))

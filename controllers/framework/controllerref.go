@@ -17,7 +17,7 @@ import (
 
 // Claims groups objects by what their owner should do with them.
 type Claims[T metav1.Object] struct {
-	Mine    []T // controlled by the owner, and its selector matches
+	Owned   []T // controlled by the owner, and its selector matches
 	Adopt   []T // matching, with no controller
 	Release []T // controlled by the owner but no longer matching
 }
@@ -32,7 +32,7 @@ func Claim[T metav1.Object](owner metav1.Object, selector labels.Selector, objs 
 		switch {
 		case ref != nil && ref.UID != owner.GetUID():
 		case ref != nil && matches:
-			c.Mine = append(c.Mine, o)
+			c.Owned = append(c.Owned, o)
 		case ref != nil:
 			if !going {
 				c.Release = append(c.Release, o)
@@ -65,9 +65,9 @@ func PodOwnership(env *Env, owner schema.GroupVersionKind, live func(ctx context
 	}}
 }
 
-// Settle executes what Claim decides about objs. It returns the objects that owner controlled before, and the newly adopted ones, which the
+// ClaimObjects executes what Claim decides about objs. It returns the objects that owner controlled before, and the newly adopted ones, which the
 // cache does not show as owned yet.
-func (o Ownership[T]) Settle(ctx context.Context, owner metav1.Object, selector labels.Selector, objs []T) (mine, adopted []T, err error) {
+func (o Ownership[T]) ClaimObjects(ctx context.Context, owner metav1.Object, selector labels.Selector, objs []T) (mine, adopted []T, err error) {
 	claims := Claim(owner, selector, objs)
 	for _, obj := range claims.Release {
 		if err := o.Release(ctx, owner.GetUID(), obj); err != nil {
@@ -75,14 +75,14 @@ func (o Ownership[T]) Settle(ctx context.Context, owner metav1.Object, selector 
 		}
 	}
 	if len(claims.Adopt) == 0 {
-		return claims.Mine, nil, nil
+		return claims.Owned, nil, nil
 	}
 	live, err := o.Live(ctx, owner.GetNamespace(), owner.GetName())
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("recheck before adopting: %w", err)
 	case live.GetUID() != owner.GetUID() || live.GetDeletionTimestamp() != nil:
-		return claims.Mine, nil, nil
+		return claims.Owned, nil, nil
 	}
 	for _, obj := range claims.Adopt {
 		err := o.patch(ctx, obj, metav1.NewControllerRef(owner, o.Owner), "finalizers")
@@ -94,7 +94,7 @@ func (o Ownership[T]) Settle(ctx context.Context, owner metav1.Object, selector 
 			adopted = append(adopted, obj)
 		}
 	}
-	return claims.Mine, adopted, nil
+	return claims.Owned, adopted, nil
 }
 
 // Release removes the owner with this UID from obj. A deleted object, or one with another owner, is no error.

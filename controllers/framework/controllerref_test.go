@@ -71,7 +71,7 @@ func TestSettle(t *testing.T) {
 			if tc.cached != nil {
 				tc.cached(cached)
 			}
-			mine, adopted, err := own.Settle(t.Context(), cached, labels.SelectorFromSet(labels.Set{"app": "a"}), pods)
+			mine, adopted, err := own.ClaimObjects(t.Context(), cached, labels.SelectorFromSet(labels.Set{"app": "a"}), pods)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,19 +15,19 @@ import (
 	podkind "keelson/api/core/pod"
 )
 
-// victims returns the n pods of active to delete first, in Kubernetes' order: see rank.
-func victims(active, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
+// podsToDelete returns the n pods of active to delete first, in Kubernetes' order: see rankPod.
+func podsToDelete(active, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
 	onNode := map[string]int{}
 	for _, p := range related {
 		if podkind.Active(p) {
 			onNode[p.Spec.NodeName]++
 		}
 	}
-	ranked := make([]candidate, len(active))
+	ranked := make([]rankedPod, len(active))
 	for i, p := range active {
-		ranked[i] = rank(p, onNode[p.Spec.NodeName])
+		ranked[i] = rankPod(p, onNode[p.Spec.NodeName])
 	}
-	slices.SortFunc(ranked, func(a, b candidate) int { return a.compare(b, now) })
+	slices.SortFunc(ranked, func(a, b rankedPod) int { return a.compare(b, now) })
 	out := make([]*corev1.Pod, n)
 	for i := range out {
 		out[i] = ranked[i].pod
@@ -35,23 +35,23 @@ func victims(active, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod 
 	return out
 }
 
-// candidate is a pod with the values that determine its rank.
-type candidate struct {
-	pod      *corev1.Pod
-	assigned int // 0: not bound to a node
-	phase    int
-	ready    int
-	cost     int32
-	crowd    int // number of active related pods on its node
-	since    time.Time
-	restarts int32
-	sidecars int32
+// rankedPod is a pod with the values that determine its rank.
+type rankedPod struct {
+	pod        *corev1.Pod
+	assigned   int // 0: not bound to a node
+	phase      int
+	ready      int
+	cost       int32
+	podsOnNode int // number of active related pods on its node
+	since      time.Time
+	restarts   int32
+	sidecars   int32
 }
 
-// rank reads the values that order pods for deletion, lower first: unassigned before assigned; Pending before Unknown before Running; not
+// rankPod reads the values that order pods for deletion, lower first: unassigned before assigned; Pending before Unknown before Running; not
 // ready before ready; lower pod-deletion-cost; more related pods on the same node; ready for a shorter time; more restarts; newer.
-func rank(p *corev1.Pod, crowd int) candidate {
-	c := candidate{pod: p, crowd: crowd}
+func rankPod(p *corev1.Pod, podsOnNode int) rankedPod {
+	c := rankedPod{pod: p, podsOnNode: podsOnNode}
 	if p.Spec.NodeName != "" {
 		c.assigned = 1
 	}
@@ -92,49 +92,49 @@ func sidecarRestarts(p *corev1.Pod) int32 {
 	return most
 }
 
-func (c candidate) compare(d candidate, now time.Time) int {
+func (c rankedPod) compare(d rankedPod, now time.Time) int {
 	if o := cmp.Or(
 		cmp.Compare(c.assigned, d.assigned),
 		cmp.Compare(c.phase, d.phase),
 		cmp.Compare(c.ready, d.ready),
 		cmp.Compare(c.cost, d.cost),
-		cmp.Compare(d.crowd, c.crowd),
+		cmp.Compare(d.podsOnNode, c.podsOnNode),
 	); o != 0 {
 		return o
 	}
 	if c.ready == 1 && !c.since.Equal(d.since) {
-		return younger(c.pod, d.pod, c.since, d.since, now)
+		return compareCreation(c.pod, d.pod, c.since, d.since, now)
 	}
 	if o := cmp.Or(cmp.Compare(d.restarts, c.restarts), cmp.Compare(d.sidecars, c.sidecars)); o != 0 {
 		return o
 	}
 	a, b := c.pod.CreationTimestamp.Time, d.pod.CreationTimestamp.Time
 	if !a.Equal(b) {
-		return younger(c.pod, d.pod, a, b, now)
+		return compareCreation(c.pod, d.pod, a, b, now)
 	}
 	return strings.Compare(string(c.pod.UID), string(d.pod.UID))
 }
 
-// younger sorts the later time first, but only if the ages differ by a power of two: among similar ages the choice is pseudo-random (by
+// compareCreation sorts the later time first, but only if the ages differ by a power of two: among similar ages the choice is pseudo-random (by
 // UID), so that a scale-down does not always hit the newest pods of one zone (KEP-2185).
-func younger(p, q *corev1.Pod, a, b, now time.Time) int {
+func compareCreation(p, q *corev1.Pod, a, b, now time.Time) int {
 	if a.IsZero() || b.IsZero() {
-		return cmp.Compare(notZero(a), notZero(b))
+		return cmp.Compare(nonZero(a), nonZero(b))
 	}
-	if o := cmp.Compare(bucket(now.Sub(a)), bucket(now.Sub(b))); o != 0 {
+	if o := cmp.Compare(logBucket(now.Sub(a)), logBucket(now.Sub(b))); o != 0 {
 		return o
 	}
 	return strings.Compare(string(p.UID), string(q.UID))
 }
 
-func notZero(t time.Time) int {
+func nonZero(t time.Time) int {
 	if t.IsZero() {
 		return 0
 	}
 	return 1
 }
 
-func bucket(age time.Duration) int {
+func logBucket(age time.Duration) int {
 	if age <= 0 {
 		return -1
 	}

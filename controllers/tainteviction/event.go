@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tainteviction
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/controllers/framework"
+)
+
+// scheduledEviction is when a pod of a tainted node will be evicted, and because of which taint.
+type scheduledEviction struct {
+	pod   framework.Key
+	at    time.Time
+	taint string
+}
+
+// maxNamedPods limits the pods named in an event.
+const maxNamedPods = 8
+
+// recordEvictionEvent records an event of the node with the pods that will be evicted later, and when.
+func (c *Controller) recordEvictionEvent(node string) error {
+	n, err := c.nodes.Get(node)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	pods, err := framework.PodsOn(c.index, node)
+	if err != nil {
+		return err
+	}
+	taints, now, stay := noExecuteTaints(n.Spec.Taints), time.Now(), 0
+	var leaving []scheduledEviction
+	for _, p := range pods {
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		stays, because := toleration(taints, p.Spec.Tolerations)
+		if because == nil {
+			stay++
+			continue
+		}
+		since := c.tolerationStart(p)
+		if since.IsZero() {
+			since = tolerationStartOf(p, because, now)
+		}
+		if at := since.Add(stays); at.After(now) { // the others are deleted by now, with their own events
+			leaving = append(leaving, scheduledEviction{framework.KeyOf(p), at, because.ToString()})
+		}
+	}
+	if len(leaving) == 0 {
+		return nil
+	}
+	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
+	c.env.Events.Event(ref, corev1.EventTypeNormal, "TaintManagerEviction", evictionMessage(leaving, stay, now))
+	return nil
+}
+
+// tolerationStart is when the toleration time of a pod started; zero: it is not to be evicted.
+func (c *Controller) tolerationStart(p *corev1.Pod) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := c.pending[framework.KeyOf(p)]; d.uid == p.UID {
+		return d.since
+	}
+	return time.Time{}
+}
+
+// evictionMessage describes in one line when pods will be evicted, the first ones first.
+func evictionMessage(evictions []scheduledEviction, stay int, now time.Time) string {
+	slices.SortFunc(evictions, func(a, b scheduledEviction) int {
+		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.taint, b.taint), strings.Compare(a.pod.String(), b.pod.String()))
+	})
+	var b strings.Builder
+	fmt.Fprintf(&b, "Deleting %s: ", countText(len(evictions), "Pod"))
+	for i, d := range evictions {
+		if i == maxNamedPods {
+			fmt.Fprintf(&b, " and %d more", len(evictions)-i)
+			break
+		}
+		if i > 0 && d.taint == evictions[i-1].taint && !d.at.Truncate(time.Second).After(evictions[i-1].at) {
+			b.WriteString(", " + d.pod.String())
+			continue
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "at %s (in %s) for taint %s: %s", d.at.UTC().Format(time.RFC3339), d.at.Sub(now).Round(time.Second), d.taint, d.pod)
+	}
+	if stay > 0 {
+		fmt.Fprintf(&b, "; %s", countText(stay, "other"))
+		b.WriteString(map[bool]string{true: " stays", false: " stay"}[stay == 1])
+	}
+	return b.String()
+}
+
+func countText(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
