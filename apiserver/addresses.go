@@ -34,11 +34,11 @@ func (s *Server) allocateServices() error {
 	if ports == (servicealloc.PortRange{}) {
 		ports = servicealloc.DefaultPorts
 	}
-	var record servicealloc.Record
-	if s.config.Shared {
-		record = portRecord{s.storage.cache.Resource(portRecords)}
+	var record servicealloc.RangeRegistry
+	if s.config.SharedStore {
+		record = rangeRegistry{s.storage.cache.Resource(rangeAllocations)}
 	}
-	a, err := servicealloc.New(s.ownRanges(), ports, (*claims)(s), record, s.serviceEvent)
+	a, err := servicealloc.New(s.ownRanges(), ports, (*ipAddressClient)(s), record, s.serviceEvent)
 	if err != nil {
 		return err
 	}
@@ -52,19 +52,19 @@ func (s *Server) allocateServices() error {
 		before, _ := old.(*corev1.Service)
 		return a.Begin(ctx, service, before, dry)
 	}
-	s.reader.resources[services].Ended = func(ctx context.Context, obj kind.Object) {
+	s.reader.resources[services].AfterDelete = func(ctx context.Context, obj kind.Object) {
 		if service, ok := obj.(*corev1.Service); ok {
-			a.Ended(ctx, service)
+			a.AfterDelete(ctx, service)
 		}
 	}
-	s.follow = append([]Follower{
+	s.eventHandlers = append([]EventHandler{
 		{Resource: serviceCIDRs, Set: a.SetRange, Remove: a.RemoveRange},
 		{Resource: ipAddresses, Set: a.SetAddress, Remove: a.RemoveAddress},
 		{Resource: services, Set: a.SetService, Remove: a.RemoveService},
-	}, s.config.Follow...)
-	if s.config.Shared {
-		s.follow = append(s.follow, Follower{
-			Resource: portRecords.Resource.WithVersion("v1"), from: s.storage.cache.Resource(portRecords), Set: a.SetRecord, Remove: a.RemoveRecord,
+	}, s.config.EventHandlers...)
+	if s.config.SharedStore {
+		s.eventHandlers = append(s.eventHandlers, EventHandler{
+			Resource: rangeAllocations.Resource.WithVersion("v1"), storage: s.storage.cache.Resource(rangeAllocations), Set: a.SetRangeAllocation, Remove: a.RemoveRangeAllocation,
 		})
 	}
 	return nil
@@ -74,7 +74,7 @@ func (s *Server) allocateServices() error {
 func (s *Server) serviceEvent(ctx context.Context, p servicealloc.Problem) error {
 	const controller = "service-allocator"
 	now := time.Now()
-	return s.handler.Create(ctx, self, eventsResource, &eventsv1.Event{
+	return s.handler.Create(ctx, serverUser, eventsResource, &eventsv1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: p.Service.Namespace, Name: fmt.Sprintf("%s.%x", p.Service.Name, now.UnixNano())},
 		EventTime:           metav1.NewMicroTime(now),
 		ReportingController: controller, ReportingInstance: controller, Type: corev1.EventTypeWarning, Reason: p.Reason, Action: p.Action, Note: p.Message,
@@ -82,11 +82,11 @@ func (s *Server) serviceEvent(ctx context.Context, p servicealloc.Problem) error
 	})
 }
 
-// claims creates and deletes the IPAddress objects of Services.
-type claims Server
+// ipAddressClient creates and deletes the IPAddress objects of Services.
+type ipAddressClient Server
 
-func (c *claims) Claim(ctx context.Context, ip netip.Addr, service types.NamespacedName) error {
-	err := c.handler.Create(ctx, self, ipAddresses, servicealloc.Address(ip, service))
+func (c *ipAddressClient) Create(ctx context.Context, ip netip.Addr, service types.NamespacedName) error {
+	err := c.handler.Create(ctx, serverUser, ipAddresses, servicealloc.Address(ip, service))
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -95,12 +95,12 @@ func (c *claims) Claim(ctx context.Context, ip netip.Addr, service types.Namespa
 		return err
 	}
 	if owner, ours := servicealloc.Of(current); !ours || owner != service {
-		return servicealloc.ErrTaken
+		return servicealloc.ErrAllocated
 	}
 	return nil
 }
 
-func (c *claims) Release(ctx context.Context, ip netip.Addr, service types.NamespacedName) error {
+func (c *ipAddressClient) Delete(ctx context.Context, ip netip.Addr, service types.NamespacedName) error {
 	current, err := c.current(ctx, ip)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -111,14 +111,14 @@ func (c *claims) Release(ctx context.Context, ip netip.Addr, service types.Names
 	if owner, ours := servicealloc.Of(current); !ours || owner != service {
 		return nil
 	}
-	if err := c.handler.Delete(ctx, self, ipAddresses, current); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err := c.handler.Delete(ctx, serverUser, ipAddresses, current); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return err
 	}
 	return nil
 }
 
 // current reads the IPAddress from the store.
-func (c *claims) current(ctx context.Context, ip netip.Addr) (*networkingv1.IPAddress, error) {
+func (c *ipAddressClient) current(ctx context.Context, ip netip.Addr) (*networkingv1.IPAddress, error) {
 	st, err := c.reader.storage(ipAddresses)
 	if err != nil {
 		return nil, err
@@ -134,9 +134,9 @@ func (c *claims) current(ctx context.Context, ip netip.Addr) (*networkingv1.IPAd
 	return a, nil
 }
 
-// logRangeProblems warns once if the ServiceCIDR "kubernetes" has other ranges than the server's flags. The object and the Services'
+// warnRangeMismatch warns once if the ServiceCIDR "kubernetes" has other ranges than the server's flags. The object and the Services'
 // addresses stay unchanged.
-func (s *Server) logRangeProblems(ctx context.Context) {
+func (s *Server) warnRangeMismatch(ctx context.Context) {
 	obj, err := s.reader.Get(ctx, serviceCIDRs, "", "kubernetes")
 	have, ok := obj.(*networkingv1.ServiceCIDR)
 	if err != nil || !ok || slices.Equal(have.Spec.CIDRs, s.ownCIDRs()) {
@@ -146,7 +146,7 @@ func (s *Server) logRangeProblems(ctx context.Context) {
 		"add a ServiceCIDR with the new range, or go back to the old one", "servicecidr", have.Spec.CIDRs, "service-cluster-ip-range", s.ownCIDRs())
 	const controller = "kubernetes-service-cidr-controller"
 	now := metav1.Now()
-	err = s.handler.Create(ctx, self, corev1.SchemeGroupVersion.WithResource("events"), &corev1.Event{
+	err = s.handler.Create(ctx, serverUser, corev1.SchemeGroupVersion.WithResource("events"), &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("kubernetes.%x", now.UnixNano())},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "ServiceCIDR", Name: have.Name, UID: have.UID},
 		Type:           corev1.EventTypeWarning, Reason: "KubernetesDefaultServiceCIDRInconsistent",
@@ -158,8 +158,8 @@ func (s *Server) logRangeProblems(ctx context.Context) {
 	}
 }
 
-// rangeReady sets the condition Ready of the server's own ServiceCIDR if it has no such condition yet.
-func (s *Server) rangeReady(ctx context.Context) error {
+// setServiceCIDRReady sets the condition Ready of the server's own ServiceCIDR if it has no such condition yet.
+func (s *Server) setServiceCIDRReady(ctx context.Context) error {
 	const manager = "kube-apiserver"
 	res := s.reader.resources[serviceCIDRs]
 	_, _, _, err := res.Storage.Update(ctx, "", "kubernetes", false, func(_ context.Context, current kind.Object) (kind.Object, error) {
@@ -173,7 +173,7 @@ func (s *Server) rangeReady(ctx context.Context) error {
 			Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Now().Rfc3339Copy(),
 			Message: "Kubernetes default Service CIDR is ready",
 		})
-		return now, res.Fields["status"].Update(was, now, manager)
+		return now, res.FieldManagers["status"].Update(was, now, manager)
 	})
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -44,7 +44,7 @@ func withChain(c *apiserver.Config, edit func(*plugins.Config)) {
 		p.Metrics = conf.Metrics.Collectors()
 		chain, follow, err := plugins.New(conf)
 		for _, f := range follow {
-			p.Follow = append(p.Follow, apiserver.Follower{Resource: f.Resource, Set: f.Set, Remove: f.Remove})
+			p.EventHandlers = append(p.EventHandlers, apiserver.EventHandler{Resource: f.Resource, Set: f.Set, Remove: f.Remove})
 		}
 		p.Admission = chain
 		return p, err

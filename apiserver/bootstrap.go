@@ -50,16 +50,16 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	if err := s.ensureAll(ctx, append(slices.Clone(s.config.Bootstrap), own...)); err != nil {
 		return err
 	}
-	for _, b := range s.config.Withdrawn {
-		if err := s.withdraw(ctx, b); err != nil {
+	for _, b := range s.config.RemovedBindings {
+		if err := s.removeBindingSubjects(ctx, b); err != nil {
 			return fmt.Errorf("bootstrap: %w", err)
 		}
 	}
 	if err := s.reconcileEndpoints(ctx); err != nil {
 		return fmt.Errorf("bootstrap: endpoints of the service kubernetes: %w", err)
 	}
-	s.logRangeProblems(ctx)
-	return s.rangeReady(ctx)
+	s.warnRangeMismatch(ctx)
+	return s.setServiceCIDRReady(ctx)
 }
 
 // ensureAll ensures independent objects concurrently, so that the store can write them together.
@@ -95,7 +95,7 @@ func (s *Server) ensure(ctx context.Context, obj runtime.Object) error {
 	name := gvks[0].Kind + " " + o.GetName()
 	current, err := s.reader.Get(ctx, gvr, o.GetNamespace(), o.GetName())
 	if apierrors.IsNotFound(err) {
-		if err = s.handler.Create(ctx, self, gvr, o); apierrors.IsAlreadyExists(err) {
+		if err = s.handler.Create(ctx, serverUser, gvr, o); apierrors.IsAlreadyExists(err) {
 			return nil // another server has created it
 		}
 		if err != nil {
@@ -106,17 +106,17 @@ func (s *Server) ensure(ctx context.Context, obj runtime.Object) error {
 	if err != nil {
 		return fmt.Errorf("look for %s: %w", name, err)
 	}
-	if probe, _ := current.DeepCopyObject().(kind.Object); !bringUpToDate(probe, o) {
+	if probe, _ := current.DeepCopyObject().(kind.Object); !reconcileObject(probe, o) {
 		return nil
 	}
-	if err := s.handler.Update(ctx, self, gvr, o, func(obj kind.Object) bool { return bringUpToDate(obj, o) }); err != nil {
+	if err := s.handler.Update(ctx, serverUser, gvr, o, func(obj kind.Object) bool { return reconcileObject(obj, o) }); err != nil {
 		return fmt.Errorf("update %s: %w", name, err)
 	}
 	return nil
 }
 
-// withdraw removes b's subjects from the binding of that name, unless an administrator disabled autoupdate.
-func (s *Server) withdraw(ctx context.Context, b *rbacv1.ClusterRoleBinding) error {
+// removeBindingSubjects removes b's subjects from the binding of that name, unless an administrator disabled autoupdate.
+func (s *Server) removeBindingSubjects(ctx context.Context, b *rbacv1.ClusterRoleBinding) error {
 	gvr := rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
 	current, err := s.reader.Get(ctx, gvr, "", b.Name)
 	if apierrors.IsNotFound(err) {
@@ -129,7 +129,7 @@ func (s *Server) withdraw(ctx context.Context, b *rbacv1.ClusterRoleBinding) err
 		return nil
 	}
 	s.config.Log.Warn("remove subjects granted by an earlier version", "binding", b.Name, "subjects", b.Subjects)
-	if err := s.handler.Update(ctx, self, gvr, b, func(obj kind.Object) bool {
+	if err := s.handler.Update(ctx, serverUser, gvr, b, func(obj kind.Object) bool {
 		o, ok := obj.(*rbacv1.ClusterRoleBinding)
 		return ok && removeSubjects(o, b.Subjects)
 	}); err != nil {
@@ -157,9 +157,9 @@ func (s *Server) resourceOf(gvk schema.GroupVersionKind) (schema.GroupVersionRes
 	return schema.GroupVersionResource{}, false
 }
 
-// bringUpToDate modifies obj towards want and reports whether that changed anything. Missing rules and subjects are added, extra ones stay,
+// reconcileObject modifies obj towards want and reports whether that changed anything. Missing rules and subjects are added, extra ones stay,
 // an object with autoupdate "false" is left alone, and addresses are replaced.
-func bringUpToDate(obj, want kind.Object) bool {
+func reconcileObject(obj, want kind.Object) bool {
 	if obj.GetAnnotations()[autoupdate] == "false" {
 		return false
 	}
@@ -181,13 +181,13 @@ func bringUpToDate(obj, want kind.Object) bool {
 		return ok && addMissing(&o.Subjects, w.Subjects)
 	case *flowcontrolv1.FlowSchema:
 		w, ok := want.(*flowcontrolv1.FlowSchema)
-		return ok && follow(obj, &o.Spec, &w.Spec)
+		return ok && updateSpec(obj, &o.Spec, &w.Spec)
 	case *flowcontrolv1.PriorityLevelConfiguration:
 		w, ok := want.(*flowcontrolv1.PriorityLevelConfiguration)
-		return ok && follow(obj, &o.Spec, &w.Spec)
+		return ok && updateSpec(obj, &o.Spec, &w.Spec)
 	case *corev1.ConfigMap:
 		w, ok := want.(*corev1.ConfigMap)
-		return ok && o.Namespace == metav1.NamespaceSystem && addAuthorities(o, w)
+		return ok && o.Namespace == metav1.NamespaceSystem && mergeCABundles(o, w)
 	case *networkingv1.ServiceCIDR: // from one IP family to two
 		w, ok := want.(*networkingv1.ServiceCIDR)
 		return ok && len(o.Spec.CIDRs) == 1 && len(w.Spec.CIDRs) == 2 && o.Spec.CIDRs[0] == w.Spec.CIDRs[0] && replace(&o.Spec.CIDRs, w.Spec.CIDRs)
@@ -205,8 +205,8 @@ func bringUpToDate(obj, want kind.Object) bool {
 	return false
 }
 
-// addAuthorities adds the CAs of want to the ConfigMap for aggregated servers. Others stay: another server may use them.
-func addAuthorities(have, want *corev1.ConfigMap) bool {
+// mergeCABundles adds the CAs of want to the ConfigMap for aggregated servers. Others stay: another server may use them.
+func mergeCABundles(have, want *corev1.ConfigMap) bool {
 	changed := false
 	for key, list := range want.Data {
 		if !strings.HasSuffix(key, "client-ca-file") {
@@ -317,8 +317,8 @@ func (s *Server) ownCIDRs() []string {
 	return out
 }
 
-// follow updates the spec of a FlowSchema or PriorityLevelConfiguration, unless an administrator disabled autoupdate.
-func follow[T any](obj kind.Object, spec, want *T) bool {
+// updateSpec updates the spec of a FlowSchema or PriorityLevelConfiguration, unless an administrator disabled autoupdate.
+func updateSpec[T any](obj kind.Object, spec, want *T) bool {
 	if obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] != "true" || apiequality.Semantic.DeepEqual(spec, want) {
 		return false
 	}

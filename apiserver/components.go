@@ -22,11 +22,11 @@ import (
 // components serves componentstatuses, computed at each request. A component in this process is healthy as long as the server runs. For
 // another one it checks the leader's lease, because its address is unknown.
 type components struct {
-	// here has the lease names of components in this process.
-	here  map[string]bool
-	store func(context.Context) error
-	lease func(ctx context.Context, name string) (runtime.Object, error)
-	now   func() time.Time
+	// inProcess has the lease names of components in this process.
+	inProcess map[string]bool
+	store     func(context.Context) error
+	lease     func(ctx context.Context, name string) (runtime.Object, error)
+	now       func() time.Time
 }
 
 // agents are the components except the store, with their leader election leases in kube-system.
@@ -35,7 +35,7 @@ var agents = []struct{ name, lease string }{{"controller-manager", "kube-control
 var leases = coordinationv1.SchemeGroupVersion.WithResource("leases")
 
 func (s *Server) components() components {
-	return components{here: s.config.Here, store: s.config.Store.Health, now: time.Now, lease: func(ctx context.Context, name string) (runtime.Object, error) {
+	return components{inProcess: s.config.InProcess, store: s.config.Store.Health, now: time.Now, lease: func(ctx context.Context, name string) (runtime.Object, error) {
 		return s.reader.Get(ctx, leases, metav1.NamespaceSystem, name)
 	}}
 }
@@ -78,7 +78,7 @@ func (c components) List(ctx context.Context, _ string, l labels.Selector, _ fie
 }
 
 func (c components) agent(ctx context.Context, name string) corev1.ComponentCondition {
-	if c.here[name] {
+	if c.inProcess[name] {
 		return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
 	}
 	obj, err := c.lease(ctx, name)

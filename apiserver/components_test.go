@@ -41,7 +41,7 @@ func TestComponentsAreAsked(t *testing.T) {
 		},
 	} {
 		c := components{
-			here: map[string]bool{"kube-scheduler": tt.here}, now: func() time.Time { return now },
+			inProcess: map[string]bool{"kube-scheduler": tt.here}, now: func() time.Time { return now },
 			store: func(context.Context) error { return tt.store },
 			lease: func(_ context.Context, name string) (runtime.Object, error) {
 				if tt.lease == nil {

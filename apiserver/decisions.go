@@ -19,7 +19,7 @@ import (
 // podDecisions serves PodDecisions of existing pods only: a reader of a namespace must not learn about earlier pods in it.
 type podDecisions struct {
 	reader *Reader
-	of     func(types.UID) *decisions.PodDecision
+	lookup func(types.UID) *decisions.PodDecision
 }
 
 // Get returns the decision about one pod.
@@ -60,10 +60,10 @@ func (p podDecisions) List(ctx context.Context, namespace string, l labels.Selec
 }
 
 func (p podDecisions) decision(pod *corev1.Pod) *decisions.PodDecision {
-	if p.of == nil {
+	if p.lookup == nil {
 		return nil
 	}
-	d := p.of(pod.UID)
+	d := p.lookup(pod.UID)
 	if d == nil {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"keelson/apiserver/outbound"
 )
 
-// door builds the outbound door, which refuses connections to the server itself.
-func (s *Server) door() *outbound.Door {
+// egress builds what makes outgoing connections; it refuses connections to the server itself.
+func (s *Server) egress() *outbound.Egress {
 	cfg := s.config.Outbound
 	if l := s.config.Listener; l != nil {
 		if a, ok := l.Addr().(*net.TCPAddr); ok {
@@ -24,7 +24,7 @@ func (s *Server) door() *outbound.Door {
 		}
 	}
 	for _, r := range s.ownRanges() { // the Service "kubernetes" has the first address of each
-		cfg.Own = append(slices.Clone(cfg.Own), r.Masked().Addr().Next())
+		cfg.OwnAddresses = append(slices.Clone(cfg.OwnAddresses), r.Masked().Addr().Next())
 	}
 	d := outbound.New(cfg)
 	s.metrics.Registry.MustRegister(d.Collectors()...)

@@ -33,7 +33,7 @@ import (
 const (
 	leasesPrefix = "/registry/masterleases/"
 	leaseRenewal = 10 * time.Second
-	leaseLife    = 15 * time.Second
+	leaseTTL     = 15 * time.Second
 	// ownName is the name of the Service, of its Endpoints and of its first EndpointSlice.
 	ownName = "kubernetes"
 )
@@ -80,11 +80,11 @@ func (s *Server) reconcileEndpoints(ctx context.Context) error {
 	if own.IsValid() {
 		want = append(want, own)
 	}
-	if s.config.Shared {
-		if err := s.renew(ctx, own); err != nil {
+	if s.config.SharedStore {
+		if err := s.renewLease(ctx, own); err != nil {
 			return fmt.Errorf("tell that this server lives: %w", err)
 		}
-		if want, err = s.living(ctx, time.Now()); err != nil {
+		if want, err = s.livePeers(ctx, time.Now()); err != nil {
 			return fmt.Errorf("find the servers that live: %w", err)
 		}
 	}
@@ -137,7 +137,7 @@ func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) erro
 }
 
 func (s *Server) deleteOwn(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
-	if err := s.handler.Delete(ctx, self, gvr, obj); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err := s.handler.Delete(ctx, serverUser, gvr, obj); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete %s %s: %w", gvr.Resource, obj.GetName(), err)
 	}
 	return nil
@@ -188,9 +188,9 @@ func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 
 func leaseKey(server netip.AddrPort) string { return leasesPrefix + server.Addr().String() }
 
-// renew writes this server's key. The value is Kubernetes': Endpoints with the address, and a generation that is incremented; the port is
+// renewLease writes this server's key. The value is Kubernetes': Endpoints with the address, and a generation that is incremented; the port is
 // our addition.
-func (s *Server) renew(ctx context.Context, own netip.AddrPort) error {
+func (s *Server) renewLease(ctx context.Context, own netip.AddrPort) error {
 	if !own.IsValid() {
 		return nil
 	}
@@ -225,8 +225,8 @@ func (s *Server) renew(ctx context.Context, own netip.AddrPort) error {
 	}
 }
 
-// living are the servers that renew their keys. It removes a key that has not changed for leaseLife.
-func (s *Server) living(ctx context.Context, now time.Time) ([]netip.AddrPort, error) {
+// livePeers are the servers that renew their keys. It removes a key that has not changed for leaseTTL.
+func (s *Server) livePeers(ctx context.Context, now time.Time) ([]netip.AddrPort, error) {
 	page, err := s.config.Store.List(ctx, store.Range{Prefix: leasesPrefix})
 	if err != nil {
 		return nil, err
@@ -238,7 +238,7 @@ func (s *Server) living(ctx context.Context, now time.Time) ([]netip.AddrPort, e
 		if !known || was.revision != kv.Revision {
 			was = peerLease{kv.Revision, now}
 		}
-		if now.Sub(was.since) > leaseLife {
+		if now.Sub(was.since) > leaseTTL {
 			var conflict *store.ConflictError
 			if _, _, err := s.config.Store.Delete(ctx, kv.Key, kv.Revision); err != nil && !errors.Is(err, store.ErrNotFound) && !errors.As(err, &conflict) {
 				return nil, err
@@ -275,9 +275,9 @@ func (s *Server) peerOf(kv store.KV) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ip, uint16(port)), true
 }
 
-// keepEndpoints renews this server's key and checks the others' until ctx is done. It returns at once if the store is not shared.
-func (s *Server) keepEndpoints(ctx context.Context) error {
-	if !s.config.Shared {
+// runEndpoints renews this server's key and checks the others' until ctx is done. It returns at once if the store is not shared.
+func (s *Server) runEndpoints(ctx context.Context) error {
+	if !s.config.SharedStore {
 		return nil
 	}
 	tick := time.NewTicker(leaseRenewal)
@@ -294,17 +294,17 @@ func (s *Server) keepEndpoints(ctx context.Context) error {
 	}
 }
 
-// leave removes this server's address from the endpoints while it shuts down.
-func (s *Server) leave(ctx context.Context) {
+// removeOwnEndpoint removes this server's address from the endpoints while it shuts down.
+func (s *Server) removeOwnEndpoint(ctx context.Context) {
 	own, err := s.ownEndpoint()
-	if err != nil || !s.config.Shared || !own.IsValid() {
+	if err != nil || !s.config.SharedStore || !own.IsValid() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if _, _, err = s.config.Store.Delete(ctx, leaseKey(own), 0); err == nil {
 		var left []netip.AddrPort
-		if left, err = s.living(ctx, time.Now()); err == nil {
+		if left, err = s.livePeers(ctx, time.Now()); err == nil {
 			err = s.writeEndpoints(ctx, left)
 		}
 	}
@@ -313,10 +313,10 @@ func (s *Server) leave(ctx context.Context) {
 	}
 }
 
-// wrongEndpoints reports whether a client has changed endpoints that only this server writes.
-func (s *Server) wrongEndpoints(obj runtime.Object) bool {
+// endpointsDiffer reports whether a client has changed endpoints that only this server writes.
+func (s *Server) endpointsDiffer(obj runtime.Object) bool {
 	own, err := s.ownEndpoint()
-	if err != nil || s.config.Shared {
+	if err != nil || s.config.SharedStore {
 		return false
 	}
 	var want []runtime.Object

@@ -87,7 +87,7 @@ func TestKubernetesEndpoints(t *testing.T) {
 func TestSharedStore(t *testing.T) {
 	st, ca := newSite(t)
 	at := func(advertise string) (*running, func()) {
-		return startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Advertise, cfg.Shared = advertise, true })
+		return startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Advertise, cfg.SharedStore = advertise, true })
 	}
 	if _, err := st.Create(t.Context(), "/registry/masterleases/192.0.2.9", []byte("of a server that was killed")); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func (r *Reader) Equivalents(gvr schema.GroupVersionResource) []schema.GroupVers
 		return nil
 	}
 	if res.Custom == nil {
-		return r.alike[gvr]
+		return r.equivalents[gvr]
 	}
 	if r.customs == nil {
 		return nil
@@ -38,15 +38,15 @@ func (r *Reader) Equivalents(gvr schema.GroupVersionResource) []schema.GroupVers
 	return out
 }
 
-// noteAlike fills alike from the registry rows.
-func (r *Reader) noteAlike(rows []registry.Row) {
+// setEquivalents fills equivalents from the registry rows.
+func (r *Reader) setEquivalents(rows []registry.Row) {
 	stored := func(row *registry.Row) schema.GroupResource {
 		if row.View != nil {
 			return row.View.Of
 		}
 		return row.Kind.GVR().GroupResource()
 	}
-	r.alike = map[schema.GroupVersionResource][]schema.GroupVersionResource{}
+	r.equivalents = map[schema.GroupVersionResource][]schema.GroupVersionResource{}
 	for i := range rows {
 		if rows[i].View == nil {
 			continue
@@ -59,7 +59,7 @@ func (r *Reader) noteAlike(rows []registry.Row) {
 		}
 		for _, gvr := range family {
 			others := slices.DeleteFunc(slices.Clone(family), func(o schema.GroupVersionResource) bool { return o == gvr })
-			r.alike[gvr] = others
+			r.equivalents[gvr] = others
 		}
 	}
 }
@@ -101,10 +101,10 @@ func (r *Reader) ResourceOf(gvk schema.GroupVersionKind) (gvr schema.GroupVersio
 // Types returns the type converter for objects of gvr.
 func (r *Reader) Types(gvr schema.GroupVersionResource) (managedfields.TypeConverter, error) {
 	res := r.find(gvr)
-	if res == nil || res.Fields[""] == nil {
+	if res == nil || res.FieldManagers[""] == nil {
 		return nil, fmt.Errorf("merge %s: not served", gvr)
 	}
-	return res.Fields[""].Types()
+	return res.FieldManagers[""].Types()
 }
 
 // Convert converts obj from one resource's version to another. obj is shared and not modified.
@@ -134,5 +134,5 @@ func (r *Reader) Resolve(ctx context.Context, namespace, name string, port int32
 	return backend.Resolve(ctx, r, namespace, name, port)
 }
 
-// Outbound returns the server's door to other servers.
-func (r *Reader) Outbound() *outbound.Door { return r.outbound }
+// Outbound makes the server's connections to other servers.
+func (r *Reader) Outbound() *outbound.Egress { return r.outbound }

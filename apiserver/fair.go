@@ -14,13 +14,13 @@ import (
 
 const (
 	defaultSeats = 600
-	// longestInQueue is how long a request may wait for a seat, a quarter of its total time-out.
-	longestInQueue = 15 * time.Second
-	// A list needs one more seat per so many objects or stored bytes, a write per so many bytes of body, up to mostSeats.
+	// maxQueueTime is how long a request may wait for a seat, a quarter of its total time-out.
+	maxQueueTime = 15 * time.Second
+	// A list needs one more seat per so many objects or stored bytes, a write per so many bytes of body, up to maxSeats.
 	objectsPerSeat = 100
 	bytesPerSeat   = 512 << 10
 	bodyPerSeat    = 256 << 10
-	mostSeats      = 10
+	maxSeats       = 10
 )
 
 // fairness creates the controller and updates it from the stored FlowSchemas and PriorityLevelConfigurations.
@@ -29,11 +29,11 @@ func (s *Server) fairness() *fairness.Controller {
 	if seats == 0 {
 		seats = defaultSeats
 	}
-	f := fairness.New(seats, longestInQueue)
+	f := fairness.New(seats, maxQueueTime)
 	row := s.reader.resources[flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")]
-	s.flowSchemaStatus = newFlowSchemaStatus(row.Storage, row.Fields["status"], s.log)
+	s.flowSchemaStatus = newFlowSchemaStatus(row.Storage, row.FieldManagers["status"], s.log)
 	for _, resource := range []string{"prioritylevelconfigurations", "flowschemas"} {
-		s.follow = append(s.follow, Follower{
+		s.eventHandlers = append(s.eventHandlers, EventHandler{
 			Resource: flowcontrolv1.SchemeGroupVersion.WithResource(resource),
 			Set: func(o runtime.Object) {
 				f.Set(o)
@@ -53,9 +53,9 @@ func (s *Server) fairness() *fairness.Controller {
 func (s *Server) cost(rq *pipeline.Request) int {
 	if !rq.ReadOnly() {
 		if rq.Length < 0 { // unknown length: count it as the largest
-			return mostSeats
+			return maxSeats
 		}
-		return int(min(1+rq.Length/bodyPerSeat, mostSeats))
+		return int(min(1+rq.Length/bodyPerSeat, maxSeats))
 	}
 	if rq.Verb != "list" || rq.Name != "" {
 		return 1
@@ -69,5 +69,5 @@ func (s *Server) cost(rq *pipeline.Request) int {
 		size = int(float64(size) * float64(rq.Limit) / float64(count))
 		count = int(rq.Limit)
 	}
-	return min(1+max(count/objectsPerSeat, size/bytesPerSeat), mostSeats)
+	return min(1+max(count/objectsPerSeat, size/bytesPerSeat), maxSeats)
 }

@@ -37,13 +37,13 @@ type flowSchemaStatus struct {
 // fairnessManager is the field manager of the condition, named as in Kubernetes.
 const fairnessManager = "api-priority-and-fairness-config-consumer-v1"
 
-// againAfter is the wait after a failed write.
-const againAfter = 2 * time.Second
+// retryDelay is the wait after a failed write.
+const retryDelay = 2 * time.Second
 
 func newFlowSchemaStatus(stored objects.Storage, owners *apply.Manager, log *slog.Logger) *flowSchemaStatus {
 	d := &flowSchemaStatus{stored: stored, owners: owners, schemas: map[string]*flowcontrolv1.FlowSchema{}, levels: map[string]bool{}}
 	d.loop = keyed.New(keyed.Config[string]{
-		Do: d.sync, Pause: againAfter,
+		Do: d.sync, Pause: retryDelay,
 		Failed: func(name string, err error) {
 			log.Warn("write condition of flow schema", "flowschema", name, "err", err)
 		},
@@ -61,7 +61,7 @@ func (d *flowSchemaStatus) set(obj runtime.Object) {
 		d.loop.Add(o.Name)
 	case *flowcontrolv1.PriorityLevelConfiguration:
 		d.levels[o.Name] = true
-		d.lookLocked(o.Name)
+		d.requeueLocked(o.Name)
 	}
 }
 
@@ -74,12 +74,12 @@ func (d *flowSchemaStatus) remove(obj runtime.Object) {
 		delete(d.schemas, o.Name)
 	case *flowcontrolv1.PriorityLevelConfiguration:
 		delete(d.levels, o.Name)
-		d.lookLocked(o.Name)
+		d.requeueLocked(o.Name)
 	}
 }
 
-// lookLocked requeues the FlowSchemas of a priority level.
-func (d *flowSchemaStatus) lookLocked(level string) {
+// requeueLocked requeues the FlowSchemas of a priority level.
+func (d *flowSchemaStatus) requeueLocked(level string) {
 	for name, s := range d.schemas {
 		if s.Spec.PriorityLevelConfiguration.Name == level {
 			d.loop.Add(name)

@@ -10,10 +10,10 @@ import (
 	"keelson/store"
 )
 
-// startSteps are the names of Kubernetes' health checks for post-start hooks. Here each stands for a part of Run that ends before the first
-// request is served: caches and their followers, definitions, bootstrap objects, aggregation. The two of the identity leases are not among them:
+// postStartHooks are the names of Kubernetes' health checks for post-start hooks. Here each stands for a part of Run that ends before the first
+// request is served: caches and their event handlers, definitions, bootstrap objects, aggregation. The two of the identity leases are not among them:
 // this server has no such lease.
-var startSteps = []string{
+var postStartHooks = []string{
 	"log",
 	"poststarthook/start-apiserver-admission-initializer",
 	"poststarthook/generic-apiserver-start-informers",
@@ -74,7 +74,7 @@ func (s *Server) checks() map[string][]discovery.Check {
 	}}
 	live := []discovery.Check{ping, stored}
 	ready := []discovery.Check{ping, writable, {Name: "informer-sync", Run: started}}
-	for _, name := range startSteps {
+	for _, name := range postStartHooks {
 		c := discovery.Check{Name: name, Run: started}
 		live, ready = append(live, c), append(ready, c)
 	}

@@ -15,25 +15,25 @@ import (
 	"keelson/store"
 )
 
-// measured wraps st to record the duration of each call as etcd_request_duration_seconds, the metric that dashboards use.
-func measured(st store.Store, r *prometheus.Registry) store.Store {
-	m := &measuredStore{Store: st, took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+// withStorageMetrics wraps st to record the duration of each call as etcd_request_duration_seconds, the metric that dashboards use.
+func withStorageMetrics(st store.Store, r *prometheus.Registry) store.Store {
+	m := &measuredStore{Store: st, duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "etcd_request_duration_seconds",
 		Help:    "Etcd request latency in seconds for each operation and object type.",
 		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 4, 6, 8, 15, 30, 60},
 	}, []string{"operation", "group", "resource"})}
-	r.MustRegister(m.took)
+	r.MustRegister(m.duration)
 	return m
 }
 
 type measuredStore struct {
 	store.Store
-	took *prometheus.HistogramVec
+	duration *prometheus.HistogramVec
 }
 
 func (m *measuredStore) note(operation, key string, begin time.Time) {
 	gr := ResourceOf(key)
-	m.took.WithLabelValues(operation, gr.Group, gr.Resource).Observe(time.Since(begin).Seconds())
+	m.duration.WithLabelValues(operation, gr.Group, gr.Resource).Observe(time.Since(begin).Seconds())
 }
 
 func (m *measuredStore) Get(ctx context.Context, key string, rev int64) (store.KV, int64, error) {
@@ -95,18 +95,18 @@ var (
 	level = []string{"priority_level"}
 	flow  = []string{"priority_level", "flow_schema"}
 
-	seatsDesc    = prometheus.NewDesc("apiserver_flowcontrol_nominal_limit_seats", "Nominal number of execution seats configured for each priority level", level, nil)
-	currentDesc  = prometheus.NewDesc("apiserver_flowcontrol_current_limit_seats", "current derived number of execution seats available to each priority level", level, nil)
-	leastDesc    = prometheus.NewDesc("apiserver_flowcontrol_lower_limit_seats", "Configured lower bound on number of execution seats available to each priority level", level, nil)
-	mostDesc     = prometheus.NewDesc("apiserver_flowcontrol_upper_limit_seats", "Configured upper bound on number of execution seats available to each priority level", level, nil)
-	usedDesc     = prometheus.NewDesc("apiserver_flowcontrol_current_executing_seats", "Concurrency (number of seats) occupied by the currently executing requests", flow, nil)
-	requestsDesc = prometheus.NewDesc("apiserver_flowcontrol_current_executing_requests", "Number of requests in initial or final execution stage", flow, nil)
-	waitingDesc  = prometheus.NewDesc("apiserver_flowcontrol_current_inqueue_requests", "Number of requests currently pending in queues of the API Priority and Fairness subsystem", flow, nil)
-	servedDesc   = prometheus.NewDesc("apiserver_flowcontrol_dispatched_requests_total", "Number of requests executed by API Priority and Fairness subsystem", flow, nil)
+	seatsDesc      = prometheus.NewDesc("apiserver_flowcontrol_nominal_limit_seats", "Nominal number of execution seats configured for each priority level", level, nil)
+	currentDesc    = prometheus.NewDesc("apiserver_flowcontrol_current_limit_seats", "current derived number of execution seats available to each priority level", level, nil)
+	lowerLimitDesc = prometheus.NewDesc("apiserver_flowcontrol_lower_limit_seats", "Configured lower bound on number of execution seats available to each priority level", level, nil)
+	upperLimitDesc = prometheus.NewDesc("apiserver_flowcontrol_upper_limit_seats", "Configured upper bound on number of execution seats available to each priority level", level, nil)
+	usedDesc       = prometheus.NewDesc("apiserver_flowcontrol_current_executing_seats", "Concurrency (number of seats) occupied by the currently executing requests", flow, nil)
+	requestsDesc   = prometheus.NewDesc("apiserver_flowcontrol_current_executing_requests", "Number of requests in initial or final execution stage", flow, nil)
+	waitingDesc    = prometheus.NewDesc("apiserver_flowcontrol_current_inqueue_requests", "Number of requests currently pending in queues of the API Priority and Fairness subsystem", flow, nil)
+	servedDesc     = prometheus.NewDesc("apiserver_flowcontrol_dispatched_requests_total", "Number of requests executed by API Priority and Fairness subsystem", flow, nil)
 )
 
 func (fairnessMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{seatsDesc, currentDesc, leastDesc, mostDesc, usedDesc, requestsDesc, waitingDesc, servedDesc} {
+	for _, d := range []*prometheus.Desc{seatsDesc, currentDesc, lowerLimitDesc, upperLimitDesc, usedDesc, requestsDesc, waitingDesc, servedDesc} {
 		ch <- d
 	}
 }
@@ -118,10 +118,10 @@ func (m fairnessMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range m.f.Stats() {
 		gauge(seatsDesc, s.Nominal, s.Level)
 		gauge(currentDesc, max(s.Nominal, s.Executing), s.Level) // including borrowed seats
-		gauge(leastDesc, s.Least, s.Level)
-		gauge(mostDesc, s.Most, s.Level)
+		gauge(lowerLimitDesc, s.LowerLimit, s.Level)
+		gauge(upperLimitDesc, s.UpperLimit, s.Level)
 	}
-	for _, f := range m.f.Flows() {
+	for _, f := range m.f.SchemaStats() {
 		gauge(usedDesc, f.Seats, f.Level, f.Schema)
 		gauge(requestsDesc, f.Executing, f.Level, f.Schema)
 		gauge(waitingDesc, f.Waiting, f.Level, f.Schema)

@@ -31,14 +31,14 @@ func (s *Server) mux() (http.Handler, error) {
 	for extra := range s.config.Extra {
 		fixed = append(fixed, strings.TrimSuffix(extra, "/"))
 	}
-	missing := discovery.Missing(s.mayHoldObjects)
+	missing := discovery.Missing(s.maybeResourcePath)
 	m.Handle("/", discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), index...) }, missing))
 	s.documents = discovery.New(missing, s.address())
 	s.documents.Mount(m)
 	if err := discovery.Version(m, s.config.Version); err != nil {
 		return nil, err
 	}
-	s.schemas = openapi.New(s.config.Version.GitVersion, described(s.resources))
+	s.schemas = openapi.New(s.config.Version.GitVersion, openAPIResources(s.resources))
 	if err := s.schemas.Mount(m); err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (s *Server) mux() (http.Handler, error) {
 		m.Handle(extra, h)
 	}
 	s.republish()
-	return uncached(asAsked(m)), nil
+	return uncached(withoutPathCleaning(m)), nil
 }
 
 // pages serves /statusz and /flagz, and returns their paths.
@@ -76,8 +76,8 @@ func (s *Server) pages(m *http.ServeMux) []string {
 	return served
 }
 
-// mayHoldObjects reports whether a path may be a resource path: below /api, below an existing group, or /version.
-func (s *Server) mayHoldObjects(path string) bool {
+// maybeResourcePath reports whether a path may be a resource path: below /api, below an existing group, or /version.
+func (s *Server) maybeResourcePath(path string) bool {
 	if strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/version/") {
 		return true
 	}
@@ -96,8 +96,8 @@ func uncached(m http.Handler) http.Handler {
 	})
 }
 
-// asAsked disables the mux's redirects to cleaned paths: a path that does not match is not found.
-func asAsked(m http.Handler) http.Handler {
+// withoutPathCleaning disables the mux's redirects to cleaned paths: a path that does not match is not found.
+func withoutPathCleaning(m http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := r.URL.Path; strings.Contains(p, "//") || path.Clean(p) != p && path.Clean(p)+"/" != p {
 			http.NotFound(w, r)
@@ -109,39 +109,39 @@ func asAsked(m http.Handler) http.Handler {
 
 func (s *Server) groupVersions() []string {
 	var out []string
-	for _, r := range s.everything() {
+	for _, r := range s.allResources() {
 		out = append(out, r.GVR().GroupVersion().String())
 	}
 	return out
 }
 
-// everything lists all served resources, with custom resources.
-func (s *Server) everything() []*registry.Resource {
+// allResources lists all served resources, with custom resources.
+func (s *Server) allResources() []*registry.Resource {
 	return slices.Concat(s.resources, s.definitions.Resources())
 }
 
 // republish updates discovery and OpenAPI after a change of the served resources.
 func (s *Server) republish() {
-	s.publishing.Lock()
-	defer s.publishing.Unlock()
+	s.publishMu.Lock()
+	defer s.publishMu.Unlock()
 	var remotes []discovery.Remote
 	var docs []openapi.Remote
-	for _, f := range s.services.Found() {
+	for _, f := range s.services.Discovered() {
 		gv := schema.GroupVersion{Group: f.Service.Spec.Group, Version: f.Service.Spec.Version}
 		remotes = append(remotes, discovery.Remote{
 			GV: gv, GroupPriority: f.Service.Spec.GroupPriorityMinimum, VersionPriority: f.Service.Spec.VersionPriority, Resources: f.Resources,
 		})
 		docs = append(docs, openapi.Remote{GV: gv, V3: f.V3, V2: f.V2})
 	}
-	s.documents.Set(s.everything(), remotes)
-	s.schemas.Set(described(s.definitions.Resources()), docs)
+	s.documents.Set(s.allResources(), remotes)
+	s.schemas.Set(openAPIResources(s.definitions.Resources()), docs)
 }
 
-// local lists the group versions that this server serves itself.
-func (s *Server) local() []aggregate.Local {
+// localGroupVersions lists the group versions that this server serves itself.
+func (s *Server) localGroupVersions() []aggregate.Local {
 	var out []aggregate.Local
 	seen := map[schema.GroupVersion]bool{}
-	for _, r := range s.everything() {
+	for _, r := range s.allResources() {
 		if gv := r.GVR().GroupVersion(); !seen[gv] {
 			seen[gv] = true
 			out = append(out, aggregate.Local{GV: gv, Custom: r.Custom != nil})
@@ -150,8 +150,8 @@ func (s *Server) local() []aggregate.Local {
 	return out
 }
 
-// described converts the resources for OpenAPI.
-func described(resources []*registry.Resource) []openapi.Resource {
+// openAPIResources converts the resources for OpenAPI.
+func openAPIResources(resources []*registry.Resource) []openapi.Resource {
 	var out []openapi.Resource
 	for _, r := range resources {
 		d := openapi.Resource{GVR: r.GVR(), Namespaced: r.Namespaced, Kind: r.GVK(), Parent: r.GVK().Kind, Verbs: r.Verbs()}

@@ -35,9 +35,9 @@ func (s *Server) openTunnels() {
 	})
 	s.metrics.Registry.MustRegister(s.tunnels.Collectors()...)
 	s.config.Extra[mux.Path] = s.tunnels
-	s.follow = append(s.follow, Follower{Resource: nodes, Set: func(runtime.Object) {}, Remove: func(obj runtime.Object) {
+	s.eventHandlers = append(s.eventHandlers, EventHandler{Resource: nodes, Set: func(runtime.Object) {}, Remove: func(obj runtime.Object) {
 		if o, ok := obj.(kind.Object); ok {
-			s.tunnels.End(o.GetName())
+			s.tunnels.CloseNode(o.GetName())
 		}
 	}})
 }

@@ -14,20 +14,20 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// portRecords is the storage of Kubernetes' record of allocated node ports. It is not a resource of the API.
-var portRecords = objects.Config{
+// rangeAllocations is the storage of Kubernetes' record of allocated node ports. It is not a resource of the API.
+var rangeAllocations = objects.Config{
 	Resource: schema.GroupResource{Resource: "servicenodeportallocations"},
 	GVK:      corev1.SchemeGroupVersion.WithKind("RangeAllocation"),
 	New:      func() kind.Object { return &corev1.RangeAllocation{} },
 	Prefix:   "ranges",
 }
 
-// portRecord is the record of node ports for servers that share a store.
-type portRecord struct{ storage objects.Storage }
+// rangeRegistry is the record of node ports for servers that share a store.
+type rangeRegistry struct{ storage objects.Storage }
 
 var errUnchanged = errors.New("nothing to write")
 
-func (r portRecord) Change(ctx context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error {
+func (r rangeRegistry) GuaranteedUpdate(ctx context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error {
 	_, _, _, err := r.storage.Update(ctx, "", "servicenodeports", true, func(_ context.Context, current kind.Object) (kind.Object, error) {
 		now, ok := current.(*corev1.RangeAllocation)
 		if current != nil && !ok {

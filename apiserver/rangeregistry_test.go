@@ -50,7 +50,7 @@ func TestServersShareNodePorts(t *testing.T) {
 	st, ca := newSite(t)
 	start := func(name string) (kubernetes.Interface, func()) {
 		r, stop := startOn(t, st, ca, func(cfg *apiserver.Config) {
-			cfg.Advertise, cfg.Shared = name, true
+			cfg.Advertise, cfg.SharedStore = name, true
 			cfg.NodePorts = servicealloc.PortRange{First: 31000, Last: 31059}
 		})
 		return r.clients(t), stop

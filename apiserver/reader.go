@@ -28,10 +28,10 @@ type Reader struct {
 	custom    func(schema.GroupVersionResource) *registry.Resource // finds custom resources
 	customs   func() []*registry.Resource                          // all custom resources
 	create    func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error
-	// alike are the other resources that serve the same objects.
-	alike map[schema.GroupVersionResource][]schema.GroupVersionResource
-	// outbound is the server's door to other servers.
-	outbound *outbound.Door
+	// equivalents are the other resources that serve the same objects.
+	equivalents map[schema.GroupVersionResource][]schema.GroupVersionResource
+	// outbound makes the server's connections to other servers.
+	outbound *outbound.Egress
 }
 
 // find returns the resource served as gvr, or nil.
@@ -98,7 +98,7 @@ func (r *Reader) Select(
 	if err != nil {
 		return nil, err
 	}
-	out, _ := plainObjects(page)
+	out, _ := runtimeObjects(page)
 	return out, nil
 }
 
@@ -111,9 +111,9 @@ func (r *Reader) Create(ctx context.Context, gvr schema.GroupVersionResource, ob
 	return r.create(ctx, gvr, o)
 }
 
-// Amend updates an object without the pipeline: f gets its current state, which is shared, and returns the new one; the same one means no
+// GuaranteedUpdate updates an object without the pipeline: f gets its current state, which is shared, and returns the new one; the same one means no
 // write. f is called again after a conflict.
-func (r *Reader) Amend(
+func (r *Reader) GuaranteedUpdate(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, f func(current runtime.Object) (runtime.Object, error),
 ) error {
 	s, err := r.storage(gvr)
@@ -167,7 +167,7 @@ func listOptions(namespace string, opts metav1.ListOptions) (objects.ListQuery, 
 	return q, nil
 }
 
-func plainObjects(page *objects.List) ([]runtime.Object, string) {
+func runtimeObjects(page *objects.List) ([]runtime.Object, string) {
 	out := make([]runtime.Object, len(page.Items))
 	for i, e := range page.Items {
 		out[i] = e.Object

@@ -56,7 +56,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		return err
 	})
 	err := g.Wait()
-	s.beginStop()
+	s.startShutdown()
 	s.watches.Wait()
 	s.usage.Close()
 	s.handler.CloseIdle()
@@ -66,11 +66,11 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// serve runs the followers, bootstraps, and accepts requests until ctx is done.
+// serve runs the event handlers, bootstraps, and accepts requests until ctx is done.
 func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func()) error {
-	s.followSystemObjects()
-	for _, f := range s.follow {
-		if err := s.startFollowing(inner, g, f); err != nil {
+	s.watchSystemObjects()
+	for _, f := range s.eventHandlers {
+		if err := s.startHandler(inner, g, f); err != nil {
 			return err
 		}
 	}
@@ -91,16 +91,16 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 		}
 		return err
 	}
-	if err := s.followersKnow(ctx, inner); err != nil {
+	if err := s.waitForHandlers(ctx, inner); err != nil {
 		return err
 	}
-	g.Go(func() error { return s.missing.Run(inner) })
+	g.Go(func() error { return s.systemObjectsLoop.Run(inner) })
 	keeping, cancel := context.WithCancel(ctx)
 	defer cancel()
 	kept := make(chan struct{})
 	g.Go(func() error {
 		defer close(kept)
-		return s.keepEndpoints(keeping)
+		return s.runEndpoints(keeping)
 	})
 	hs, failed := s.listen(inner, g)
 	s.ready.Store(true)
@@ -111,10 +111,10 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 		return fmt.Errorf("serve %s: %w", s.config.Listener.Addr(), err)
 	case <-inner.Done():
 	}
-	s.beginStop()
+	s.startShutdown()
 	cancel()
 	<-kept
-	s.leave(inner)
+	s.removeOwnEndpoint(inner)
 	if hs == nil {
 		return nil
 	}
@@ -143,8 +143,8 @@ func (s *Server) listen(inner context.Context, g *errgroup.Group) (hs *http.Serv
 	return hs, failed
 }
 
-// beginStop makes readiness fail and ends watches.
-func (s *Server) beginStop() { s.stop.Do(func() { close(s.stopping) }) }
+// startShutdown makes readiness fail and ends watches.
+func (s *Server) startShutdown() { s.stop.Do(func() { close(s.stopping) }) }
 
 func (s *Server) shutdown(hs *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.Grace)
@@ -156,8 +156,8 @@ func (s *Server) shutdown(hs *http.Server) error {
 	return nil
 }
 
-// mostStreams limits the concurrent requests of a connection.
-const mostStreams = 1000
+// maxConcurrentStreams limits the concurrent requests of a connection.
+const maxConcurrentStreams = 1000
 
 // httpServer serves HTTP/2 with enough streams per connection for a client with many informers, and HTTP/1.1 for upgrades.
 func (s *Server) httpServer(inner context.Context) *http.Server {
@@ -176,16 +176,16 @@ func (s *Server) httpServer(inner context.Context) *http.Server {
 	hs.TLSConfig = s.config.TLS.Clone()
 	if s.config.StandardHTTP2 {
 		hs.TLSConfig.NextProtos = []string{"h2", "http/1.1"}
-		hs.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: mostStreams, WriteByteTimeout: time.Minute}
+		hs.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, WriteByteTimeout: time.Minute}
 		return hs
 	}
-	h2.Configure(hs, h2.Options{MaxStreams: mostStreams, IdleTimeout: 90 * time.Second, WriteTimeout: time.Minute})
+	h2.Configure(hs, h2.Options{MaxStreams: maxConcurrentStreams, IdleTimeout: 90 * time.Second, WriteTimeout: time.Minute})
 	return hs
 }
 
-// startFollowing passes f all objects, then every change until inner ends.
-func (s *Server) startFollowing(inner context.Context, g *errgroup.Group, f Follower) error {
-	st := f.from
+// startHandler passes f all objects, then every change until inner ends.
+func (s *Server) startHandler(inner context.Context, g *errgroup.Group, f EventHandler) error {
+	st := f.storage
 	if st == nil {
 		var err error
 		if st, err = s.reader.storage(f.Resource); err != nil {
@@ -197,9 +197,9 @@ func (s *Server) startFollowing(inner context.Context, g *errgroup.Group, f Foll
 	if err != nil {
 		return err
 	}
-	at := &followed{storage: st}
+	at := &handlerState{storage: st}
 	at.seen.Store(revisionOf(rv))
-	s.followed = append(s.followed, at)
+	s.handlerProgress = append(s.handlerProgress, at)
 	g.Go(func() error {
 		for inner.Err() == nil {
 			lost, err := f.watch(inner, st, known, &rv, &at.seen)
@@ -216,8 +216,8 @@ func (s *Server) startFollowing(inner context.Context, g *errgroup.Group, f Foll
 	return nil
 }
 
-// relist updates known, and the follower, to the current state.
-func (f Follower) relist(ctx context.Context, st objects.Storage, known map[string]kind.Object) (string, error) {
+// relist updates known, and the event handler, to the current state.
+func (f EventHandler) relist(ctx context.Context, st objects.Storage, known map[string]kind.Object) (string, error) {
 	// resourceVersion=0 reads the cache and skips unreadable objects.
 	page, err := st.List(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything(), ResourceVersion: "0"})
 	if err != nil {
@@ -237,7 +237,7 @@ func (f Follower) relist(ctx context.Context, st objects.Storage, known map[stri
 }
 
 // watch passes on changes after rv; lost means that the history is gone.
-func (f Follower) watch(ctx context.Context, st objects.Storage, known map[string]kind.Object, rv *string, seen *atomic.Int64) (lost bool, err error) {
+func (f EventHandler) watch(ctx context.Context, st objects.Storage, known map[string]kind.Object, rv *string, seen *atomic.Int64) (lost bool, err error) {
 	w, err := st.Watch(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything(), ResourceVersion: *rv})
 	if err != nil {
 		return apierrors.IsResourceExpired(err) || apierrors.IsGone(err), fmt.Errorf("watch %s: %w", f.Resource.Resource, err)
@@ -258,18 +258,18 @@ func (f Follower) watch(ctx context.Context, st objects.Storage, known map[strin
 	return w.Err() != nil, nil
 }
 
-// followed is the progress of a follower.
-type followed struct {
+// handlerState is the progress of an event handler.
+type handlerState struct {
 	storage objects.Storage
 	seen    atomic.Int64 // the revision of the last object, or list, that it received
 }
 
-// followersKnow waits until all followers have received the bootstrap objects, so that all rules apply to the first request.
-func (s *Server) followersKnow(ctx, inner context.Context) error {
-	for _, f := range s.followed {
+// waitForHandlers waits until all event handlers have received the bootstrap objects, so that all rules apply to the first request.
+func (s *Server) waitForHandlers(ctx, inner context.Context) error {
+	for _, f := range s.handlerProgress {
 		page, err := f.storage.List(inner, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything()})
 		if err != nil {
-			return fmt.Errorf("wait for followers: %w", err)
+			return fmt.Errorf("wait for event handlers: %w", err)
 		}
 		last := int64(0)
 		for _, e := range page.Items {

@@ -65,7 +65,7 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) 
 			return parts, nil
 		}
 		for _, resource := range []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"} {
-			c.Follow = append(c.Follow, apiserver.Follower{
+			c.EventHandlers = append(c.EventHandlers, apiserver.EventHandler{
 				Resource: rbacv1.SchemeGroupVersion.WithResource(resource), Set: func(o runtime.Object) { rbac.Set(o) }, Remove: rbac.Remove,
 			})
 		}

@@ -70,12 +70,12 @@ type Config struct {
 	StandardHTTP2 bool
 	// Parts builds the components that read objects. New calls it once.
 	Parts func(*Reader) (Parts, error)
-	// Follow lists the followers of resources; they have the current state before the server is ready (RBAC rules, for example).
-	Follow []Follower
+	// EventHandlers lists the event handlers of resources; they have the current state before the server is ready (RBAC rules, for example).
+	EventHandlers []EventHandler
 	// Bootstrap are objects that must exist: missing ones are created, cluster roles and bindings updated.
 	Bootstrap []runtime.Object
-	// Withdrawn are bindings of earlier versions: their subjects are removed from the bindings with these names.
-	Withdrawn []*rbacv1.ClusterRoleBinding
+	// RemovedBindings are bindings of earlier versions: their subjects are removed from the bindings with these names.
+	RemovedBindings []*rbacv1.ClusterRoleBinding
 	// Kubelet holds the client certificate for kubelets and the CA of their certificates; nil: kubelets cannot be called.
 	Kubelet *tls.Config
 	// Outbound has the server's own addresses, in addition to its Listener and the address of the Service "kubernetes".
@@ -89,11 +89,11 @@ type Config struct {
 	// Advertise is the server's address for other machines, the endpoint of the Service "kubernetes". Empty: the listener's, none without a
 	// listener.
 	Advertise string
-	// Shared means that other servers may use Store: each renews a key in it, and the endpoints of the Service "kubernetes" are the running
+	// SharedStore means that other servers may use Store: each renews a key in it, and the endpoints of the Service "kubernetes" are the running
 	// servers.
-	Shared bool
-	// Here are the components that live as long as this server, by the names of their leader election leases.
-	Here map[string]bool
+	SharedStore bool
+	// InProcess are the components that live as long as this server, by the names of their leader election leases.
+	InProcess map[string]bool
 	// FrontProxy is the client certificate for aggregated servers; nil: none.
 	FrontProxy *tls.Certificate
 	// Checks validate custom resources in addition to their schemas.
@@ -109,8 +109,8 @@ type Config struct {
 	// Audit records requests, Tracing exports spans; both may be nil. The server runs them.
 	Audit   *audit.Auditor
 	Tracing *pipeline.Tracing
-	// SlowWatch is the time-out of a write to a watch client; default a minute.
-	SlowWatch time.Duration
+	// WatchWriteTimeout is the time-out of a write to a watch client; default a minute.
+	WatchWriteTimeout time.Duration
 	// Collectors are further metrics for /metrics.
 	Collectors []prometheus.Collector
 	// Seats limits the concurrent requests under priority and fairness; default 600.
@@ -132,8 +132,8 @@ type Parts struct {
 	Tokens handlers.Tokens
 	// Rules lists a user's rules for SelfSubjectRulesReview; may be nil.
 	Rules handlers.Rules
-	// Follow is like Config.Follow, for the parts themselves.
-	Follow []Follower
+	// EventHandlers is like Config.EventHandlers, for the parts themselves.
+	EventHandlers []EventHandler
 	// Extra are further paths, like Config.Extra.
 	Extra map[string]http.Handler
 	// Guards check writes of a resource by their user, in addition to admission (RBAC's privilege escalation).
@@ -143,12 +143,12 @@ type Parts struct {
 // Guard is registry.Resource.Guard.
 type Guard = func(ctx context.Context, u *auth.User, namespace string, obj, old runtime.Object) error
 
-// Follower receives every object of a resource: Set for existing and changed ones, Remove for deleted ones.
-type Follower struct {
+// EventHandler receives every object of a resource: Set for existing and changed ones, Remove for deleted ones.
+type EventHandler struct {
 	Resource schema.GroupVersionResource
 	Set      func(runtime.Object)
 	Remove   func(runtime.Object)
-	from     objects.Storage // for stored objects that are no resource of the API; nil: the resource's storage
+	storage  objects.Storage // for stored objects that are no resource of the API; nil: the resource's storage
 }
 
 // Server is an API server. New creates it, Run runs it.
@@ -160,23 +160,23 @@ type Server struct {
 	resources []*registry.Resource
 	handler   *handlers.Handler
 	// definitions serve custom resources; documents are the discovery documents.
-	definitions      *crd.Definitions
-	services         *aggregate.Services
-	flowSchemaStatus *flowSchemaStatus
-	documents        *discovery.Documents
-	schemas          *openapi.Documents
-	publishing       sync.Mutex // serializes republish, so that the last state is published
-	authorizer       auth.Authorizer
-	metrics          *pipeline.Metrics
-	listener         *connlimit.Listener // nil without Config.Listener
-	follow           []Follower
-	followed         []*followed
-	addresses        *servicealloc.Allocator
-	usage            *usage.Collector
-	tunnels          *tunnels.Tunnels
-	peers            *peers                        // used by one goroutine at a time: bootstrap, then keepEndpoints or keepSystemObjects, then leave
-	missing          *keyed.Loop[systemObjectsKey] // woken when one of the server's own objects was deleted
-	root             http.Handler
+	definitions       *crd.Definitions
+	services          *aggregate.Services
+	flowSchemaStatus  *flowSchemaStatus
+	documents         *discovery.Documents
+	schemas           *openapi.Documents
+	publishMu         sync.Mutex // serializes republish, so that the last state is published
+	authorizer        auth.Authorizer
+	metrics           *pipeline.Metrics
+	listener          *connlimit.Listener // nil without Config.Listener
+	eventHandlers     []EventHandler
+	handlerProgress   []*handlerState
+	addresses         *servicealloc.Allocator
+	usage             *usage.Collector
+	tunnels           *tunnels.Tunnels
+	peers             *peers                        // used by one goroutine at a time: bootstrap, then runEndpoints or newSystemObjectsLoop, then removeOwnEndpoint
+	systemObjectsLoop *keyed.Loop[systemObjectsKey] // woken when one of the server's own objects was deleted
+	root              http.Handler
 
 	stopping chan struct{} // closed when a shutdown begins
 	stop     sync.Once
@@ -184,16 +184,16 @@ type Server struct {
 	ready    atomic.Bool
 }
 
-// self is the user of the server's own writes.
-var self = &auth.User{Name: "system:apiserver", Groups: []string{auth.Masters, auth.Authenticated}, How: auth.InProcess}
+// serverUser is the user of the server's own writes.
+var serverUser = &auth.User{Name: "system:apiserver", Groups: []string{auth.Masters, auth.Authenticated}, How: auth.InProcess}
 
 // New assembles a server from c. Nothing runs yet.
 func New(c Config) (*Server, error) {
 	s := &Server{config: c, log: c.Log, stopping: make(chan struct{}), metrics: pipeline.NewMetrics(), peers: newPeers()}
-	s.missing = s.keepSystemObjects()
+	s.systemObjectsLoop = s.newSystemObjectsLoop()
 	patch.LimitCopies()
 	s.metrics.Registry.MustRegister(c.Collectors...)
-	s.config.Store = measured(c.Store, s.metrics.Registry)
+	s.config.Store = withStorageMetrics(c.Store, s.metrics.Registry)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -205,12 +205,12 @@ func New(c Config) (*Server, error) {
 		s.config.Grace = 10 * time.Second
 	}
 	s.openResources(registry.Table(c.Gates))
-	s.reader.outbound = s.door()
+	s.reader.outbound = s.egress()
 	if err := s.allocateServices(); err != nil {
 		return nil, err
 	}
-	s.define()
-	s.aggregate()
+	s.setUpCustomResources()
+	s.setUpAggregation()
 	parts, err := c.Parts(s.reader)
 	if err != nil {
 		return nil, err
@@ -224,16 +224,16 @@ func New(c Config) (*Server, error) {
 	s.openTunnels()
 	s.metrics.Registry.MustRegister(parts.Metrics...)
 	fair := s.fairness()
-	s.follow = append(s.follow, parts.Follow...)
+	s.eventHandlers = append(s.eventHandlers, parts.EventHandlers...)
 	for _, res := range s.resources {
 		res.Guard = s.guardDevices(res.GroupResource(), parts.Guards[res.GroupResource()])
 	}
 	s.handler = handlers.New(handlers.Config{
 		Resources: s.resources, Custom: s.definitions.Resource, Admission: parts.Admission, Tokens: parts.Tokens, Authorizer: parts.Authorizer, Rules: parts.Rules,
-		Kubelet: c.Kubelet, Outbound: s.reader.outbound, Through: s.tunnels.Dial, Stopping: s.stopping, Metrics: s.metrics, SlowWatch: c.SlowWatch, Marks: c.Marks, Log: s.log,
+		Kubelet: c.Kubelet, Outbound: s.reader.outbound, TunnelDialer: s.tunnels.Dial, Stopping: s.stopping, Metrics: s.metrics, WatchWriteTimeout: c.WatchWriteTimeout, Marks: c.Marks, Log: s.log,
 	})
 	s.reader.create = func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
-		return s.handler.Create(ctx, self, gvr, obj)
+		return s.handler.Create(ctx, serverUser, gvr, obj)
 	}
 	mux, err := s.mux()
 	if err != nil {
@@ -252,7 +252,7 @@ func (s *Server) pipeline(parts *Parts, fair *fairness.Controller, paths http.Ha
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := pipeline.From(r.Context())
 		if other := s.services.Handler(schema.GroupVersion{Group: rq.Group, Version: rq.Version}, r.URL.Path); other != nil {
-			rq.Begun() // the other server limits its watches itself
+			rq.InitialEventsSent() // the other server limits its watches itself
 			other.ServeHTTP(w, r)
 			return
 		}
@@ -271,7 +271,7 @@ func (s *Server) openResources(rows []registry.Row) {
 		return s.handler.Kubelet(ctx, node, "metrics", "resource")
 	}, s.log)
 	s.reader = &Reader{resources: map[schema.GroupVersionResource]*registry.Resource{}}
-	s.reader.noteAlike(rows)
+	s.reader.setEquivalents(rows)
 	stored := map[schema.GroupResource]objects.Storage{}
 	add := func(res *registry.Resource) {
 		s.resources = append(s.resources, res)
@@ -310,47 +310,47 @@ func (s *Server) computed(gvr schema.GroupVersionResource) objects.Storage {
 	return registry.Computed(usage.Pods{Reader: s.reader, Collector: s.usage})
 }
 
-// define sets up custom resources.
-func (s *Server) define() {
+// setUpCustomResources sets up custom resources.
+func (s *Server) setUpCustomResources() {
 	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	row := s.reader.resources[gvr]
 	hooks := crd.NewHookMetrics(s.metrics.Registry)
 	s.definitions = crd.New(crd.Config{
-		Cache: s.storage.cache, Stored: row.Storage, Owners: row.Fields["status"], Log: s.log,
-		Taken: func(gvr schema.GroupVersionResource) bool { return s.reader.resources[gvr] != nil },
+		Cache: s.storage.cache, Stored: row.Storage, Owners: row.FieldManagers["status"], Log: s.log,
+		BuiltIn: func(gvr schema.GroupVersionResource) bool { return s.reader.resources[gvr] != nil },
 		Hooks: &crd.Hooks{Outbound: s.reader.outbound, Resolve: func(ctx context.Context, namespace, name string, port int32) (string, error) {
 			return backend.Resolve(ctx, s.reader, namespace, name, port)
 		}, Metrics: hooks},
 		Checks: s.config.Checks,
 		Changed: func() {
 			s.republish()
-			s.services.Look()
+			s.services.Trigger()
 		},
 	})
 	s.reader.custom, s.reader.customs = s.definitions.Resource, s.definitions.Resources
-	s.follow = append(s.follow, Follower{Resource: gvr, Set: s.definitions.Set, Remove: s.definitions.Remove})
+	s.eventHandlers = append(s.eventHandlers, EventHandler{Resource: gvr, Set: s.definitions.Set, Remove: s.definitions.Remove})
 }
 
-// aggregate sets up the aggregation layer.
-func (s *Server) aggregate() {
+// setUpAggregation sets up the aggregation layer.
+func (s *Server) setUpAggregation() {
 	gvr := apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
 	row := s.reader.resources[gvr]
 	s.services = aggregate.New(aggregate.Config{
-		Stored: row.Storage, Owners: row.Fields["status"], Reader: s.reader, Outbound: s.reader.outbound, Certificate: s.config.FrontProxy, Log: s.log,
+		Stored: row.Storage, Owners: row.FieldManagers["status"], Reader: s.reader, Outbound: s.reader.outbound, Certificate: s.config.FrontProxy, Log: s.log,
 		Create: func(ctx context.Context, obj *apiregistrationv1.APIService) error {
-			return s.handler.Create(ctx, self, gvr, obj)
+			return s.handler.Create(ctx, serverUser, gvr, obj)
 		},
-		Local: s.local, Changed: s.republish,
+		Local: s.localGroupVersions, Changed: s.republish,
 	})
 	s.metrics.Registry.MustRegister(s.services)
 	look := func(obj runtime.Object) {
-		if o, ok := obj.(kind.Object); ok && s.services.Concerns(o.GetNamespace(), serviceOf(o)) {
-			s.services.Look()
+		if o, ok := obj.(kind.Object); ok && s.services.Uses(o.GetNamespace(), serviceOf(o)) {
+			s.services.Trigger()
 		}
 	}
-	s.follow = append(s.follow, Follower{Resource: gvr, Set: s.services.Set, Remove: s.services.Remove},
-		Follower{Resource: corev1.SchemeGroupVersion.WithResource("services"), Set: look, Remove: look},
-		Follower{Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Set: look, Remove: look})
+	s.eventHandlers = append(s.eventHandlers, EventHandler{Resource: gvr, Set: s.services.Set, Remove: s.services.Remove},
+		EventHandler{Resource: corev1.SchemeGroupVersion.WithResource("services"), Set: look, Remove: look},
+		EventHandler{Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Set: look, Remove: look})
 }
 
 // serviceOf is the name of a Service, or of the Service of an EndpointSlice.

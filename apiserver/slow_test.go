@@ -128,7 +128,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 // TestSlowWatcher: a watcher that takes nothing is cut off; another one sees everything, in order.
 func TestSlowWatcher(t *testing.T) {
 	noLeaks(t)
-	r := start(t, func(c *apiserver.Config) { c.SlowWatch = 5 * time.Second })
+	r := start(t, func(c *apiserver.Config) { c.WatchWriteTimeout = 5 * time.Second })
 	c := r.raw(t)
 	says(t, c, "GET "+mapsPath+"?watch=true HTTP/1.1\r\nHost: k\r\n\r\n")
 	const watches = `apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="WATCH",version="v1"}`

@@ -70,7 +70,7 @@ func (s *Source) List(
 	if err != nil {
 		return nil, "", err
 	}
-	out, rv := plainObjects(page)
+	out, rv := runtimeObjects(page)
 	return out, rv, nil
 }
 

@@ -99,7 +99,7 @@ func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*apiserv
 				Authorizer:     authz.Masters{},
 			}, nil
 		},
-		Outbound: outbound.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}, // where tests listen
+		Outbound: outbound.Config{AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}, // where tests listen
 		Version:  apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
 	}
 	if edit != nil {

@@ -39,7 +39,7 @@ func (s *storage) run(ctx context.Context, ready func()) error { return s.cache.
 
 // builtin maps key prefixes to built-in resources.
 var builtin = sync.OnceValue(func() map[string]schema.GroupResource {
-	out := map[string]schema.GroupResource{portRecords.Prefix: portRecords.Resource}
+	out := map[string]schema.GroupResource{rangeAllocations.Prefix: rangeAllocations.Resource}
 	for _, row := range registry.Table(gates.All()) {
 		if row.View == nil && !row.Kind.CreateOnly && !row.Computed {
 			gr := row.Kind.GVR().GroupResource()

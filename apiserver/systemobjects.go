@@ -34,8 +34,8 @@ func (s *Server) systemObjects() ([]runtime.Object, error) {
 	return out, err
 }
 
-// followSystemObjects adds followers that react to the deletion of a system object.
-func (s *Server) followSystemObjects() {
+// watchSystemObjects adds event handlers that react to the deletion of a system object.
+func (s *Server) watchSystemObjects() {
 	list, err := s.systemObjects()
 	if err != nil {
 		return // bootstrap returns the error
@@ -57,24 +57,24 @@ func (s *Server) followSystemObjects() {
 			names[gvr][types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}] = true
 		}
 	}
-	s.follow = slices.Clone(s.follow)
+	s.eventHandlers = slices.Clone(s.eventHandlers)
 	for gvr, own := range names {
-		i := slices.IndexFunc(s.follow, func(f Follower) bool { return f.Resource == gvr })
+		i := slices.IndexFunc(s.eventHandlers, func(f EventHandler) bool { return f.Resource == gvr })
 		if i < 0 {
-			s.follow = append(s.follow, Follower{Resource: gvr, Set: func(runtime.Object) {}, Remove: func(runtime.Object) {}})
-			i = len(s.follow) - 1
+			s.eventHandlers = append(s.eventHandlers, EventHandler{Resource: gvr, Set: func(runtime.Object) {}, Remove: func(runtime.Object) {}})
+			i = len(s.eventHandlers) - 1
 		}
-		remove, set := s.follow[i].Remove, s.follow[i].Set
-		s.follow[i].Set = func(obj runtime.Object) {
+		remove, set := s.eventHandlers[i].Remove, s.eventHandlers[i].Set
+		s.eventHandlers[i].Set = func(obj runtime.Object) {
 			set(obj)
-			if s.wrongEndpoints(obj) {
-				s.missing.Add(systemObjectsKey{})
+			if s.endpointsDiffer(obj) {
+				s.systemObjectsLoop.Add(systemObjectsKey{})
 			}
 		}
-		s.follow[i].Remove = func(obj runtime.Object) {
+		s.eventHandlers[i].Remove = func(obj runtime.Object) {
 			remove(obj)
 			if o, ok := obj.(kind.Object); ok && own[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}] {
-				s.missing.Add(systemObjectsKey{})
+				s.systemObjectsLoop.Add(systemObjectsKey{})
 			}
 		}
 	}
@@ -83,8 +83,8 @@ func (s *Server) followSystemObjects() {
 // systemObjectsKey is the only key of the loop: one pass handles all system objects.
 type systemObjectsKey struct{}
 
-// keepSystemObjects is the loop that creates deleted system objects again.
-func (s *Server) keepSystemObjects() *keyed.Loop[systemObjectsKey] {
+// newSystemObjectsLoop is the loop that creates deleted system objects again.
+func (s *Server) newSystemObjectsLoop() *keyed.Loop[systemObjectsKey] {
 	return keyed.New(keyed.Config[systemObjectsKey]{
 		Pause: systemObjectsRetry,
 		Do: func(ctx context.Context, _ systemObjectsKey) (time.Duration, error) {
@@ -92,11 +92,11 @@ func (s *Server) keepSystemObjects() *keyed.Loop[systemObjectsKey] {
 			if err == nil {
 				err = s.ensureAll(ctx, list)
 			}
-			if err == nil && !s.config.Shared {
+			if err == nil && !s.config.SharedStore {
 				err = s.reconcileEndpoints(ctx)
 			}
 			if err == nil {
-				err = s.rangeReady(ctx)
+				err = s.setServiceCIDRReady(ctx)
 			}
 			return 0, err
 		},

@@ -40,7 +40,7 @@ func (c Config) nodeChosenRanges() admission.PodRanges {
 	if len(ranges.Cluster) == 0 && c.agents() {
 		ranges.Cluster = []netip.Prefix{defaultClusterCIDR}
 	}
-	return admission.PodRanges{Cluster: ranges.Cluster, Bits4: ranges.Bits4, Bits6: ranges.Bits6, Reserved: c.keptServices, Own: c.PodCIDRs}
+	return admission.PodRanges{Cluster: ranges.Cluster, Bits4: ranges.Bits4, Bits6: ranges.Bits6, Reserved: c.keptServices, OwnCIDRs: c.PodCIDRs}
 }
 
 // keepServiceRanges returns the service CIDRs of the first start; the first start stores those asked for.

@@ -317,7 +317,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	auditor, err := c.cfg.API.Audit.New(throughDoor(func() *outbound.Door { return server.Reader().Outbound() }))
+	auditor, err := c.cfg.API.Audit.New(throughEgress(func() *outbound.Egress { return server.Reader().Outbound() }))
 	if err != nil {
 		return assembled{}, err
 	}
@@ -332,7 +332,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	cfg := c.apiServerConfig()
 	cfg.Store = served
 	cfg.Parts = c.keys.requestParts(rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files, toldClientCAs)
-	cfg.Follow = followRBAC(rbac)
+	cfg.EventHandlers = rbacEventHandlers(rbac)
 	cfg.Audit, cfg.Tracing = auditor, tracing
 	cfg.ServiceCIDRs, cfg.NodePorts, cfg.Advertise = services.ranges, services.nodePorts, services.advertise
 	cfg.Extra = map[string]http.Handler{"/keelson/v1/": tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })), BackupPath: serveBackup(st, c.log)}
@@ -354,19 +354,19 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
 
-		Checks:     policyChecks(),
-		Gates:      c.cfg.Gates,
-		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), scheduler.Collectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
-		Bootstrap:  slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
-		Withdrawn:  oldNodeBindings(table()),
-		Kubelet:    c.keys.kubeletClient(),
-		Outbound:   outbound.Config{Listeners: c.otherListeners()},
-		FrontProxy: &c.keys.frontProxyCert,
-		Here:       c.agentsHere(),
-		Shared:     len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
-		Version:    versionInfo(),
-		Flags:      c.cfg.API.Flags,
-		Log:        c.log.With(deeds.Key, deeds.APIServer),
+		Checks:          policyChecks(),
+		Gates:           c.cfg.Gates,
+		Collectors:      slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), scheduler.Collectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
+		Bootstrap:       slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
+		RemovedBindings: oldNodeBindings(table()),
+		Kubelet:         c.keys.kubeletClient(),
+		Outbound:        outbound.Config{Listeners: c.otherListeners()},
+		FrontProxy:      &c.keys.frontProxyCert,
+		InProcess:       c.agentsHere(),
+		SharedStore:     len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
+		Version:         versionInfo(),
+		Flags:           c.cfg.API.Flags,
+		Log:             c.log.With(deeds.Key, deeds.APIServer),
 	}
 }
 

@@ -89,8 +89,8 @@ func (m *InMemory) Run(ctx context.Context, ready func()) error {
 	return m.made.Load().server.Run(ctx, ready)
 }
 
-// Door returns the HTTP handler and the list/watch source of the API server for a user.
-func (m *InMemory) Door(u *auth.User) (http.Handler, client.Source) {
+// ForUser returns the HTTP handler and the list/watch source of the API server for a user.
+func (m *InMemory) ForUser(u *auth.User) (http.Handler, client.Source) {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.made.Load().server.As(u).ServeHTTP(w, r) }), currentSource{m, u}
 }
 
@@ -129,7 +129,7 @@ func OpenStore(dir string) (store.Store, error) { return embed.Open(embed.Option
 
 // Direct connects an agent to the server without anything between them. It is a Connect.
 func (m *InMemory) Direct(u *auth.User, agent string) *client.Client {
-	h, s := m.Door(u)
+	h, s := m.ForUser(u)
 	cl, err := client.InProcess(h, s, agent)
 	if err != nil {
 		panic(err) // cannot happen: the arguments are constant

@@ -14,14 +14,15 @@ import (
 	"keelson/apiserver/outbound"
 )
 
-// TestIssuersAreReachedByTheDoor: a call of an issuer of tokens is in the door's metrics, and trusts the authorities that are given.
-func TestIssuersAreReachedByTheDoor(t *testing.T) {
+// TestIssuersAreReachedThroughEgress: a call of an issuer of tokens is in the metrics of outgoing connections, and trusts the authorities that are
+// given.
+func TestIssuersAreReachedThroughEgress(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	defer s.Close()
 	pool := x509.NewCertPool()
 	pool.AddCert(s.Certificate())
-	door := outbound.New(outbound.Config{})
-	c := &http.Client{Transport: toIssuers(door)(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})}
+	egress := outbound.New(outbound.Config{})
+	c := &http.Client{Transport: toIssuers(egress)(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})}
 	defer c.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
 	if err != nil {
@@ -34,16 +35,16 @@ func TestIssuersAreReachedByTheDoor(t *testing.T) {
 	if err := resp.Body.Close(); err != nil {
 		t.Error(err)
 	}
-	if got := requestsThrough(t, door); got["token issuer"] != 1 {
-		t.Errorf("requests that the door tells of: got %v, want one to a token issuer", got)
+	if got := requestsThrough(t, egress); got["token issuer"] != 1 {
+		t.Errorf("requests in the metrics of outgoing connections: got %v, want one to a token issuer", got)
 	}
 }
 
-// requestsThrough counts the requests in the door's metrics, by whom they went to.
-func requestsThrough(t *testing.T, door *outbound.Door) map[string]uint64 {
+// requestsThrough counts the requests in the metrics of outgoing connections, by whom they went to.
+func requestsThrough(t *testing.T, egress *outbound.Egress) map[string]uint64 {
 	t.Helper()
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(door.Collectors()...)
+	reg.MustRegister(egress.Collectors()...)
 	all, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -182,7 +182,7 @@ func firstOf(p netip.Prefix) net.IP { return p.Masked().Addr().Next().AsSlice() 
 func (k *keys) writeKubeconfigs(dir DataDir, url string) error {
 	write := func(path, user string, p pki.Pair, save func(string, []byte) error) error {
 		name := ""
-		if !k.serving.Own() {
+		if !k.serving.UsesClusterCert() {
 			name = serverOwnName // the server then presents its own certificate
 		}
 		b, err := pki.Kubeconfig(user, url, name, k.ca.CertPEM(), p)

@@ -98,7 +98,7 @@ func TestOwnTokensAndKeys(t *testing.T) {
 		c.API.Authentication.TokenFile = write(t, "tokens.csv", "tok,jane,u1,\"system:masters\"\n")
 		c.API.Authorization.Modes = []string{"RBAC"}
 		c.API.Tokens = options.ServiceAccountTokens{
-			Issuers: []string{"https://new.example", "https://old.example"}, Audiences: []string{"api"}, Longest: 2 * time.Hour,
+			Issuers: []string{"https://new.example", "https://old.example"}, Audiences: []string{"api"}, MaxExpiration: 2 * time.Hour,
 			SigningKeyFile: write(t, "sa.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))),
 			JWKSURI:        "https://keys.example/jwks",
 		}

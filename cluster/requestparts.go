@@ -33,21 +33,21 @@ import (
 	"keelson/pki"
 )
 
-// toIssuers calls token issuers through the server's outbound door.
-func toIssuers(door *outbound.Door) authn.Via {
+// toIssuers calls token issuers through the server's outgoing connections.
+func toIssuers(egress *outbound.Egress) authn.Via {
 	return func(conf *tls.Config) http.RoundTripper {
-		return door.Observe("token issuer", door.Transport(outbound.Options{Target: outbound.Configured, TLS: conf, HTTP2: true}))
+		return egress.Observe("token issuer", egress.Transport(outbound.Options{Target: outbound.Configured, TLS: conf, HTTP2: true}))
 	}
 }
 
-// throughDoor calls webhooks through the server's outbound door. door is called at each request, because the door is created later.
-func throughDoor(door func() *outbound.Door) remote.Via {
+// throughEgress calls webhooks through the server's outgoing connections. egress is called at each request, because the Egress is created later.
+func throughEgress(egress func() *outbound.Egress) remote.Via {
 	return remote.Via{
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return door().Dial(ctx, outbound.Configured, network, addr)
+			return egress().Dial(ctx, outbound.Configured, network, addr)
 		},
 		Observe: func(kind string, rt http.RoundTripper) http.RoundTripper {
-			return requests(func(r *http.Request) (*http.Response, error) { return door().Observe(kind, rt).RoundTrip(r) })
+			return requests(func(r *http.Request) (*http.Response, error) { return egress().Observe(kind, rt).RoundTrip(r) })
 		},
 	}
 }
@@ -59,7 +59,7 @@ func (f requests) RoundTrip(r *http.Request) (*http.Response, error) { return f(
 // requestParts builds authentication, authorization and admission over the server's own objects. told is called when the client CAs change.
 func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files, onCAChange func(context.Context) error) func(*apiserver.Reader) (apiserver.Parts, error) {
 	return func(r *apiserver.Reader) (apiserver.Parts, error) {
-		webhooks := throughDoor(r.Outbound)
+		webhooks := throughEgress(r.Outbound)
 		believed, err := opts.Tokens.Config(k.tokenSigner)
 		if err != nil {
 			return apiserver.Parts{}, err
@@ -72,7 +72,7 @@ func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admi
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authenticators, err := opts.Authentication.New(files, options.Own{
+		authenticators, err := opts.Authentication.New(files, options.Dependencies{
 			Authenticators: []auth.Authenticator{removedNodeCheck{k.clientCertificates(opts, files, onCAChange), removedAt(r), time.Now}, tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)}},
 			Tokens:         tokens, Certificates: k.serving, Webhooks: webhooks, Issuers: toIssuers(r.Outbound()),
 		})
@@ -100,7 +100,7 @@ func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admi
 		return apiserver.Parts{
 			Extra:          documents,
 			Authenticators: authenticators, Authorizer: authorizer, Tokens: reviewer(tokens, authenticators), Rules: rules,
-			Admission: chain, Follow: followPlugins(follow), Metrics: slices.Concat(metrics.Collectors(), tokens.Collectors(), files.Collectors()), Guards: guards,
+			Admission: chain, EventHandlers: pluginEventHandlers(follow), Metrics: slices.Concat(metrics.Collectors(), tokens.Collectors(), files.Collectors()), Guards: guards,
 		}, nil
 	}
 }
@@ -175,11 +175,11 @@ func rbacGuards(e authz.Escalation) map[schema.GroupResource]apiserver.Guard {
 
 var rbacResources = []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"}
 
-// followRBAC updates the authorizer's rules from the stored objects.
-func followRBAC(rbac *authz.RBAC) []apiserver.Follower {
-	var out []apiserver.Follower
+// rbacEventHandlers updates the authorizer's rules from the stored objects.
+func rbacEventHandlers(rbac *authz.RBAC) []apiserver.EventHandler {
+	var out []apiserver.EventHandler
 	for _, resource := range rbacResources {
-		out = append(out, apiserver.Follower{
+		out = append(out, apiserver.EventHandler{
 			Resource: rbacv1.SchemeGroupVersion.WithResource(resource),
 			Set:      func(o runtime.Object) { rbac.Set(o) },
 			Remove:   rbac.Remove,
@@ -188,10 +188,10 @@ func followRBAC(rbac *authz.RBAC) []apiserver.Follower {
 	return out
 }
 
-func followPlugins(wishes []plugins.Follow) []apiserver.Follower {
-	out := make([]apiserver.Follower, len(wishes))
-	for i, w := range wishes {
-		out[i] = apiserver.Follower{Resource: w.Resource, Set: w.Set, Remove: w.Remove}
+func pluginEventHandlers(handlers []plugins.EventHandler) []apiserver.EventHandler {
+	out := make([]apiserver.EventHandler, len(handlers))
+	for i, w := range handlers {
+		out[i] = apiserver.EventHandler{Resource: w.Resource, Set: w.Set, Remove: w.Remove}
 	}
 	return out
 }

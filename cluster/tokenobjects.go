@@ -89,7 +89,7 @@ func (t tokenObjects) Lists(ctx context.Context, namespace, account, secret stri
 
 // NoteUse writes the last-used label. A failed write does not make the token invalid.
 func (t tokenObjects) NoteUse(ctx context.Context, namespace, secret, day string) {
-	_ = t.r.Amend(ctx, secrets, namespace, secret, func(current runtime.Object) (runtime.Object, error) {
+	_ = t.r.GuaranteedUpdate(ctx, secrets, namespace, secret, func(current runtime.Object) (runtime.Object, error) {
 		s, ok := current.(*corev1.Secret)
 		if !ok {
 			return nil, fmt.Errorf("secret %s/%s is a %T", namespace, secret, current)

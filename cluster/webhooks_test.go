@@ -23,8 +23,8 @@ import (
 	"keelson/auth/authz"
 )
 
-// TestWebhooksAreReachedByTheDoor: the requests to webhooks that kubeconfigs name are in the door's metrics, each under its kind.
-func TestWebhooksAreReachedByTheDoor(t *testing.T) {
+// TestWebhooksAreReachedThroughEgress: the requests to webhooks that kubeconfigs name are in the metrics of outgoing connections, each under its kind.
+func TestWebhooksAreReachedThroughEgress(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	defer s.Close()
 	cfg := clientcmdapi.NewConfig()
@@ -35,8 +35,8 @@ func TestWebhooksAreReachedByTheDoor(t *testing.T) {
 	if err := clientcmd.WriteToFile(*cfg, file); err != nil {
 		t.Fatal(err)
 	}
-	door := outbound.New(outbound.Config{})
-	via := throughDoor(func() *outbound.Door { return door })
+	egress := outbound.New(outbound.Config{})
+	via := throughEgress(func() *outbound.Egress { return egress })
 
 	authenticator, err := authn.NewWebhook(file, nil, 0, via)
 	if err != nil {
@@ -70,10 +70,10 @@ func TestWebhooksAreReachedByTheDoor(t *testing.T) {
 	cancel()
 	_ = recorder.Run(ended) // it sends what is left; the answer does not matter here
 
-	made := requestsThrough(t, door)
+	made := requestsThrough(t, egress)
 	for _, kind := range []string{"authentication webhook", "authorization webhook", "image policy webhook", "audit webhook"} {
 		if made[kind] == 0 {
-			t.Errorf("the door tells of no request to the %s: %v", kind, made)
+			t.Errorf("the metrics count no request to the %s: %v", kind, made)
 		}
 	}
 }

@@ -47,19 +47,19 @@ type Request struct {
 	Warn func(text string)
 	// Spec describes the object's kind; nil if the object is not of the resource's kind (a Binding, a Scale, connect options).
 	Spec *kind.Kind
-	// Again is set in the second round of the mutating plugins, which a plugin requests with Reinvoke.
-	Again bool
+	// Reinvocation is set in the second round of the mutating plugins, which a plugin requests with Reinvoke.
+	Reinvocation bool
 	// Annotate adds an annotation to the request's audit event; nil: the request is not recorded.
 	Annotate func(key, value string)
-	// Bodies: the audit event contains objects, not only metadata.
-	Bodies bool
+	// AuditBodies: the audit event contains objects, not only metadata.
+	AuditBodies bool
 
-	settle    []func(Outcome)
-	running   string // the plugin whose Admit runs
-	changes   []mark.Change
-	reinvoke  bool
-	notes     map[string]any
-	namespace *corev1.Namespace
+	settle        []func(Outcome)
+	currentPlugin string // the plugin whose Admit runs
+	changes       []mark.Change
+	reinvoke      bool
+	pluginState   map[string]any
+	namespace     *corev1.Namespace
 }
 
 // NamespaceObject is the namespace of the request, read once for all plugins; nil for a cluster-scoped kind. It is shared and never
@@ -78,7 +78,7 @@ func (r *Request) NamespaceObject(ctx context.Context, reader Reader) (*corev1.N
 
 // Changed records that the running plugin changed a field of the object, for the timeline. Fields are named as users write them:
 // "spec.tolerations", "spec.containers[*].resources".
-func (r *Request) Changed(fields ...string) { r.ChangedBy(r.running, fields...) }
+func (r *Request) Changed(fields ...string) { r.ChangedBy(r.currentPlugin, fields...) }
 
 // ChangedBy is Changed for a plugin that acts for a webhook or a policy.
 func (r *Request) ChangedBy(who string, fields ...string) {
@@ -127,29 +127,29 @@ func (r *Request) Settle(o Outcome) {
 // Settler is Settle if a plugin has registered a function, else a function that does nothing.
 func (r *Request) Settler() func(Outcome) {
 	if len(r.settle) == 0 {
-		return noSettling
+		return noSettle
 	}
 	return r.Settle
 }
 
-func noSettling(Outcome) {}
+func noSettle(Outcome) {}
 
 // Reinvoke requests a second round of the mutating plugins, because an earlier plugin may need to see the changes.
 func (r *Request) Reinvoke() { r.reinvoke = true }
 
-// Keep stores v under a plugin's name for the second round; Kept returns it, or nil.
-func (r *Request) Keep(plugin string, v any) {
-	if r.notes == nil {
-		r.notes = map[string]any{}
+// SetPluginState stores v under a plugin's name for the second round; PluginState returns it, or nil.
+func (r *Request) SetPluginState(plugin string, v any) {
+	if r.pluginState == nil {
+		r.pluginState = map[string]any{}
 	}
-	r.notes[plugin] = v
+	r.pluginState[plugin] = v
 }
 
-// Kept returns what Keep stored.
-func (r *Request) Kept(plugin string) any { return r.notes[plugin] }
+// PluginState returns what SetPluginState stored.
+func (r *Request) PluginState(plugin string) any { return r.pluginState[plugin] }
 
-// Note adds an annotation to the request's audit event, if there is one.
-func (r *Request) Note(key, value string) {
+// AddAuditAnnotation adds an annotation to the request's audit event, if there is one.
+func (r *Request) AddAuditAnnotation(key, value string) {
 	if r.Annotate != nil {
 		r.Annotate(key, value)
 	}

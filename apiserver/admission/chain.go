@@ -37,7 +37,7 @@ func (c *Chain) Mutate(ctx context.Context, r *Request, ran func(name string)) e
 	w := c.watch(admit, r.Operation)
 	err := c.mutate(ctx, r, &w, ran)
 	if err == nil && r.reinvoke {
-		r.Again = true
+		r.Reinvocation = true
 		err = c.mutate(ctx, r, &w, nil)
 	}
 	w.end(err)
@@ -50,7 +50,7 @@ func (c *Chain) mutate(ctx context.Context, r *Request, w *stopwatch, ran func(n
 		if !ok {
 			continue
 		}
-		r.running = p.Name()
+		r.currentPlugin = p.Name()
 		err := m.Admit(ctx, r)
 		w.lap(i, err)
 		if err != nil {

@@ -16,12 +16,12 @@ import (
 
 // Limits of ChangedFields, because webhooks choose the names.
 const (
-	mostFields   = 12
-	longestField = 160
+	maxFields      = 12
+	maxFieldLength = 160
 )
 
 // ChangedFields lists the fields in which two objects of one type differ, sorted: "metadata.labels[team]", "spec.containers[app].image". A
-// list with unnamed elements is one field, and so is an element that only one object has. If more than mostFields differ, it lists their
+// list with unnamed elements is one field, and so is an element that only one object has. If more than maxFields differ, it lists their
 // parents, with as many levels as possible, but at least two. It is for plugins that apply foreign patches.
 func ChangedFields(before, after runtime.Object) []string {
 	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(before)
@@ -33,19 +33,19 @@ func ChangedFields(before, after runtime.Object) []string {
 		return nil
 	}
 	fields := changedFields(was, is, math.MaxInt)
-	for levels := deepest; len(fields) > mostFields && levels >= 2; levels-- {
+	for levels := maxLevels; len(fields) > maxFields && levels >= 2; levels-- {
 		fields = changedFields(was, is, levels)
 	}
 	return fields
 }
 
-// deepest is the number of levels tried first if there are too many fields.
-const deepest = 8
+// maxLevels is the number of levels tried first if there are too many fields.
+const maxLevels = 8
 
 // changedFields lists the differences down to that many levels.
 func changedFields(was, is map[string]any, levels int) []string {
 	d := &difference{levels: levels}
-	d.ofMaps("", "", was, is, 0)
+	d.compareMaps("", "", was, is, 0)
 	for i, f := range d.fields {
 		d.fields[i] = shortened(f)
 	}
@@ -58,26 +58,26 @@ type difference struct {
 	fields []string
 }
 
-// of compares the values at a path; name is the last part of the path.
-func (d *difference) of(path, name string, was, is any, level int) {
+// compare compares the values at a path; name is the last part of the path.
+func (d *difference) compare(path, name string, was, is any, level int) {
 	a, mapA := was.(map[string]any)
 	b, mapB := is.(map[string]any)
 	if level < d.levels && (mapA || was == nil) && (mapB || is == nil) && len(a)+len(b) > 0 {
-		d.ofMaps(path, name, a, b, level)
+		d.compareMaps(path, name, a, b, level)
 		return
 	}
 	if level < d.levels {
 		a, nameA := elementsByName(was)
 		b, nameB := elementsByName(is)
 		if nameA != "" && nameA == nameB {
-			d.ofElements(path, a, b, level)
+			d.compareElements(path, a, b, level)
 			return
 		}
 	}
 	d.fields = append(d.fields, path)
 }
 
-func (d *difference) ofMaps(path, name string, was, is map[string]any, level int) {
+func (d *difference) compareMaps(path, name string, was, is map[string]any, level int) {
 	for _, key := range differing(was, is) {
 		at := key
 		switch {
@@ -86,18 +86,18 @@ func (d *difference) ofMaps(path, name string, was, is map[string]any, level int
 		case path != "":
 			at = path + "." + key
 		}
-		d.of(at, key, was[key], is[key], level+1)
+		d.compare(at, key, was[key], is[key], level+1)
 	}
 }
 
-func (d *difference) ofElements(path string, was, is map[string]any, level int) {
+func (d *difference) compareElements(path string, was, is map[string]any, level int) {
 	for _, key := range differing(was, is) {
 		at := path + bracket(key)
 		if was[key] == nil || is[key] == nil {
 			d.fields = append(d.fields, at)
 			continue
 		}
-		d.of(at, "", was[key], is[key], level+1)
+		d.compare(at, "", was[key], is[key], level+1)
 	}
 }
 
@@ -139,10 +139,10 @@ func elementsByName(v any) (map[string]any, string) {
 }
 
 func shortened(field string) string {
-	if len(field) <= longestField {
+	if len(field) <= maxFieldLength {
 		return field
 	}
-	cut := longestField
+	cut := maxFieldLength
 	for cut > 0 && !utf8.RuneStart(field[cut]) {
 		cut--
 	}

@@ -34,7 +34,7 @@ func (p NodeDeclaredFeatureValidator) Validate(ctx context.Context, r *Request) 
 	if needs.IsEmpty() {
 		return nil
 	}
-	node, err := boundTo(ctx, p.Reader, r, pod)
+	node, err := nodeOf(ctx, p.Reader, r, pod)
 	if err != nil {
 		return err
 	}

@@ -135,12 +135,12 @@ func (PodGroupProtection) Name() string { return "PodGroupProtection" }
 // Admit adds the finalizer to new groups.
 func (PodGroupProtection) Admit(_ context.Context, r *Request) error {
 	if g, ok := r.Object.(*schedulingv1beta1.PodGroup); ok && r.Operation == Create && r.Subresource == "" {
-		protected(r, g, scheduling.PodGroupProtection)
+		addFinalizer(r, g, scheduling.PodGroupProtection)
 	}
 	return nil
 }
 
-func protected(r *Request, o metav1.Object, finalizer string) {
+func addFinalizer(r *Request, o metav1.Object, finalizer string) {
 	if !slices.Contains(o.GetFinalizers(), finalizer) {
 		o.SetFinalizers(append(slices.Clone(o.GetFinalizers()), finalizer))
 		r.Changed("metadata.finalizers")
@@ -169,7 +169,7 @@ func (StorageObjectInUseProtection) Admit(_ context.Context, r *Request) error {
 		finalizer = "kubernetes.io/vac-protection"
 	}
 	if o, ok := r.Object.(metav1.Object); ok && finalizer != "" {
-		protected(r, o, finalizer)
+		addFinalizer(r, o, finalizer)
 	}
 	return nil
 }

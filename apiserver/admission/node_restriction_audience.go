@@ -38,7 +38,7 @@ func (p NodeRestriction) audience(ctx context.Context, r *Request, tr *authentic
 		return nil
 	}
 	for i := range pod.Spec.Volumes {
-		if p.driverWants(ctx, pod, &pod.Spec.Volumes[i], want) {
+		if p.driverRequestsAudience(ctx, pod, &pod.Spec.Volumes[i], want) {
 			return nil
 		}
 	}
@@ -56,8 +56,8 @@ func (p NodeRestriction) audience(ctx context.Context, r *Request, tr *authentic
 	return Forbidden(r, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", want, r.User.Name)
 }
 
-// driverWants reports whether the CSI driver of a volume requests tokens for an audience.
-func (p NodeRestriction) driverWants(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, audience string) bool {
+// driverRequestsAudience reports whether the CSI driver of a volume requests tokens for an audience.
+func (p NodeRestriction) driverRequestsAudience(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, audience string) bool {
 	name, claim := "", ""
 	switch {
 	case v.CSI != nil:

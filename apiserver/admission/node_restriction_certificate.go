@@ -28,7 +28,7 @@ func (p NodeRestriction) certificate(ctx context.Context, r *Request, node strin
 	spec, name := &req.Spec, r.Namespace+"/"+req.Spec.PodName
 	n, err := get[*corev1.Node](ctx, p.Reader, nodes, "", node)
 	if err != nil {
-		return unread(r, fmt.Sprintf("node %q", node), err)
+		return readError(r, fmt.Sprintf("node %q", node), err)
 	}
 	if n.UID != spec.NodeUID {
 		return fmt.Errorf("PodCertificateRequest for pod %q names node UID %q, inconsistent with the running node (%q)", name, spec.NodeUID, n.UID)
@@ -36,7 +36,7 @@ func (p NodeRestriction) certificate(ctx context.Context, r *Request, node strin
 	pod, err := get[*corev1.Pod](ctx, p.Reader, pods, r.Namespace, spec.PodName)
 	switch {
 	case err != nil:
-		return unread(r, fmt.Sprintf("pod %q", name), err)
+		return readError(r, fmt.Sprintf("pod %q", name), err)
 	case spec.PodUID != pod.UID:
 		return fmt.Errorf("PodCertificateRequest for pod %q contains pod UID (%q) which differs from running pod %q", name, spec.PodUID, pod.UID)
 	case pod.Spec.NodeName != node:
@@ -50,7 +50,7 @@ func (p NodeRestriction) certificate(ctx context.Context, r *Request, node strin
 	account, err := get[*corev1.ServiceAccount](ctx, p.Reader, serviceAccounts, r.Namespace, spec.ServiceAccountName)
 	switch {
 	case err != nil:
-		return unread(r, fmt.Sprintf("service account %q", r.Namespace+"/"+spec.ServiceAccountName), err)
+		return readError(r, fmt.Sprintf("service account %q", r.Namespace+"/"+spec.ServiceAccountName), err)
 	case spec.ServiceAccountUID != account.UID:
 		return fmt.Errorf("PodCertificateRequest for pod %q names service account UID %q, which differs from the running service account (%q)",
 			name, spec.ServiceAccountUID, account.UID)
@@ -60,8 +60,8 @@ func (p NodeRestriction) certificate(ctx context.Context, r *Request, node strin
 	return nil
 }
 
-// unread is the error for an object that could not be read: a rejection, unless it may only be missing in the cache; nil if it was read.
-func unread(r *Request, what string, err error) error {
+// readError is the error for an object that could not be read: a rejection, unless it may only be missing in the cache; nil if it was read.
+func readError(r *Request, what string, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("while retrieving %s named in the PodCertificateRequest: %w", what, err)

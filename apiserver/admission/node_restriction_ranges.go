@@ -18,21 +18,21 @@ type PodRanges struct {
 	Bits4, Bits6 int
 	// Reserved are ranges for no node: the service CIDRs.
 	Reserved []netip.Prefix
-	// Own are the pod CIDRs of the node in the server's process, which keeps them when Cluster changes.
-	Own []netip.Prefix
+	// OwnCIDRs are the pod CIDRs of the node in the server's process, which keeps them when Cluster changes.
+	OwnCIDRs []netip.Prefix
 }
 
 // Minimum prefix lengths if the cluster CIDRs are unknown.
 const (
-	widest4 = 16
-	widest6 = 48
+	minPrefixLength4 = 16
+	minPrefixLength6 = 48
 )
 
-// widest is the minimum prefix length of a node's range in the family.
-func (p PodRanges) widest(four bool) int {
-	bits, usual, unknown := p.Bits6, 64, widest6
+// minPrefixLength is the minimum prefix length of a node's range in the family.
+func (p PodRanges) minPrefixLength(four bool) int {
+	bits, usual, unknown := p.Bits6, 64, minPrefixLength6
 	if four {
-		bits, usual, unknown = p.Bits4, 24, widest4
+		bits, usual, unknown = p.Bits4, 24, minPrefixLength4
 	}
 	switch {
 	case len(p.Cluster) == 0:
@@ -59,7 +59,7 @@ func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) er
 		if err != nil {
 			return nil // validation rejects it
 		}
-		if why := p.PodRanges.refuse(q); why != "" {
+		if why := p.PodRanges.rejectReason(q); why != "" {
 			return Forbidden(r, "node %q is not allowed to bring the pod range %s: %s. Without it, it is given one: keelson down on its machine and start it again, without pods", node, q, why)
 		}
 		brought = append(brought, q)
@@ -67,18 +67,18 @@ func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) er
 	if len(brought) == 0 || old == nil {
 		return nil // of nodes with the same range the oldest keeps it, and this one is the newest
 	}
-	return p.unused(ctx, r, node, brought)
+	return p.requireUnused(ctx, r, node, brought)
 }
 
-// refuse is why a node may not set the range; empty: it may.
-func (p PodRanges) refuse(q netip.Prefix) string {
-	if slices.Contains(p.Own, q) {
+// rejectReason is why a node may not set the range; empty: it may.
+func (p PodRanges) rejectReason(q netip.Prefix) string {
+	if slices.Contains(p.OwnCIDRs, q) {
 		return ""
 	}
 	if len(p.Cluster) > 0 && !slices.ContainsFunc(p.Cluster, func(c netip.Prefix) bool { return c.Overlaps(q) && c.Bits() <= q.Bits() }) {
 		return "it is not within the cluster's ranges (--cluster-cidr)"
 	}
-	if q.Bits() < p.widest(q.Addr().Is4()) {
+	if q.Bits() < p.minPrefixLength(q.Addr().Is4()) {
 		return "it is larger than a node's range (--node-cidr-mask-size-ipv4, -ipv6)"
 	}
 	for _, s := range p.Reserved {
@@ -89,9 +89,9 @@ func (p PodRanges) refuse(q netip.Prefix) string {
 	return ""
 }
 
-// unused requires ranges that no other node has. It is for an existing Node without ranges, which may be older than the node with the same
+// requireUnused requires ranges that no other node has. It is for an existing Node without ranges, which may be older than the node with the same
 // range and would keep it.
-func (p NodeRestriction) unused(ctx context.Context, r *Request, node string, brought []netip.Prefix) error {
+func (p NodeRestriction) requireUnused(ctx context.Context, r *Request, node string, requested []netip.Prefix) error {
 	others, err := list[*corev1.Node](ctx, p.Reader, nodes, "")
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (p NodeRestriction) unused(ctx context.Context, r *Request, node string, br
 	for _, o := range others {
 		for _, text := range o.Spec.PodCIDRs {
 			q, err := netip.ParsePrefix(text)
-			if err == nil && o.Name != node && slices.ContainsFunc(brought, q.Overlaps) {
+			if err == nil && o.Name != node && slices.ContainsFunc(requested, q.Overlaps) {
 				return Forbidden(r, "node %q is not allowed to bring a pod range that overlaps %s of node %q", node, q, o.Name)
 			}
 		}

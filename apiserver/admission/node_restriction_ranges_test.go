@@ -30,7 +30,7 @@ func withRanges(name string, ranges ...string) *corev1.Node {
 // TestNodeBringsRanges: a node takes no more of the cluster's addresses than a node has, and none that are not pods' or that another has.
 func TestNodeBringsRanges(t *testing.T) {
 	known := PodRanges{
-		Cluster: prefixes("10.42.0.0/16", "fd00:42::/48"), Bits4: 24, Reserved: prefixes("10.42.255.0/24", "10.96.0.0/12"), Own: prefixes("10.7.0.0/16"),
+		Cluster: prefixes("10.42.0.0/16", "fd00:42::/48"), Bits4: 24, Reserved: prefixes("10.42.255.0/24", "10.96.0.0/12"), OwnCIDRs: prefixes("10.7.0.0/16"),
 	}
 	none := withRanges("node-1")
 	for _, tc := range []struct {

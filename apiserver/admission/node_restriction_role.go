@@ -14,8 +14,8 @@ import (
 	"keelson/auth"
 )
 
-// longestRoleToken is the maximum lifetime, in seconds, of a token for a role beside a kubelet.
-const longestRoleToken = 3600
+// maxRoleTokenSeconds is the maximum lifetime, in seconds, of a token for a role beside a kubelet.
+const maxRoleTokenSeconds = 3600
 
 // roleToken reports whether the token is not bound to a pod and for a role beside a kubelet.
 func (p NodeRestriction) roleToken(r *Request, ref *authenticationv1.BoundObjectReference) bool {
@@ -32,8 +32,8 @@ func (p NodeRestriction) nodeToken(ctx context.Context, r *Request, tr *authenti
 		return Forbidden(r, "node requested token with a node binding without a uid")
 	case len(tr.Spec.Audiences) > 0:
 		return Forbidden(r, "node may only request the API server's own audience for a token bound to itself")
-	case tr.Spec.ExpirationSeconds != nil && *tr.Spec.ExpirationSeconds > longestRoleToken:
-		return Forbidden(r, "node may only request a token bound to itself for %d seconds", longestRoleToken)
+	case tr.Spec.ExpirationSeconds != nil && *tr.Spec.ExpirationSeconds > maxRoleTokenSeconds:
+		return Forbidden(r, "node may only request a token bound to itself for %d seconds", maxRoleTokenSeconds)
 	}
 	own, err := get[*corev1.Node](ctx, p.Reader, nodes, "", node)
 	if err != nil {

@@ -38,7 +38,7 @@ func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, r *R
 	if slices.EqualFunc(obj.GetOwnerReferences(), before, sameOwner) {
 		return nil
 	}
-	if r.Operation == Update && !p.may(ctx, r, "delete", r.Resource, r.Subresource, r.Namespace, r.Name) {
+	if r.Operation == Update && !p.authorized(ctx, r, "delete", r.Resource, r.Subresource, r.Namespace, r.Name) {
 		return Forbidden(r, "cannot set an ownerRef on a resource you can't delete: , <nil>")
 	}
 	for _, ref := range obj.GetOwnerReferences() {
@@ -53,14 +53,14 @@ func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, r *R
 		if namespaced {
 			ns = r.Namespace
 		}
-		if !p.may(ctx, r, "update", gvr, "finalizers", ns, ref.Name) {
+		if !p.authorized(ctx, r, "update", gvr, "finalizers", ns, ref.Name) {
 			return Forbidden(r, "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>")
 		}
 	}
 	return nil
 }
 
-func (p OwnerReferencesPermissionEnforcement) may(ctx context.Context, r *Request, verb string, gvr schema.GroupVersionResource, sub, ns, name string) bool {
+func (p OwnerReferencesPermissionEnforcement) authorized(ctx context.Context, r *Request, verb string, gvr schema.GroupVersionResource, sub, ns, name string) bool {
 	d, err := p.Authorizer.Authorize(ctx, &auth.Attributes{
 		User: r.User, Verb: verb, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Subresource: sub, Namespace: ns, Name: name,
 		ResourceRequest: true,

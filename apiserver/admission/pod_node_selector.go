@@ -35,7 +35,7 @@ func (p PodNodeSelector) Admit(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	selector, err := p.fitting(ctx, r, pod)
+	selector, err := p.namespaceSelector(ctx, r, pod)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (p PodNodeSelector) Validate(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.fitting(ctx, r, pod); err != nil {
+	if _, err := p.namespaceSelector(ctx, r, pod); err != nil {
 		return err
 	}
 	allowed, err := labels.ConvertSelectorToLabelsMap(p.Selectors[r.Namespace])
@@ -70,8 +70,8 @@ func (p PodNodeSelector) Validate(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// fitting is the namespace's selector; an error if the pod's conflicts with it.
-func (p PodNodeSelector) fitting(ctx context.Context, r *Request, pod *corev1.Pod) (labels.Set, error) {
+// namespaceSelector is the namespace's selector; an error if the pod's conflicts with it.
+func (p PodNodeSelector) namespaceSelector(ctx context.Context, r *Request, pod *corev1.Pod) (labels.Set, error) {
 	ns, err := r.NamespaceObject(ctx, p.Reader)
 	if err != nil {
 		return nil, err

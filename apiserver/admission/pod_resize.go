@@ -33,21 +33,21 @@ func (p PodResizeValidator) Validate(ctx context.Context, r *Request) error {
 	if pod.Spec.NodeName == "" || ok && old.Generation == pod.Generation {
 		return nil
 	}
-	node, err := boundTo(ctx, p.Reader, r, pod)
+	node, err := nodeOf(ctx, p.Reader, r, pod)
 	if err != nil {
 		return err
 	}
 	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != "linux" {
-		return because("UnsupportedPlatform", Forbidden(r, "pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
+		return withCause("UnsupportedPlatform", Forbidden(r, "pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
 	}
-	if short := shortOf(pod, node); len(short) > 0 {
-		return because("NodeCapacity", Forbidden(r, "node didn't have enough allocatable resources: %s", strings.Join(short, "; ")))
+	if short := exceededResources(pod, node); len(short) > 0 {
+		return withCause("NodeCapacity", Forbidden(r, "node didn't have enough allocatable resources: %s", strings.Join(short, "; ")))
 	}
 	return nil
 }
 
-// boundTo is the node of a pod; without it the request is rejected.
-func boundTo(ctx context.Context, reader Reader, r *Request, pod *corev1.Pod) (*corev1.Node, error) {
+// nodeOf is the node of a pod; without it the request is rejected.
+func nodeOf(ctx context.Context, reader Reader, r *Request, pod *corev1.Pod) (*corev1.Node, error) {
 	node, err := get[*corev1.Node](ctx, reader, nodes, "", pod.Spec.NodeName)
 	switch {
 	case isNotFound(err):
@@ -58,14 +58,14 @@ func boundTo(ctx context.Context, reader Reader, r *Request, pod *corev1.Pod) (*
 	return node, nil
 }
 
-// because adds a cause to a rejection.
-func because(cause metav1.CauseType, refusal *apierrors.StatusError) error {
+// withCause adds a cause to a rejection.
+func withCause(cause metav1.CauseType, refusal *apierrors.StatusError) error {
 	refusal.ErrStatus.Details.Causes = append(refusal.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
 	return refusal
 }
 
-// shortOf lists the pod's requests that exceed the node.
-func shortOf(pod *corev1.Pod, node *corev1.Node) []string {
+// exceededResources lists the pod's requests that exceed the node.
+func exceededResources(pod *corev1.Pod, node *corev1.Node) []string {
 	var out []string
 	asked := resources.Requests(pod)
 	if want, has := asked.Cpu().MilliValue(), node.Status.Allocatable.Cpu().MilliValue(); want > has {

@@ -40,7 +40,7 @@ func (p PodTolerationRestriction) Admit(ctx context.Context, r *Request) error {
 	}
 	var more []corev1.Toleration
 	if r.Operation == Create {
-		if more, err = p.of(ctx, r, namespaceTolerations, p.Default); err != nil {
+		if more, err = p.namespaceList(ctx, r, namespaceTolerations, p.Default); err != nil {
 			return err
 		}
 	}
@@ -66,7 +66,7 @@ func (p PodTolerationRestriction) Validate(ctx context.Context, r *Request) erro
 	if err != nil || len(pod.Spec.Tolerations) == 0 {
 		return err
 	}
-	allowed, err := p.of(ctx, r, namespaceWhitelist, nil)
+	allowed, err := p.namespaceList(ctx, r, namespaceWhitelist, nil)
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func (p PodTolerationRestriction) Validate(ctx context.Context, r *Request) erro
 	return nil
 }
 
-// of are the tolerations in an annotation of the namespace; without the annotation, the cluster's.
-func (p PodTolerationRestriction) of(ctx context.Context, r *Request, annotation string, cluster []corev1.Toleration) ([]corev1.Toleration, error) {
+// namespaceList are the tolerations in an annotation of the namespace; without the annotation, the cluster's.
+func (p PodTolerationRestriction) namespaceList(ctx context.Context, r *Request, annotation string, cluster []corev1.Toleration) ([]corev1.Toleration, error) {
 	ns, err := r.NamespaceObject(ctx, p.Reader)
 	if err != nil {
 		return nil, err

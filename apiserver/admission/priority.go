@@ -42,7 +42,7 @@ func (p Priority) Admit(ctx context.Context, r *Request) error {
 		}
 		return nil
 	}
-	value, policy, err := p.of(ctx, r, &pod.Spec.PriorityClassName)
+	value, policy, err := p.classOf(ctx, r, &pod.Spec.PriorityClassName)
 	if err != nil {
 		return err
 	}
@@ -63,8 +63,8 @@ func (p Priority) Admit(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// of returns the named class, or the default one, whose name it sets.
-func (p Priority) of(ctx context.Context, r *Request, name *string) (int32, corev1.PreemptionPolicy, error) {
+// classOf returns the named class, or the default one, whose name it sets.
+func (p Priority) classOf(ctx context.Context, r *Request, name *string) (int32, corev1.PreemptionPolicy, error) {
 	if *name == "" {
 		pc, err := p.defaultClass(ctx)
 		if err != nil || pc == nil {
@@ -86,7 +86,7 @@ func (p Priority) of(ctx context.Context, r *Request, name *string) (int32, core
 
 // admitGroup sets the priority of a new pod group.
 func (p Priority) admitGroup(ctx context.Context, r *Request, g *schedulingv1beta1.PodGroup) error {
-	value, _, err := p.of(ctx, r, &g.Spec.PriorityClassName)
+	value, _, err := p.classOf(ctx, r, &g.Spec.PriorityClassName)
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 // ServiceAccount sets every pod's service account, its image pull secrets, and a volume with its token.
 type ServiceAccount struct {
 	Reader Reader
-	// Patience is how long to wait for the default account of a new namespace (0: five seconds).
-	Patience time.Duration
+	// WaitTimeout is how long to wait for the default account of a new namespace (0: five seconds).
+	WaitTimeout time.Duration
 }
 
 const (
@@ -98,7 +98,7 @@ func (p ServiceAccount) Validate(ctx context.Context, r *Request) error {
 
 // account reads the service account. The default one of a new namespace may not exist yet, so it waits a short time.
 func (p ServiceAccount) account(ctx context.Context, r *Request, name string) (*corev1.ServiceAccount, error) {
-	patience := p.Patience
+	patience := p.WaitTimeout
 	if patience == 0 {
 		patience = 5 * time.Second // a busy machine may create it late
 	}

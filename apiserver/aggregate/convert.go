@@ -16,7 +16,7 @@ func versionOf(gv schema.GroupVersion, list *metav1.APIResourceList) *apidiscove
 	at := map[string]int{}
 	for i := range list.APIResources {
 		r := &list.APIResources[i]
-		kind := &metav1.GroupVersionKind{Group: or(r.Group, gv.Group), Version: or(r.Version, gv.Version), Kind: r.Kind}
+		kind := &metav1.GroupVersionKind{Group: firstNonEmpty(r.Group, gv.Group), Version: firstNonEmpty(r.Version, gv.Version), Kind: r.Kind}
 		name, sub, isSub := strings.Cut(r.Name, "/")
 		if isSub {
 			if n, ok := at[name]; ok {
@@ -39,7 +39,7 @@ func versionOf(gv schema.GroupVersion, list *metav1.APIResourceList) *apidiscove
 	return out
 }
 
-func or(a, b string) string {
+func firstNonEmpty(a, b string) string {
 	if a != "" {
 		return a
 	}

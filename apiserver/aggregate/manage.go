@@ -28,7 +28,7 @@ const (
 func (s *Services) manage(ctx context.Context) error {
 	local := s.config.Local()
 	s.mu.Lock()
-	first := !s.begun
+	first := !s.builtInCreated
 	var missing []*v1.APIService
 	wanted := map[string]bool{}
 	for _, l := range local {
@@ -46,7 +46,7 @@ func (s *Services) manage(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	var g errgroup.Group
-	g.SetLimit(atOnce)
+	g.SetLimit(maxConcurrentProbes)
 	for _, svc := range missing {
 		g.Go(func() error {
 			if err := s.config.Create(ctx, svc); !apierrors.IsAlreadyExists(err) {
@@ -63,7 +63,7 @@ func (s *Services) manage(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begun = true
+	s.builtInCreated = true
 	return nil
 }
 

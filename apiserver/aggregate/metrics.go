@@ -12,8 +12,8 @@ import (
 var unavailableDesc = prometheus.NewDesc("aggregator_unavailable_apiservice",
 	"Gauge of APIServices which are marked as unavailable broken down by APIService name.", []string{"name"}, nil)
 
-// newLosses counts how often an APIService became unavailable.
-func newLosses() *prometheus.CounterVec {
+// newUnavailableTotal counts how often an APIService became unavailable.
+func newUnavailableTotal() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "aggregator_unavailable_apiservice_total", Help: "Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
 	}, []string{"name", "reason"})
@@ -22,12 +22,12 @@ func newLosses() *prometheus.CounterVec {
 // Describe implements prometheus.Collector.
 func (s *Services) Describe(ch chan<- *prometheus.Desc) {
 	ch <- unavailableDesc
-	s.losses.Describe(ch)
+	s.unavailableTotal.Describe(ch)
 }
 
 // Collect reports which APIServices are unavailable now.
 func (s *Services) Collect(ch chan<- prometheus.Metric) {
-	s.losses.Collect(ch)
+	s.unavailableTotal.Collect(ch)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, svc := range s.known {

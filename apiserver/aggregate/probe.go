@@ -24,8 +24,8 @@ import (
 	"keelson/auth"
 )
 
-// Found is what a server reports about its group version. Missing parts are nil.
-type Found struct {
+// Discovery is what a server reports about its group version. Missing parts are nil.
+type Discovery struct {
 	Service   *v1.APIService
 	Resources *apidiscoveryv2.APIVersionDiscovery
 	V3        *spec3.OpenAPI
@@ -34,8 +34,8 @@ type Found struct {
 
 // Limits of a probe.
 const (
-	probeTimeout  = 5 * time.Second
-	biggestAnswer = 32 << 20
+	probeTimeout     = 5 * time.Second
+	maxResponseBytes = 32 << 20
 )
 
 // prober is the user of discovery requests. It may read everything.
@@ -55,8 +55,8 @@ func (s *Services) condition(ctx context.Context, r *remote) v1.APIServiceCondit
 		return no("MissingEndpoints", err.Error())
 	case err != nil:
 		return no("ServicePortError", err.Error())
-	case r.broken != nil:
-		return no("FailedDiscoveryCheck", r.broken.Error())
+	case r.configErr != nil:
+		return no("FailedDiscoveryCheck", r.configErr.Error())
 	}
 	gv := gvOf(r.service)
 	if _, err := r.fetch(ctx, pathOf(gv), ""); err != nil {
@@ -93,12 +93,12 @@ func (r *remote) fetch(ctx context.Context, path, accept string) (body []byte, e
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return nil, fmt.Errorf("bad status from https://%s%s: %d", r.host(), path, resp.StatusCode)
 	}
-	return io.ReadAll(io.LimitReader(resp.Body, biggestAnswer))
+	return io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
 }
 
-// explore reads the discovery and OpenAPI documents of r. Only the resource list is required.
-func (r *remote) explore(ctx context.Context) (*Found, error) {
-	f := &Found{Service: r.service}
+// fetchDiscovery reads the discovery and OpenAPI documents of r. Only the resource list is required.
+func (r *remote) fetchDiscovery(ctx context.Context) (*Discovery, error) {
+	f := &Discovery{Service: r.service}
 	gv := gvOf(r.service)
 	var err error
 	if f.Resources, err = r.resources(ctx, gv); err != nil {
@@ -147,8 +147,8 @@ func (r *remote) resources(ctx context.Context, gv schema.GroupVersion) (*apidis
 	return versionOf(gv, list), nil
 }
 
-// sameFinding reports whether two explorations have the same result.
-func sameFinding(a, b *Found) bool {
+// sameDiscovery reports whether two discoveries have the same result.
+func sameDiscovery(a, b *Discovery) bool {
 	return a != nil && b != nil && reflect.DeepEqual(a.Resources, b.Resources) && (a.V3 == nil) == (b.V3 == nil) && (a.V2 == nil) == (b.V2 == nil) &&
 		sameJSON(a.V3, b.V3)
 }

@@ -33,7 +33,7 @@ const (
 type remote struct {
 	service   *v1.APIService
 	available bool
-	broken    error // why no connection is possible
+	configErr error // why no connection is possible
 	// plain uses HTTP/2 if possible; upgrades need HTTP/1.1.
 	plain, upgrades *http.Transport
 	proxy           *httputil.ReverseProxy
@@ -49,7 +49,7 @@ func newRemote(c *Config, svc *v1.APIService) *remote {
 	if ca := bytes.TrimSpace(svc.Spec.CABundle); len(ca) > 0 {
 		conf.RootCAs = x509.NewCertPool()
 		if !conf.RootCAs.AppendCertsFromPEM(ca) {
-			r.broken = errors.New("caBundle holds no certificate")
+			r.configErr = errors.New("caBundle holds no certificate")
 		}
 	}
 	if c.Certificate != nil {
@@ -98,8 +98,8 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case !r.available:
 		http.Error(w, "service unavailable", http.StatusServiceUnavailable)
-	case r.broken != nil:
-		http.Error(w, r.broken.Error(), http.StatusInternalServerError)
+	case r.configErr != nil:
+		http.Error(w, r.configErr.Error(), http.StatusInternalServerError)
 	case userOf(req) == nil:
 		http.Error(w, "missing user", http.StatusInternalServerError)
 	default:

@@ -17,36 +17,36 @@ import (
 )
 
 const (
-	// every is the interval of probes.
-	every = 30 * time.Second
-	// sooner is the wait before a failed server is probed again.
-	sooner = 2 * time.Second
-	atOnce = 8
+	// probeInterval is the interval of probes.
+	probeInterval = 30 * time.Second
+	// retryInterval is the wait before a failed server is probed again.
+	retryInterval       = 2 * time.Second
+	maxConcurrentProbes = 8
 )
 
-// everything is the only key of the loop: one pass handles all APIServices and probes their servers in parallel.
-type everything struct{}
+// allServices is the only key of the loop: one pass handles all APIServices and probes their servers in parallel.
+type allServices struct{}
 
 // Run probes and explores aggregated servers, and maintains the APIServices of this server's group versions, until ctx ends.
 func (s *Services) Run(ctx context.Context) error {
 	defer s.closeAll()
-	s.Look()
+	s.Trigger()
 	return s.loop.Run(ctx)
 }
 
-// look runs one pass and returns the time until the next.
-func (s *Services) look(ctx context.Context, _ everything) (again time.Duration, err error) {
+// sync runs one pass and returns the time until the next.
+func (s *Services) sync(ctx context.Context, _ allServices) (requeueAfter time.Duration, err error) {
 	if err := s.manage(ctx); err != nil && ctx.Err() == nil {
 		s.config.Log.Warn("sync api services, will retry", "err", err)
-		again = sooner
+		requeueAfter = retryInterval
 	}
 	switch healthy, some := s.probeAll(ctx); {
 	case some && !healthy:
-		again = sooner
-	case some && again == 0:
-		again = every
+		requeueAfter = retryInterval
+	case some && requeueAfter == 0:
+		requeueAfter = probeInterval
 	}
-	return again, nil
+	return requeueAfter, nil
 }
 
 func (s *Services) closeAll() {
@@ -72,7 +72,7 @@ func (s *Services) probeAll(ctx context.Context) (healthy, some bool) {
 	remotes := *s.remotes.Load()
 	results := make(chan bool, len(remotes))
 	var g errgroup.Group
-	g.SetLimit(atOnce)
+	g.SetLimit(maxConcurrentProbes)
 	for _, r := range remotes {
 		g.Go(func() error {
 			results <- s.probe(ctx, r)
@@ -97,12 +97,12 @@ func (s *Services) probe(ctx context.Context, r *remote) (healthy bool) {
 	healthy = c.Status == v1.ConditionTrue
 	if healthy {
 		// Discovery includes it before the condition becomes Available.
-		f, err := r.explore(ctx)
+		f, err := r.fetchDiscovery(ctx)
 		if err != nil {
 			s.config.Log.Warn("read discovery of aggregated server", "apiservice", r.service.Name, "err", err)
 			healthy = false
 		} else {
-			s.note(r, f)
+			s.setDiscovery(r, f)
 		}
 	}
 	if err := s.writeCondition(ctx, r.service, c); err != nil && ctx.Err() == nil {
@@ -112,11 +112,11 @@ func (s *Services) probe(ctx context.Context, r *remote) (healthy bool) {
 	return healthy
 }
 
-func (s *Services) note(r *remote, f *Found) {
+func (s *Services) setDiscovery(r *remote, f *Discovery) {
 	s.mu.Lock()
-	same := sameFinding(s.found[r.service.Name], f)
+	same := sameDiscovery(s.discovered[r.service.Name], f)
 	if !same && s.known[r.service.Name] != nil {
-		s.found[r.service.Name] = f
+		s.discovered[r.service.Name] = f
 	}
 	s.mu.Unlock()
 	if !same {
@@ -139,7 +139,7 @@ func (s *Services) writeCondition(ctx context.Context, svc *v1.APIService, c v1.
 			return current, nil
 		}
 		if c.Status != v1.ConditionTrue {
-			s.losses.WithLabelValues(svc.Name, c.Reason).Inc()
+			s.unavailableTotal.WithLabelValues(svc.Name, c.Reason).Inc()
 		}
 		out := now.DeepCopy()
 		apiregistration.SetCondition(out, c)

@@ -35,7 +35,7 @@ type Config struct {
 	Create func(ctx context.Context, obj *v1.APIService) error
 	Reader backend.Reader
 	// Outbound connects to the other servers.
-	Outbound *outbound.Door
+	Outbound *outbound.Egress
 	// Certificate is the front-proxy client certificate; nil: none.
 	Certificate *tls.Certificate
 	// Local lists the group versions that this server serves.
@@ -54,24 +54,24 @@ type Local struct {
 
 // Services holds all APIServices and the connections to their servers.
 type Services struct {
-	config Config
-	loop   *keyed.Loop[everything]
-	losses *prometheus.CounterVec
+	config           Config
+	loop             *keyed.Loop[allServices]
+	unavailableTotal *prometheus.CounterVec
 
 	// remotes are the group versions of other servers; the map is replaced, never modified.
 	remotes atomic.Pointer[map[schema.GroupVersion]*remote]
 
-	mu     sync.Mutex
-	known  map[string]*v1.APIService // by name
-	found  map[string]*Found         // by name of an APIService
-	begun  bool                      // the APIServices of built-in group versions have been created
-	closed []*remote                 // replaced remotes, whose idle connections Run closes
+	mu             sync.Mutex
+	known          map[string]*v1.APIService // by name
+	discovered     map[string]*Discovery     // by name of an APIService
+	builtInCreated bool                      // the APIServices of built-in group versions have been created
+	closed         []*remote                 // replaced remotes, whose idle connections Run closes
 }
 
 // New returns an empty Services; Set adds to it.
 func New(c Config) *Services {
-	s := &Services{config: c, losses: newLosses(), known: map[string]*v1.APIService{}, found: map[string]*Found{}}
-	s.loop = keyed.New(keyed.Config[everything]{Do: s.look})
+	s := &Services{config: c, unavailableTotal: newUnavailableTotal(), known: map[string]*v1.APIService{}, discovered: map[string]*Discovery{}}
+	s.loop = keyed.New(keyed.Config[allServices]{Do: s.sync})
 	s.remotes.Store(&map[schema.GroupVersion]*remote{})
 	return s
 }
@@ -101,7 +101,7 @@ func (s *Services) Remove(obj runtime.Object) {
 	}
 	s.mu.Lock()
 	delete(s.known, svc.Name)
-	delete(s.found, svc.Name)
+	delete(s.discovered, svc.Name)
 	changed := s.rebuildLocked()
 	s.mu.Unlock()
 	s.notify(changed)
@@ -111,14 +111,14 @@ func (s *Services) notify(changed bool) {
 	if changed {
 		s.config.Changed()
 	}
-	s.Look()
+	s.Trigger()
 }
 
-// Look triggers a pass of Run, after a Service, its endpoints or this server's resources have changed.
-func (s *Services) Look() { s.loop.Add(everything{}) }
+// Trigger triggers a pass of Run, after a Service, its endpoints or this server's resources have changed.
+func (s *Services) Trigger() { s.loop.Add(allServices{}) }
 
-// Concerns reports whether an APIService refers to this Service.
-func (s *Services) Concerns(namespace, name string) bool {
+// Uses reports whether an APIService refers to this Service.
+func (s *Services) Uses(namespace, name string) bool {
 	for _, r := range *s.remotes.Load() {
 		if ref := r.service.Spec.Service; ref.Namespace == namespace && ref.Name == name {
 			return true
@@ -189,22 +189,22 @@ func gvOfPath(path string) schema.GroupVersion {
 	return schema.GroupVersion{}
 }
 
-// Found returns what is known of all available group versions of other servers.
-func (s *Services) Found() []*Found {
+// Discovered returns what is known of all available group versions of other servers.
+func (s *Services) Discovered() []*Discovery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []*Found
+	var out []*Discovery
 	for _, r := range *s.remotes.Load() {
 		if !r.available {
 			continue
 		}
-		f := Found{}
-		if have := s.found[r.service.Name]; have != nil {
+		f := Discovery{}
+		if have := s.discovered[r.service.Name]; have != nil {
 			f = *have
 		}
 		f.Service = r.service
 		out = append(out, &f)
 	}
-	slices.SortFunc(out, func(a, b *Found) int { return strings.Compare(a.Service.Name, b.Service.Name) })
+	slices.SortFunc(out, func(a, b *Discovery) int { return strings.Compare(a.Service.Name, b.Service.Name) })
 	return out
 }

@@ -28,7 +28,7 @@ type Auditor struct {
 func New(p *Policy, sinks ...Sink) *Auditor { return &Auditor{p, sinks} }
 
 // Evaluate returns how much of a request is recorded, and the omitted stages.
-func (a *Auditor) Evaluate(r *Request) Verdict { return a.policy.evaluate(r) }
+func (a *Auditor) Evaluate(r *Request) RequestAuditConfig { return a.policy.evaluate(r) }
 
 // Record passes e to all sinks.
 func (a *Auditor) Record(e *Event) {
@@ -46,19 +46,19 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Verdict is the policy's decision about one request.
-type Verdict struct {
+// RequestAuditConfig is the policy's decision about one request.
+type RequestAuditConfig struct {
 	Level             Level
 	OmitStages        []Stage
 	OmitManagedFields bool
 }
 
 // Wants reports whether an event of that stage is recorded.
-func (v Verdict) Wants(s Stage) bool {
+func (v RequestAuditConfig) Wants(s Stage) bool {
 	return v.Level != LevelNone && !slices.Contains(v.OmitStages, s)
 }
 
 // AtLeast reports whether the level includes l.
-func (v Verdict) AtLeast(l Level) bool {
+func (v RequestAuditConfig) AtLeast(l Level) bool {
 	return slices.Index(levels, v.Level) >= slices.Index(levels, l)
 }

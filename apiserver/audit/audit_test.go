@@ -71,7 +71,7 @@ rules:
 			t.Errorf("%+v: managed fields omitted: %v", c.r, v.OmitManagedFields)
 		}
 	}
-	if v := (Verdict{Level: LevelRequest}); !v.AtLeast(LevelMetadata) || !v.AtLeast(LevelRequest) || v.AtLeast(LevelRequestResponse) {
+	if v := (RequestAuditConfig{Level: LevelRequest}); !v.AtLeast(LevelMetadata) || !v.AtLeast(LevelRequest) || v.AtLeast(LevelRequestResponse) {
 		t.Error("the order of levels is wrong")
 	}
 	for text, want := range map[string]string{
@@ -180,8 +180,8 @@ func TestWebhookBatches(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(got)+int(w.Lost()) != 1000 || len(got) < 600 {
-		t.Errorf("%d of 1000 events arrived, %d are known to be lost", len(got), w.Lost())
+	if len(got)+int(w.Dropped()) != 1000 || len(got) < 600 {
+		t.Errorf("%d of 1000 events arrived, %d are known to be lost", len(got), w.Dropped())
 	}
 }
 

@@ -73,11 +73,11 @@ func WithoutManagedFields(object []byte) []byte {
 	if json.Unmarshal(object, &doc) != nil {
 		return object
 	}
-	dropManaged(doc)
+	dropManagedFields(doc)
 	if items, ok := doc["items"].([]any); ok {
 		for _, it := range items {
 			if m, ok := it.(map[string]any); ok {
-				dropManaged(m)
+				dropManagedFields(m)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func WithoutManagedFields(object []byte) []byte {
 	return out
 }
 
-func dropManaged(doc map[string]any) {
+func dropManagedFields(doc map[string]any) {
 	if meta, ok := doc["metadata"].(map[string]any); ok {
 		delete(meta, "managedFields")
 	}

@@ -85,14 +85,14 @@ func (l *Log) Write(e *Event) {
 	}
 }
 
-// stamp is the time in the name of an old file: audit-2030-01-02T03-04-05.678.log.
-const stamp = "2006-01-02T15-04-05.000"
+// timestampFormat is the time in the name of an old file: audit-2030-01-02T03-04-05.678.log.
+const timestampFormat = "2006-01-02T15-04-05.000"
 
 // rotateLocked renames the file and creates a new one.
 func (l *Log) rotateLocked() error {
 	err := l.file.Close()
 	ext := filepath.Ext(l.cfg.Path)
-	old := strings.TrimSuffix(l.cfg.Path, ext) + "-" + l.now().UTC().Format(stamp) + ext
+	old := strings.TrimSuffix(l.cfg.Path, ext) + "-" + l.now().UTC().Format(timestampFormat) + ext
 	if err := errors.Join(err, os.Rename(l.cfg.Path, old)); err != nil {
 		return errors.Join(fmt.Errorf("rotate audit log: %w", err), l.open())
 	}
@@ -112,7 +112,7 @@ func (l *Log) prune() {
 	slices.Reverse(old) // the newest first
 	kept := 0
 	for _, path := range old {
-		at, err := time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(path, base), ext))
+		at, err := time.Parse(timestampFormat, strings.TrimSuffix(strings.TrimPrefix(path, base), ext))
 		if err != nil {
 			continue // not an old audit log
 		}

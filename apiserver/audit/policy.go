@@ -145,19 +145,19 @@ func (r *Rule) check(at string) error {
 	return errors.Join(errs...)
 }
 
-func (p *Policy) evaluate(r *Request) Verdict {
+func (p *Policy) evaluate(r *Request) RequestAuditConfig {
 	for i := range p.Rules {
 		rule := &p.Rules[i]
 		if !rule.matches(r) {
 			continue
 		}
-		v := Verdict{Level: rule.Level, OmitStages: append(slices.Clone(p.OmitStages), rule.OmitStages...), OmitManagedFields: p.OmitManagedFields}
+		v := RequestAuditConfig{Level: rule.Level, OmitStages: append(slices.Clone(p.OmitStages), rule.OmitStages...), OmitManagedFields: p.OmitManagedFields}
 		if rule.OmitManagedFields != nil {
 			v.OmitManagedFields = *rule.OmitManagedFields
 		}
 		return v
 	}
-	return Verdict{Level: LevelNone}
+	return RequestAuditConfig{Level: LevelNone}
 }
 
 func (r *Rule) matches(q *Request) bool {

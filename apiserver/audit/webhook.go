@@ -18,25 +18,25 @@ import (
 	"keelson/auth/remote"
 )
 
-// Batching: at most mostEvents per request, sent after longestWait. When waiting events are queued, new ones are dropped.
+// Batching: at most maxBatchSize per request, sent after maxBatchWait. When queueSize events are queued, new ones are dropped.
 const (
-	mostEvents  = 400
-	longestWait = 30 * time.Second
-	waiting     = 10000
-	sendTimeout = 30 * time.Second
-	sendTries   = 4
-	firstRetry  = 10 * time.Second
-	lastWords   = 5 * time.Second
+	maxBatchSize    = 400
+	maxBatchWait    = 30 * time.Second
+	queueSize       = 10000
+	sendTimeout     = 30 * time.Second
+	sendTries       = 4
+	firstRetryDelay = 10 * time.Second
+	flushTimeout    = 5 * time.Second
 )
 
 // Webhook sends events in batches to a service (an EventList, as kube-apiserver's --audit-webhook-config-file in batch mode).
 type Webhook struct {
-	url    string
-	client *http.Client
-	queue  chan *Event
-	wait   time.Duration
-	retry  time.Duration
-	lost   atomic.Int64
+	url     string
+	client  *http.Client
+	queue   chan *Event
+	wait    time.Duration
+	retry   time.Duration
+	dropped atomic.Int64
 }
 
 // NewWebhook uses the service in kubeconfig.
@@ -50,7 +50,7 @@ func NewWebhook(kubeconfig string, via remote.Via) (*Webhook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook configuration %s: %w", kubeconfig, err)
 	}
-	return &Webhook{url: cfg.Host + cfg.APIPath, client: client, queue: make(chan *Event, waiting), wait: longestWait, retry: firstRetry}, nil
+	return &Webhook{url: cfg.Host + cfg.APIPath, client: client, queue: make(chan *Event, queueSize), wait: maxBatchWait, retry: firstRetryDelay}, nil
 }
 
 // Write queues e. If the queue is full, e is dropped and counted.
@@ -58,18 +58,18 @@ func (w *Webhook) Write(e *Event) {
 	select {
 	case w.queue <- e:
 	default:
-		w.lost.Add(1)
+		w.dropped.Add(1)
 	}
 }
 
-// Lost is the number of dropped events.
-func (w *Webhook) Lost() int64 { return w.lost.Load() }
+// Dropped is the number of dropped events.
+func (w *Webhook) Dropped() int64 { return w.dropped.Load() }
 
 // Run sends until ctx ends, then sends the rest.
 func (w *Webhook) Run(ctx context.Context) error {
 	defer w.client.CloseIdleConnections()
 	for {
-		batch := w.gather(ctx)
+		batch := w.nextBatch(ctx)
 		if len(batch) > 0 {
 			w.send(ctx, batch)
 		}
@@ -80,8 +80,8 @@ func (w *Webhook) Run(ctx context.Context) error {
 	}
 }
 
-// gather waits for a first event, then collects more.
-func (w *Webhook) gather(ctx context.Context) []*Event {
+// nextBatch waits for a first event, then collects more.
+func (w *Webhook) nextBatch(ctx context.Context) []*Event {
 	var batch []*Event
 	select {
 	case e := <-w.queue:
@@ -91,7 +91,7 @@ func (w *Webhook) gather(ctx context.Context) []*Event {
 	}
 	enough := time.NewTimer(w.wait)
 	defer enough.Stop()
-	for len(batch) < mostEvents {
+	for len(batch) < maxBatchSize {
 		select {
 		case e := <-w.queue:
 			batch = append(batch, e)
@@ -107,7 +107,7 @@ func (w *Webhook) gather(ctx context.Context) []*Event {
 func (w *Webhook) drain(ctx context.Context) {
 	for {
 		var batch []*Event
-		for len(batch) < mostEvents && len(w.queue) > 0 {
+		for len(batch) < maxBatchSize && len(w.queue) > 0 {
 			batch = append(batch, <-w.queue)
 		}
 		if len(batch) == 0 {
@@ -121,10 +121,10 @@ func (w *Webhook) drain(ctx context.Context) {
 func (w *Webhook) send(ctx context.Context, batch []*Event) {
 	body, err := json.Marshal(eventList{TypeMeta: metav1.TypeMeta{Kind: kindList, APIVersion: apiVersion}, Items: batch})
 	if err != nil {
-		w.lost.Add(int64(len(batch)))
+		w.dropped.Add(int64(len(batch)))
 		return
 	}
-	lasting, cancel := lastingLonger(ctx, lastWords)
+	lasting, cancel := extendContext(ctx, flushTimeout)
 	defer cancel()
 	wait := w.retry
 	for try := 1; try <= sendTries; try++ {
@@ -141,11 +141,11 @@ func (w *Webhook) send(ctx context.Context, batch []*Event) {
 		}
 		wait += wait / 2
 	}
-	w.lost.Add(int64(len(batch)))
+	w.dropped.Add(int64(len(batch)))
 }
 
-// lastingLonger returns a context that ends d after ctx, so that a running request can finish and is not sent twice.
-func lastingLonger(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// extendContext returns a context that ends d after ctx, so that a running request can finish and is not sent twice.
+func extendContext(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		t := time.NewTimer(d)

@@ -52,7 +52,7 @@ func Resolve(ctx context.Context, r Reader, namespace, name string, port int32) 
 	if p == nil {
 		return "", fmt.Errorf("no service port %d found for service %q", port, name)
 	}
-	addresses, err := ready(ctx, r, svc, p.Name)
+	addresses, err := readyAddresses(ctx, r, svc, p.Name)
 	if err != nil {
 		return "", err
 	}
@@ -83,7 +83,7 @@ func Ready(ctx context.Context, r Reader, namespace, name string, port int32) (u
 	if p == nil {
 		return false, fmt.Errorf("service/%s in %q is not listening on port %d", name, namespace, port)
 	}
-	addresses, err := ready(ctx, r, svc, p.Name)
+	addresses, err := readyAddresses(ctx, r, svc, p.Name)
 	if err != nil {
 		return false, err
 	}
@@ -102,8 +102,8 @@ func portOf(svc *corev1.Service, port int32) *corev1.ServicePort {
 	return nil
 }
 
-// ready lists the ready addresses for a Service's port, from its EndpointSlices or, if there are none, its Endpoints.
-func ready(ctx context.Context, r Reader, svc *corev1.Service, portName string) ([]string, error) {
+// readyAddresses lists the ready addresses for a Service's port, from its EndpointSlices or, if there are none, its Endpoints.
+func readyAddresses(ctx context.Context, r Reader, svc *corev1.Service, portName string) ([]string, error) {
 	list, err := r.Select(ctx, slicesGVR, svc.Namespace, labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}), nil)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func ready(ctx context.Context, r Reader, svc *corev1.Service, portName string) 
 	var out []string
 	for _, obj := range list {
 		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
-			out = append(out, ofSlice(slice, portName)...)
+			out = append(out, sliceAddresses(slice, portName)...)
 		}
 	}
 	if len(out) > 0 {
@@ -125,12 +125,12 @@ func ready(ctx context.Context, r Reader, svc *corev1.Service, portName string) 
 		return nil, err
 	}
 	if e, ok := obj.(*corev1.Endpoints); ok { // deprecated, but still written by clients
-		out = ofEndpoints(e, portName)
+		out = endpointsAddresses(e, portName)
 	}
 	return out, nil
 }
 
-func ofSlice(s *discoveryv1.EndpointSlice, portName string) []string {
+func sliceAddresses(s *discoveryv1.EndpointSlice, portName string) []string {
 	var out []string
 	for _, p := range s.Ports {
 		if p.Port == nil || p.Name != nil && *p.Name != portName || p.Name == nil && portName != "" {
@@ -146,7 +146,7 @@ func ofSlice(s *discoveryv1.EndpointSlice, portName string) []string {
 	return out
 }
 
-func ofEndpoints(e *corev1.Endpoints, portName string) []string { // deprecated, but still written by clients
+func endpointsAddresses(e *corev1.Endpoints, portName string) []string { // deprecated, but still written by clients
 	var out []string
 	for i := range e.Subsets {
 		for _, p := range e.Subsets[i].Ports {

@@ -35,10 +35,10 @@ type file struct {
 	apply Apply
 
 	// The metrics exist only for files whose reloads Kubernetes counts.
-	reloads *prometheus.CounterVec
-	at      *prometheus.GaugeVec
-	info    *prometheus.GaugeVec
-	server  string
+	reloads   *prometheus.CounterVec
+	timestamp *prometheus.GaugeVec
+	info      *prometheus.GaugeVec
+	server    string
 }
 
 // New returns an empty list of files.
@@ -65,7 +65,7 @@ func (l *Files) Configuration(path, name string, use func(content []byte) (Apply
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "automatic_reloads_total", Help: "How often the " + name + " configuration was read again, by how that went.",
 		}, []string{"status", "apiserver_id_hash"}),
-		at: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		timestamp: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: prefix + "automatic_reload_last_timestamp_seconds", Help: "When the " + name + " configuration was read again last, by how that went.",
 		}, []string{"status", "apiserver_id_hash"}),
 		info: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -101,7 +101,7 @@ func (l *Files) Collectors() []prometheus.Collector {
 	var out []prometheus.Collector
 	for _, f := range l.files {
 		if f.reloads != nil {
-			out = append(out, f.reloads, f.at, f.info)
+			out = append(out, f.reloads, f.timestamp, f.info)
 		}
 	}
 	return out
@@ -116,14 +116,14 @@ func (l *Files) Part() run.Func {
 		ready()
 		group, ctx := errgroup.WithContext(ctx)
 		for _, f := range l.files {
-			group.Go(func() error { return linux.WatchFile(ctx, f.path, func() { l.look(ctx, f) }) })
+			group.Go(func() error { return linux.WatchFile(ctx, f.path, func() { l.reload(ctx, f) }) })
 		}
 		return group.Wait()
 	}
 }
 
-// look reads f and applies a new content.
-func (l *Files) look(ctx context.Context, f *file) {
+// reload reads f and applies a new content.
+func (l *Files) reload(ctx context.Context, f *file) {
 	b, err := os.ReadFile(f.path)
 	if err == nil {
 		if bytes.Equal(b, f.last) {
@@ -147,5 +147,5 @@ func (l *Files) look(ctx context.Context, f *file) {
 		f.info.WithLabelValues(f.server, hashOf(b)).Set(1)
 	}
 	f.reloads.WithLabelValues(status, f.server).Inc()
-	f.at.WithLabelValues(status, f.server).SetToCurrentTime()
+	f.timestamp.WithLabelValues(status, f.server).SetToCurrentTime()
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // cleanUp deletes all objects of a deleted definition and then removes its finalizer; keyed.ErrAgain while some objects are left.
-func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinition, s *serving) error {
+func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinition, s *servedDefinition) error {
 	done := v1.CustomResourceDefinitionCondition{
 		Type: v1.Terminating, Status: v1.ConditionFalse, Reason: "InstanceDeletionCompleted", Message: "removed all instances",
 	}
@@ -33,14 +33,14 @@ func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinit
 	default:
 		left, err := deleteAll(ctx, s.base)
 		if err != nil {
-			return errors.Join(err, d.say(ctx, crd, "InstanceDeletionFailed", fmt.Sprintf("could not issue all deletes: %v", err)))
+			return errors.Join(err, d.setTerminating(ctx, crd, "InstanceDeletionFailed", fmt.Sprintf("could not issue all deletes: %v", err)))
 		}
 		if left > 0 {
-			return cmp.Or(d.say(ctx, crd, "InstanceDeletionInProgress", "CustomResource deletion is in progress"), keyed.ErrAgain)
+			return cmp.Or(d.setTerminating(ctx, crd, "InstanceDeletionInProgress", "CustomResource deletion is in progress"), keyed.ErrAgain)
 		}
 	}
 	err := d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) {
-		note(out, done)
+		setCondition(out, done)
 		out.Finalizers = slices.DeleteFunc(out.Finalizers, func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
 	})
 	if err != nil {
@@ -61,17 +61,17 @@ func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinit
 	return err
 }
 
-// say sets the condition Terminating with the reason why the definition still exists.
-func (d *Definitions) say(ctx context.Context, crd *v1.CustomResourceDefinition, reason, message string) error {
+// setTerminating sets the condition Terminating with the reason why the definition still exists.
+func (d *Definitions) setTerminating(ctx context.Context, crd *v1.CustomResourceDefinition, reason, message string) error {
 	c := v1.CustomResourceDefinitionCondition{Type: v1.Terminating, Status: v1.ConditionTrue, Reason: reason, Message: message}
 	if have := apiextensions.Condition(crd, c.Type); have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message {
 		return nil
 	}
-	return d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) { note(out, c) })
+	return d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) { setCondition(out, c) })
 }
 
 // deleteAll deletes every object without admission, as Kubernetes does. left is the number of objects with finalizers.
-func deleteAll(ctx context.Context, st objects.Storage) (left int, err error) {
+func deleteAll(ctx context.Context, st objects.Storage) (remaining int, err error) {
 	page, err := st.List(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything()})
 	if err != nil {
 		return 0, fmt.Errorf("could not list instances: %w", err)
@@ -82,23 +82,23 @@ func deleteAll(ctx context.Context, st objects.Storage) (left int, err error) {
 			return 0, err
 		}
 		if held {
-			left++
+			remaining++
 		}
 	}
-	return left, nil
+	return remaining, nil
 }
 
-// errHeld means that the object has finalizers and is marked for deletion.
-var errHeld = errors.New("held by finalizers")
+// errFinalizersPending means that the object has finalizers and is marked for deletion.
+var errFinalizersPending = errors.New("held by finalizers")
 
-func deleteOne(ctx context.Context, st objects.Storage, namespace, name string) (held bool, err error) {
+func deleteOne(ctx context.Context, st objects.Storage, namespace, name string) (pending bool, err error) {
 	_, _, err = st.Delete(ctx, namespace, name, func(current kind.Object) error {
 		if len(current.GetFinalizers()) > 0 {
-			return errHeld
+			return errFinalizersPending
 		}
 		return nil
 	})
-	if errors.Is(err, errHeld) {
+	if errors.Is(err, errFinalizersPending) {
 		_, _, _, err = st.Update(ctx, namespace, name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
 			if current.GetDeletionTimestamp() != nil {
 				return current, nil
@@ -110,16 +110,16 @@ func deleteOne(ctx context.Context, st objects.Storage, namespace, name string) 
 			next.SetGeneration(next.GetGeneration() + 1)
 			return next, nil
 		})
-		held = true
+		pending = true
 	}
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	return held, err
+	return pending, err
 }
 
-// approve sets the condition about the API approval that definitions in Kubernetes' own groups need.
-func approve(crd *v1.CustomResourceDefinition) {
+// setAPIApproval sets the condition about the API approval that definitions in Kubernetes' own groups need.
+func setAPIApproval(crd *v1.CustomResourceDefinition) {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
 		return
 	}
@@ -138,5 +138,5 @@ func approve(crd *v1.CustomResourceDefinition) {
 	default:
 		return
 	}
-	note(crd, c)
+	setCondition(crd, c)
 }

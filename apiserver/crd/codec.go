@@ -29,13 +29,13 @@ func (c codec) Decode(b []byte) (kind.Object, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(b, &u.Object); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", c.versions.crd.Spec.Names.Kind, err)
 	}
-	v := c.versions.of(u)
+	v := c.versions.versionOf(u)
 	if v == nil {
 		return nil, fmt.Errorf("decode %s: the definition has no %s", c.versions.crd.Spec.Names.Kind, u.GroupVersionKind())
 	}
-	if _, err := v.coerce(u, coercion{stored: true}); err != nil {
+	if _, err := v.coerce(u, coerceOptions{stored: true}); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", c.versions.crd.Spec.Names.Kind, err)
 	}
-	v.fill(u)
+	v.setDefaults(u)
 	return u, nil
 }

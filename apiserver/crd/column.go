@@ -48,8 +48,8 @@ func (p fieldPath) find(obj map[string]any) (value any, ok bool) {
 	return results[0][0].Interface(), true
 }
 
-// text is the value as selectors compare it.
-func (p fieldPath) text(obj map[string]any) string {
+// selectorValue is the value as selectors compare it.
+func (p fieldPath) selectorValue(obj map[string]any) string {
 	v, ok := p.find(obj)
 	if !ok || v == nil {
 		return ""

@@ -20,10 +20,10 @@ import (
 	"keelson/api/kind"
 )
 
-// retry is the first back-off after a failure; it doubles up to retryMost.
+// retryDelay is the first back-off after a failure; it doubles up to maxRetryDelay.
 const (
-	retry     = 100 * time.Millisecond
-	retryMost = 5 * time.Second
+	retryDelay    = 100 * time.Millisecond
+	maxRetryDelay = 5 * time.Second
 )
 
 // Run accepts names, establishes definitions, and deletes the objects of deleted ones, until ctx ends.
@@ -46,8 +46,8 @@ func (d *Definitions) sync(ctx context.Context, name string) error {
 		return d.cleanUp(ctx, crd, s)
 	}
 	next := crd.DeepCopy()
-	d.judgeNamesLocked(next)
-	approve(next)
+	d.acceptNamesLocked(next)
+	setAPIApproval(next)
 	if apiequality.Semantic.DeepEqual(next.Status, crd.Status) {
 		d.mu.Unlock()
 		return nil
@@ -68,11 +68,11 @@ func (d *Definitions) sync(ctx context.Context, name string) error {
 func (d *Definitions) servable(crd *v1.CustomResourceDefinition) bool {
 	for i := range crd.Spec.Versions {
 		gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: crd.Spec.Versions[i].Name, Resource: crd.Spec.Names.Plural}
-		if d.config.Taken(gvr) {
+		if d.config.BuiltIn(gvr) {
 			return false
 		}
 	}
-	return trustable(crd)
+	return hasValidCABundle(crd)
 }
 
 // writeStatus updates the status of the definition, unless there is a newer version.
@@ -94,8 +94,8 @@ func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDef
 	return err
 }
 
-// judgeNamesLocked accepts the names of crd that no other definition in its group has, and sets the condition NamesAccepted.
-func (d *Definitions) judgeNamesLocked(crd *v1.CustomResourceDefinition) {
+// acceptNamesLocked accepts the names of crd that no other definition in its group has, and sets the condition NamesAccepted.
+func (d *Definitions) acceptNamesLocked(crd *v1.CustomResourceDefinition) {
 	resources, kinds := map[string]bool{}, map[string]bool{}
 	for _, other := range d.known {
 		if other.Spec.Group != crd.Spec.Group || other.Name == crd.Name {
@@ -116,7 +116,7 @@ func (d *Definitions) judgeNamesLocked(crd *v1.CustomResourceDefinition) {
 	accepted := v1.CustomResourceDefinitionCondition{
 		Type: v1.NamesAccepted, Status: v1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found",
 	}
-	refuse := func(what string, taken []string) {
+	conflict := func(what string, taken []string) {
 		texts := make([]string, len(taken))
 		for i, name := range taken {
 			texts[i] = fmt.Sprintf("%q is already in use", name)
@@ -126,15 +126,15 @@ func (d *Definitions) judgeNamesLocked(crd *v1.CustomResourceDefinition) {
 			accepted.Message = "[" + strings.Join(texts, ", ") + "]"
 		}
 	}
-	take := func(what, wanted string, held *string, used map[string]bool) {
+	accept := func(what, wanted string, held *string, used map[string]bool) {
 		if wanted != *held && used[wanted] {
-			refuse(what, []string{wanted})
+			conflict(what, []string{wanted})
 			return
 		}
 		*held = wanted
 	}
-	take("Plural", want.Plural, &have.Plural, resources)
-	take("Singular", want.Singular, &have.Singular, resources)
+	accept("Plural", want.Plural, &have.Plural, resources)
+	accept("Singular", want.Singular, &have.Singular, resources)
 	var taken []string
 	for _, short := range want.ShortNames {
 		if resources[short] && !slices.Contains(have.ShortNames, short) {
@@ -142,37 +142,37 @@ func (d *Definitions) judgeNamesLocked(crd *v1.CustomResourceDefinition) {
 		}
 	}
 	if len(taken) > 0 {
-		refuse("ShortNames", taken)
+		conflict("ShortNames", taken)
 	} else {
 		have.ShortNames = want.ShortNames
 	}
-	take("Kind", want.Kind, &have.Kind, kinds)
-	take("ListKind", want.ListKind, &have.ListKind, kinds)
+	accept("Kind", want.Kind, &have.Kind, kinds)
+	accept("ListKind", want.ListKind, &have.ListKind, kinds)
 	have.Categories = want.Categories
-	note(crd, accepted)
+	setCondition(crd, accepted)
 	establish(crd, accepted.Status == v1.ConditionTrue)
 }
 
 // establish sets the condition Established; once true it stays true.
 func establish(crd *v1.CustomResourceDefinition, accepted bool) {
 	switch {
-	case accepted && !apiextensions.Is(crd, v1.Established) && !trustable(crd):
-		note(crd, v1.CustomResourceDefinitionCondition{
+	case accepted && !apiextensions.Is(crd, v1.Established) && !hasValidCABundle(crd):
+		setCondition(crd, v1.CustomResourceDefinitionCondition{
 			Type: v1.Established, Status: v1.ConditionFalse, Reason: "InvalidCABundle", Message: "The conversion webhook CABundle is invalid",
 		})
 	case accepted && !apiextensions.Is(crd, v1.Established):
-		note(crd, v1.CustomResourceDefinitionCondition{
+		setCondition(crd, v1.CustomResourceDefinitionCondition{
 			Type: v1.Established, Status: v1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted",
 		})
 	case !accepted && apiextensions.Condition(crd, v1.Established) == nil:
-		note(crd, v1.CustomResourceDefinitionCondition{
+		setCondition(crd, v1.CustomResourceDefinitionCondition{
 			Type: v1.Established, Status: v1.ConditionFalse, Reason: "NotAccepted", Message: "not all names are accepted",
 		})
 	}
 }
 
-// trustable reports whether the CA bundle of a definition's conversion webhook is valid.
-func trustable(crd *v1.CustomResourceDefinition) bool {
+// hasValidCABundle reports whether the CA bundle of a definition's conversion webhook is valid.
+func hasValidCABundle(crd *v1.CustomResourceDefinition) bool {
 	c := crd.Spec.Conversion
 	if c == nil || c.Webhook == nil || c.Webhook.ClientConfig == nil || len(c.Webhook.ClientConfig.CABundle) == 0 {
 		return true
@@ -180,8 +180,8 @@ func trustable(crd *v1.CustomResourceDefinition) bool {
 	return x509.NewCertPool().AppendCertsFromPEM(c.Webhook.ClientConfig.CABundle)
 }
 
-// note sets a condition unless it is equal already.
-func note(crd *v1.CustomResourceDefinition, c v1.CustomResourceDefinitionCondition) {
+// setCondition sets a condition unless it is equal already.
+func setCondition(crd *v1.CustomResourceDefinition, c v1.CustomResourceDefinitionCondition) {
 	if have := apiextensions.Condition(crd, c.Type); have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message {
 		return
 	}

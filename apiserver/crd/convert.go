@@ -19,10 +19,10 @@ type converter interface {
 	convert(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error)
 }
 
-// renamed is conversion strategy None: only the apiVersion changes.
-type renamed struct{}
+// noneConverter is conversion strategy None: only the apiVersion changes.
+type noneConverter struct{}
 
-func (renamed) convert(_ context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
+func (noneConverter) convert(_ context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
 	out := make([]*unstructured.Unstructured, len(objs))
 	for i, u := range objs {
 		out[i] = u.DeepCopy()
@@ -33,15 +33,15 @@ func (renamed) convert(_ context.Context, objs []*unstructured.Unstructured, to 
 
 // versions holds all versions of a definition and the converter between them.
 type versions struct {
-	crd     *v1.CustomResourceDefinition
-	byName  map[string]*version
-	storage *version
-	via     converter
-	types   func() (map[string]typed.ParseableType, error) // merge schemas by apiVersion
+	crd       *v1.CustomResourceDefinition
+	byName    map[string]*version
+	storage   *version
+	converter converter
+	types     func() (map[string]typed.ParseableType, error) // merge schemas by apiVersion
 }
 
 func newVersions(crd *v1.CustomResourceDefinition, hooks *Hooks) (*versions, error) {
-	vs := &versions{crd: crd, byName: map[string]*version{}, via: renamed{}}
+	vs := &versions{crd: crd, byName: map[string]*version{}, converter: noneConverter{}}
 	for i := range crd.Spec.Versions {
 		v, err := newVersion(crd, &crd.Spec.Versions[i])
 		if err != nil {
@@ -57,7 +57,7 @@ func newVersions(crd *v1.CustomResourceDefinition, hooks *Hooks) (*versions, err
 	}
 	if c := crd.Spec.Conversion; c != nil && c.Strategy == v1.WebhookConverter {
 		var err error
-		if vs.via, err = newWebhook(crd, hooks); err != nil {
+		if vs.converter, err = newWebhook(crd, hooks); err != nil {
 			return nil, err
 		}
 	}
@@ -65,8 +65,8 @@ func newVersions(crd *v1.CustomResourceDefinition, hooks *Hooks) (*versions, err
 	return vs, nil
 }
 
-// of is the version of u; nil if the definition does not have it (any more).
-func (vs *versions) of(u *unstructured.Unstructured) *version {
+// versionOf is the version of u; nil if the definition does not have it (any more).
+func (vs *versions) versionOf(u *unstructured.Unstructured) *version {
 	gvk := u.GroupVersionKind()
 	if v := vs.byName[gvk.Version]; v != nil && v.gvk == gvk {
 		return v
@@ -74,9 +74,9 @@ func (vs *versions) of(u *unstructured.Unstructured) *version {
 	return nil
 }
 
-// to converts the shared objs to v. Those already in v are returned unchanged. It adds no defaults: an object has the defaults of the
+// convertAll converts the shared objs to v. Those already in v are returned unchanged. It adds no defaults: an object has the defaults of the
 // version in which it was sent and of the storage version.
-func (vs *versions) to(ctx context.Context, objs []*unstructured.Unstructured, v *version) ([]*unstructured.Unstructured, error) {
+func (vs *versions) convertAll(ctx context.Context, objs []*unstructured.Unstructured, v *version) ([]*unstructured.Unstructured, error) {
 	want := v.gvk.GroupVersion().String()
 	out := make([]*unstructured.Unstructured, len(objs))
 	var others []*unstructured.Unstructured
@@ -85,7 +85,7 @@ func (vs *versions) to(ctx context.Context, objs []*unstructured.Unstructured, v
 			out[i] = u
 			continue
 		}
-		if vs.of(u) == nil {
+		if vs.versionOf(u) == nil {
 			return nil, fmt.Errorf("request to convert CR from an invalid group/version: %s", u.GetAPIVersion())
 		}
 		others = append(others, u)
@@ -93,7 +93,7 @@ func (vs *versions) to(ctx context.Context, objs []*unstructured.Unstructured, v
 	if len(others) == 0 {
 		return out, nil
 	}
-	converted, err := vs.via.convert(ctx, others, want)
+	converted, err := vs.converter.convert(ctx, others, want)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (vs *versions) to(ctx context.Context, objs []*unstructured.Unstructured, v
 		if out[i] != nil {
 			continue
 		}
-		if _, err := v.coerce(converted[0], coercion{}); err != nil {
+		if _, err := v.coerce(converted[0], coerceOptions{}); err != nil {
 			return nil, fmt.Errorf("converted %s: %w", v.gvk.Kind, err)
 		}
 		out[i], converted = converted[0], converted[1:]
@@ -109,17 +109,17 @@ func (vs *versions) to(ctx context.Context, objs []*unstructured.Unstructured, v
 	return out, nil
 }
 
-// one converts a single object.
-func (vs *versions) one(ctx context.Context, u *unstructured.Unstructured, v *version) (*unstructured.Unstructured, error) {
-	out, err := vs.to(ctx, []*unstructured.Unstructured{u}, v)
+// convertOne converts a single object.
+func (vs *versions) convertOne(ctx context.Context, u *unstructured.Unstructured, v *version) (*unstructured.Unstructured, error) {
+	out, err := vs.convertAll(ctx, []*unstructured.Unstructured{u}, v)
 	if err != nil {
 		return nil, err
 	}
 	return out[0], nil
 }
 
-// rename sets the version of an object that has only metadata, without the converter.
-func rename(u *unstructured.Unstructured, v *version) *unstructured.Unstructured {
+// withAPIVersion sets the version of an object that has only metadata, without the converter.
+func withAPIVersion(u *unstructured.Unstructured, v *version) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
 	out.SetGroupVersionKind(v.gvk)
 	return out

@@ -33,8 +33,8 @@ type Config struct {
 	// Stored is the storage of the definitions, Owners the field manager of their status.
 	Stored objects.Storage
 	Owners *apply.Manager
-	// Taken reports whether a built-in resource has that name; a definition cannot replace it.
-	Taken func(schema.GroupVersionResource) bool
+	// BuiltIn reports whether a built-in resource has that name; a definition cannot replace it.
+	BuiltIn func(schema.GroupVersionResource) bool
 	// Hooks calls conversion webhooks.
 	Hooks *Hooks
 	// Checks validate objects in addition to their schemas.
@@ -57,11 +57,11 @@ type Definitions struct {
 
 	mu      sync.Mutex
 	known   map[string]*v1.CustomResourceDefinition // the last observed versions, by name
-	serving map[string]*serving
+	serving map[string]*servedDefinition
 }
 
-// serving is a served definition.
-type serving struct {
+// servedDefinition is a served definition.
+type servedDefinition struct {
 	crd       *v1.CustomResourceDefinition
 	versions  *versions
 	base      *watchcache.Resource
@@ -71,11 +71,11 @@ type serving struct {
 
 // New returns an empty Definitions; Set adds to it.
 func New(c Config) *Definitions {
-	d := &Definitions{config: c, known: map[string]*v1.CustomResourceDefinition{}, serving: map[string]*serving{}}
+	d := &Definitions{config: c, known: map[string]*v1.CustomResourceDefinition{}, serving: map[string]*servedDefinition{}}
 	d.loop = keyed.New(keyed.Config[string]{
 		Do:      func(ctx context.Context, name string) (time.Duration, error) { return 0, d.sync(ctx, name) },
 		Compare: strings.Compare, // ordered by name, so that it is predictable which of two definitions gets a name
-		Pause:   retry, PauseMost: retryMost,
+		Pause:   retryDelay, PauseMost: maxRetryDelay,
 		Failed: func(name string, err error) {
 			c.Log.Warn("sync definition, will retry", "definition", name, "err", err)
 		},
@@ -108,14 +108,14 @@ func (d *Definitions) Set(obj runtime.Object) {
 	if (apiextensions.Is(crd, v1.NamesAccepted) || apiextensions.Is(crd, v1.Established)) && d.servable(crd) {
 		d.serveLocked(crd)
 	} else {
-		d.withdrawLocked(crd.Name)
+		d.stopServingLocked(crd.Name)
 	}
 	d.loop.Add(crd.Name)
-	d.rouseLocked(crd)
+	d.requeueGroupLocked(crd)
 }
 
-// rouseLocked requeues definitions in crd's group without accepted names: crd may have released one.
-func (d *Definitions) rouseLocked(crd *v1.CustomResourceDefinition) {
+// requeueGroupLocked requeues definitions in crd's group without accepted names: crd may have released one.
+func (d *Definitions) requeueGroupLocked(crd *v1.CustomResourceDefinition) {
 	for name, other := range d.known {
 		if name != crd.Name && other.Spec.Group == crd.Spec.Group && !apiextensions.Is(other, v1.NamesAccepted) {
 			d.loop.Add(name)
@@ -132,8 +132,8 @@ func (d *Definitions) Remove(obj runtime.Object) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.known, crd.Name)
-	d.withdrawLocked(crd.Name)
-	d.rouseLocked(crd)
+	d.stopServingLocked(crd.Name)
+	d.requeueGroupLocked(crd)
 }
 
 // serveLocked builds the resources of crd unless nothing relevant has changed. A failure is logged and retried at the definition's next
@@ -141,7 +141,7 @@ func (d *Definitions) Remove(obj runtime.Object) {
 func (d *Definitions) serveLocked(crd *v1.CustomResourceDefinition) {
 	old := d.serving[crd.Name]
 	if old != nil && old.crd.UID != crd.UID {
-		d.withdrawLocked(crd.Name)
+		d.stopServingLocked(crd.Name)
 		old = nil
 	}
 	if old != nil && old.same(crd) {
@@ -157,12 +157,12 @@ func (d *Definitions) serveLocked(crd *v1.CustomResourceDefinition) {
 }
 
 // same reports whether crd is served as it is.
-func (s *serving) same(crd *v1.CustomResourceDefinition) bool {
+func (s *servedDefinition) same(crd *v1.CustomResourceDefinition) bool {
 	return s.sameObjects(crd) && slices.Equal(s.crd.Status.StoredVersions, crd.Status.StoredVersions) && terminating(s.crd) == terminating(crd)
 }
 
 // sameObjects reports whether decoding and validation of objects are unchanged.
-func (s *serving) sameObjects(crd *v1.CustomResourceDefinition) bool {
+func (s *servedDefinition) sameObjects(crd *v1.CustomResourceDefinition) bool {
 	return apiequality.Semantic.DeepEqual(s.crd.Spec, crd.Spec) && apiequality.Semantic.DeepEqual(s.crd.Status.AcceptedNames, crd.Status.AcceptedNames)
 }
 
@@ -171,8 +171,8 @@ func terminating(crd *v1.CustomResourceDefinition) bool {
 }
 
 // build creates crd's resources. If decoding is unchanged, their cache is kept.
-func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *serving) (*serving, error) {
-	s := &serving{crd: crd, checks: d.config.Checks}
+func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *servedDefinition) (*servedDefinition, error) {
+	s := &servedDefinition{crd: crd, checks: d.config.Checks}
 	if old != nil && old.sameObjects(crd) {
 		s.versions, s.base = old.versions, old.base
 	} else {
@@ -190,7 +190,7 @@ func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *serving) (*se
 			continue
 		}
 		res := s.resource(v)
-		if d.config.Taken(res.GVR()) {
+		if d.config.BuiltIn(res.GVR()) {
 			d.config.Log.Warn("custom resource has the name of a built-in one and is not served", "definition", crd.Name)
 			continue
 		}
@@ -199,8 +199,8 @@ func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *serving) (*se
 	return s, nil
 }
 
-// withdrawLocked stops serving a definition.
-func (d *Definitions) withdrawLocked(name string) {
+// stopServingLocked stops serving a definition.
+func (d *Definitions) stopServingLocked(name string) {
 	s := d.serving[name]
 	if s == nil {
 		return

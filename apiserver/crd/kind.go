@@ -27,7 +27,7 @@ func (v *version) kind() *kind.Kind {
 		New:            func() kind.Object { return v.empty() },
 		NewList:        func() runtime.Object { return &unstructured.UnstructuredList{Object: map[string]any{}} },
 		Read:           v.read,
-		Default:        v.fill,
+		Default:        v.setDefaults,
 		PrepareCreate:  v.prepareCreate,
 		PrepareUpdate:  v.prepareUpdate,
 		Validate:       v.validate,
@@ -48,7 +48,7 @@ func (v *version) kind() *kind.Kind {
 		k.Subs["status"] = &kind.ErasedSub{PrepareUpdate: prepareStatus, ValidateUpdate: v.validateStatus}
 	}
 	if v.scale != nil {
-		k.Scale = &kind.ErasedScale{Get: v.getScale, Set: v.setScale, Check: v.checkScale, Path: split(v.scale.SpecReplicasPath)}
+		k.Scale = &kind.ErasedScale{Get: v.getScale, Set: v.setScale, Check: v.checkScale, Path: splitPath(v.scale.SpecReplicasPath)}
 	}
 	return k
 }
@@ -120,7 +120,7 @@ func (v *version) fields(obj kind.Object) fields.Set {
 		set["metadata.namespace"] = obj.GetNamespace()
 	}
 	for _, f := range v.selectable {
-		set[f.name] = f.text(content(obj))
+		set[f.name] = f.selectorValue(content(obj))
 	}
 	return set
 }
@@ -134,35 +134,35 @@ func (v *version) row(obj kind.Object) []any {
 	return cells
 }
 
-// split splits the path of a replica count.
-func split(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
+// splitPath splits the path of a replica count.
+func splitPath(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
 
 func (v *version) getScale(obj kind.Object) (spec, status int32, selector string) {
 	c := content(obj)
 	number := func(path string) int32 {
-		n, _, err := unstructured.NestedInt64(c, split(path)...)
+		n, _, err := unstructured.NestedInt64(c, splitPath(path)...)
 		if err != nil {
 			return 0 // validation rejects such objects
 		}
 		return int32(n) //nolint:gosec // validated range
 	}
 	if p := v.scale.LabelSelectorPath; p != nil {
-		selector, _, _ = unstructured.NestedString(c, split(*p)...) // a value that is no string selects nothing
+		selector, _, _ = unstructured.NestedString(c, splitPath(*p)...) // a value that is no string selects nothing
 	}
 	return number(v.scale.SpecReplicasPath), number(v.scale.StatusReplicasPath), selector
 }
 
 func (v *version) setScale(obj kind.Object, replicas int32) {
-	_ = unstructured.SetNestedField(content(obj), int64(replicas), split(v.scale.SpecReplicasPath)...) // validation reports an obstacle
+	_ = unstructured.SetNestedField(content(obj), int64(replicas), splitPath(v.scale.SpecReplicasPath)...) // validation reports an obstacle
 }
 
 func (v *version) checkScale(obj kind.Object) error {
-	_, found, err := unstructured.NestedInt64(content(obj), split(v.scale.SpecReplicasPath)...)
+	_, found, err := unstructured.NestedInt64(content(obj), splitPath(v.scale.SpecReplicasPath)...)
 	switch {
 	case err != nil:
 		return err
 	case !found:
-		return noReplicas(v.scale.SpecReplicasPath)
+		return errNoReplicasField(v.scale.SpecReplicasPath)
 	}
 	return nil
 }

@@ -31,13 +31,13 @@ func NewHookMetrics(r prometheus.Registerer) *HookMetrics {
 	return m
 }
 
-// note counts one call.
-func (m *HookMetrics) note(err error, took time.Duration) {
+// observe counts one call.
+func (m *HookMetrics) observe(err error, took time.Duration) {
 	if m == nil {
 		return
 	}
 	result, failure := "success", ""
-	switch _, unanswered := errors.AsType[callFailed](err); {
+	switch _, unanswered := errors.AsType[callError](err); {
 	case unanswered:
 		result, failure = "failure", "conversion_webhook_call_failure"
 	case err != nil:

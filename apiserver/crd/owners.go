@@ -13,8 +13,8 @@ import (
 	"keelson/api/apply"
 )
 
-// describe returns the input of the field manager for v's subresource sub.
-func (vs *versions) describe(v *version, sub string) func() (*apply.Custom, error) {
+// fieldManagerInput returns the input of the field manager for v's subresource sub.
+func (vs *versions) fieldManagerInput(v *version, sub string) func() (*apply.Custom, error) {
 	return func() (*apply.Custom, error) {
 		types, err := vs.types()
 		if err != nil {
@@ -34,7 +34,7 @@ func (vs *versions) describe(v *version, sub string) func() (*apply.Custom, erro
 			}
 		}
 		c.Convert = func(u *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
-			return vs.one(context.Background(), u, vs.byName[to.Version])
+			return vs.convertOne(context.Background(), u, vs.byName[to.Version])
 		}
 		return c, nil
 	}
@@ -56,12 +56,12 @@ func (v *version) mergeModel() *spec.Schema {
 		s = &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
 		s.AddExtension("x-kubernetes-preserve-unknown-fields", true)
 	}
-	embed(s, true)
+	addObjectMeta(s, true)
 	return s
 }
 
-// embed adds apiVersion, kind and metadata to s if it is an object, and to embedded objects.
-func embed(s *spec.Schema, root bool) {
+// addObjectMeta adds apiVersion, kind and metadata to s if it is an object, and to embedded objects.
+func addObjectMeta(s *spec.Schema, root bool) {
 	if is, _ := s.Extensions["x-kubernetes-embedded-resource"].(bool); is || root {
 		if s.Properties == nil {
 			s.Properties = map[string]spec.Schema{}
@@ -76,13 +76,13 @@ func embed(s *spec.Schema, root bool) {
 		if root && name == "metadata" {
 			continue
 		}
-		embed(&p, false)
+		addObjectMeta(&p, false)
 		s.Properties[name] = p
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		embed(s.Items.Schema, false)
+		addObjectMeta(s.Items.Schema, false)
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		embed(s.AdditionalProperties.Schema, false)
+		addObjectMeta(s.AdditionalProperties.Schema, false)
 	}
 }

@@ -35,7 +35,7 @@ func (v *version) read(doc []byte, check bool) (obj kind.Object, strict []error,
 	if u.GetAPIVersion() == "" {
 		return nil, nil, runtime.NewMissingVersionErr(string(doc))
 	}
-	unknown, err := v.coerce(u, coercion{check: check})
+	unknown, err := v.coerce(u, coerceOptions{check: check})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -45,8 +45,8 @@ func (v *version) read(doc []byte, check bool) (obj kind.Object, strict []error,
 	return u, strict, nil
 }
 
-// coercion are the options of coerce.
-type coercion struct {
+// coerceOptions are the options of coerce.
+type coerceOptions struct {
 	check bool // return the names of pruned fields
 	// stored: the object comes from the store, where nothing may be rejected.
 	stored bool
@@ -54,21 +54,21 @@ type coercion struct {
 
 // coerce does for an object what decoding into a Go type does for others: it converts metadata and removes unknown fields and forbidden
 // nulls. Of objects in another version only metadata is converted.
-func (v *version) coerce(u *unstructured.Unstructured, how coercion) (unknown []string, err error) {
+func (v *version) coerce(u *unstructured.Unstructured, opts coerceOptions) (unknown []string, err error) {
 	apiVersion, kindName := u.Object["apiVersion"], u.Object["kind"]
 	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{
-		DropMalformedFields: how.stored, ReturnUnknownFieldPaths: how.check,
+		DropMalformedFields: opts.stored, ReturnUnknownFieldPaths: opts.check,
 	})
 	if err != nil {
 		return nil, err
 	}
 	if u.GroupVersionKind() == v.gvk {
-		dropped, err := v.prune(u.Object, how)
+		dropped, err := v.prune(u.Object, opts)
 		if err != nil {
 			return nil, err
 		}
 		unknown = append(unknown, dropped...)
-		if how.stored && meta != nil && meta.Generation == 0 {
+		if opts.stored && meta != nil && meta.Generation == 0 {
 			meta.Generation = 1
 		}
 	}
@@ -82,13 +82,13 @@ func (v *version) coerce(u *unstructured.Unstructured, how coercion) (unknown []
 }
 
 // prune removes the fields that the schema does not have.
-func (v *version) prune(content map[string]any, how coercion) (dropped []string, err error) {
+func (v *version) prune(content map[string]any, opts coerceOptions) (dropped []string, err error) {
 	if !v.preserve {
-		dropped = pruning.PruneWithOptions(content, v.structure, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: how.check})
+		dropped = pruning.PruneWithOptions(content, v.structure, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: opts.check})
 		defaulting.PruneNonNullableNullsWithoutDefaults(content, v.structure)
 	}
 	ferr, more := objectmeta.CoerceWithOptions(nil, content, v.structure, false, objectmeta.CoerceOptions{
-		DropInvalidFields: how.stored, ReturnUnknownFieldPaths: how.check,
+		DropInvalidFields: opts.stored, ReturnUnknownFieldPaths: opts.check,
 	})
 	if ferr != nil {
 		return nil, ferr
@@ -96,8 +96,8 @@ func (v *version) prune(content map[string]any, how coercion) (dropped []string,
 	return append(dropped, more...), nil
 }
 
-// fill sets the schema's defaults.
-func (v *version) fill(obj kind.Object) {
+// setDefaults sets the schema's defaults.
+func (v *version) setDefaults(obj kind.Object) {
 	if u, ok := obj.(*unstructured.Unstructured); ok && u.GroupVersionKind() == v.gvk {
 		defaulting.Default(u.Object, v.structure)
 	}

@@ -31,32 +31,32 @@ func (vs *versions) config() objects.Config {
 }
 
 // fields are the selectable fields of all versions, read from the stored object: with strategy None a path is the same in each version.
-// With a conversion webhook, other versions select from converted objects (served.split).
+// With a conversion webhook, other versions select from converted objects (served.splitSelectors).
 func (vs *versions) fields(obj kind.Object) fields.Set {
 	set := vs.storage.fields(obj)
-	if vs.hooked() {
+	if vs.usesWebhook() {
 		return set
 	}
 	for _, v := range vs.byName {
 		for _, f := range v.selectable {
 			if _, ok := set[f.name]; !ok {
-				set[f.name] = f.text(content(obj))
+				set[f.name] = f.selectorValue(content(obj))
 			}
 		}
 	}
 	return set
 }
 
-func (vs *versions) hooked() bool {
-	_, plain := vs.via.(renamed)
+func (vs *versions) usesWebhook() bool {
+	_, plain := vs.converter.(noneConverter)
 	return !plain
 }
 
 // resource builds the registry.Resource of v.
-func (s *serving) resource(v *version) *registry.Resource {
+func (s *servedDefinition) resource(v *version) *registry.Resource {
 	k := v.kind()
 	if check := s.checks[k.GVR()]; check != nil {
-		k.Rules = v.rulesAnd(check)
+		k.Rules = v.rulesAndCheck(check)
 	}
 	var storage objects.Storage = s.base
 	if stored := s.crd.Status.StoredVersions; v != s.versions.storage || len(stored) != 1 || stored[0] != v.spec.Name {
@@ -64,7 +64,7 @@ func (s *serving) resource(v *version) *registry.Resource {
 	}
 	res := registry.New(s.row(v, k), storage)
 	for _, sub := range []string{"", "status"} {
-		res.Fields[sub] = apply.NewCustom(k, sub, s.versions.describe(v, sub))
+		res.FieldManagers[sub] = apply.NewCustom(k, sub, s.versions.fieldManagerInput(v, sub))
 	}
 	res.Custom = &registry.Custom{
 		ListKind: v.names.ListKind, Stored: s.versions.storage.spec.Name, Schema: v.openAPI, Convert: func(ctx context.Context, obj kind.Object) (kind.Object, error) {
@@ -72,17 +72,17 @@ func (s *serving) resource(v *version) *registry.Resource {
 			if !ok {
 				return nil, fmt.Errorf("convert a %T: no custom resource", obj)
 			}
-			return s.versions.one(ctx, u, v)
+			return s.versions.convertOne(ctx, u, v)
 		},
 	}
 	return res
 }
 
 // row is the registry row of v. It follows Kubernetes' apiextensions server, which differs from the server of built-in kinds.
-func (s *serving) row(v *version, k *kind.Kind) registry.Row {
+func (s *servedDefinition) row(v *version, k *kind.Kind) registry.Row {
 	row := registry.Row{
-		Kind: k, Prefix: s.versions.prefix(), Notices: v.notices(s.crd), ScalePaths: map[string][]string{},
-		NameOnCreate: true, AnyFinalizer: []string{"*"}, KeepsEmpty: true, ErrorsAsFound: true,
+		Kind: k, Prefix: s.versions.prefix(), ResponseWarnings: v.deprecationWarnings(s.crd), ScalePaths: map[string][]string{},
+		NameOnCreate: true, AllowsAnyFinalizer: []string{"*"}, KeepsEmptyFields: true, ErrorsAsFound: true,
 		RoutedByPath: true, PatchTypes: patch.Untyped, CustomFieldLabels: true,
 	}
 	if terminating(s.crd) {
@@ -90,14 +90,14 @@ func (s *serving) row(v *version, k *kind.Kind) registry.Row {
 	}
 	for _, other := range s.versions.byName {
 		if other.scale != nil {
-			row.ScalePaths[other.gvk.GroupVersion().String()] = split(other.scale.SpecReplicasPath)
+			row.ScalePaths[other.gvk.GroupVersion().String()] = splitPath(other.scale.SpecReplicasPath)
 		}
 	}
 	return row
 }
 
-// notices are the deprecation warnings of a version.
-func (v *version) notices(crd *v1.CustomResourceDefinition) []string {
+// deprecationWarnings are the deprecation warnings of a version.
+func (v *version) deprecationWarnings(crd *v1.CustomResourceDefinition) []string {
 	if !v.spec.Deprecated {
 		return nil
 	}

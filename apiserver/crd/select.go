@@ -15,9 +15,9 @@ import (
 // chunk is the minimum number of objects read per step for a page with selectors.
 const chunk = 500
 
-// split removes from a query the field selectors that need converted objects; own is nil if there are none.
-func (s *served) split(q objects.ListQuery) (base objects.ListQuery, own fields.Selector) {
-	if !s.versions.hooked() || q.Fields == nil {
+// splitSelectors removes from a query the field selectors that need converted objects; own is nil if there are none.
+func (s *served) splitSelectors(q objects.ListQuery) (base objects.ListQuery, own fields.Selector) {
+	if !s.versions.usesWebhook() || q.Fields == nil {
 		return q, nil
 	}
 	var early, late []fields.Selector
@@ -56,7 +56,7 @@ func (s *served) listSelected(ctx context.Context, q objects.ListQuery, own fiel
 		}
 		items, err := s.entries(ctx, page.Items)
 		if err != nil {
-			return nil, asInternal(err)
+			return nil, conversionError(err)
 		}
 		out.Revision = page.Revision
 		last := 0
@@ -94,8 +94,8 @@ func (s *served) tokenAfter(ctx context.Context, q objects.ListQuery, rev int64,
 	return page.Continue, nil
 }
 
-// show converts an event to what a watch with these selectors sees; ok is false for nothing.
-func (s *served) show(ctx context.Context, own fields.Selector, ev objects.Event) (out objects.Event, ok bool, err error) {
+// convertEvent converts an event to what a watch with these selectors sees; ok is false for nothing.
+func (s *served) convertEvent(ctx context.Context, own fields.Selector, ev objects.Event) (out objects.Event, ok bool, err error) {
 	if ev.Type == watch.Error {
 		return ev, true, nil
 	}

@@ -20,7 +20,7 @@ type served struct {
 	base     objects.Storage
 	versions *versions
 	version  *version
-	memo     memo
+	cache    conversionCache
 }
 
 func unstructuredOf(obj kind.Object) (*unstructured.Unstructured, error) {
@@ -45,9 +45,9 @@ func (s *served) entries(ctx context.Context, in []*objects.Entry) ([]*objects.E
 		case u.GroupVersionKind() == s.version.gvk:
 			out[i] = e
 		case e.Key == "": // a bookmark
-			out[i] = objects.NewEntry("", rename(u, s.version), e.Revision, nil)
+			out[i] = objects.NewEntry("", withAPIVersion(u, s.version), e.Revision, nil)
 		default:
-			if out[i] = s.memo.get(e); out[i] == nil {
+			if out[i] = s.cache.get(e); out[i] == nil {
 				todo, objs = append(todo, i), append(objs, u)
 			}
 		}
@@ -55,19 +55,19 @@ func (s *served) entries(ctx context.Context, in []*objects.Entry) ([]*objects.E
 	if len(todo) == 0 {
 		return out, nil
 	}
-	converted, err := s.versions.to(ctx, objs, s.version)
+	converted, err := s.versions.convertAll(ctx, objs, s.version)
 	if err != nil {
 		return nil, err
 	}
 	for n, i := range todo {
 		out[i] = objects.NewEntry(in[i].Key, converted[n], in[i].Revision, nil)
-		s.memo.put(in[i], out[i])
+		s.cache.put(in[i], out[i])
 	}
 	return out, nil
 }
 
-// asInternal is the client's error for a failed conversion.
-func asInternal(err error) error { return apierrors.NewInternalError(err) }
+// conversionError is the client's error for a failed conversion.
+func conversionError(err error) error { return apierrors.NewInternalError(err) }
 
 func (s *served) entry(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
 	if e == nil {
@@ -75,7 +75,7 @@ func (s *served) entry(ctx context.Context, e *objects.Entry) (*objects.Entry, e
 	}
 	out, err := s.entries(ctx, []*objects.Entry{e})
 	if err != nil {
-		return nil, asInternal(err)
+		return nil, conversionError(err)
 	}
 	return out[0], nil
 }
@@ -87,11 +87,11 @@ func (s *served) toStored(ctx context.Context, obj kind.Object) (kind.Object, er
 		return nil, err
 	}
 	sent := u
-	if u, err = s.versions.one(ctx, u, s.versions.storage); err != nil {
-		return nil, asInternal(err)
+	if u, err = s.versions.convertOne(ctx, u, s.versions.storage); err != nil {
+		return nil, conversionError(err)
 	}
 	if u != sent { // pruned and defaulted as a later read would do
-		s.versions.storage.fill(u)
+		s.versions.storage.setDefaults(u)
 	}
 	return u, nil
 }
@@ -101,8 +101,8 @@ func (s *served) toServed(ctx context.Context, stored kind.Object) (kind.Object,
 	if err != nil {
 		return nil, err
 	}
-	if u, err = s.versions.one(ctx, u, s.version); err != nil {
-		return nil, asInternal(err)
+	if u, err = s.versions.convertOne(ctx, u, s.version); err != nil {
+		return nil, conversionError(err)
 	}
 	return u, nil
 }
@@ -116,7 +116,7 @@ func (s *served) Get(ctx context.Context, namespace, name, rv string) (*objects.
 }
 
 func (s *served) List(ctx context.Context, q objects.ListQuery) (*objects.List, error) {
-	q, own := s.split(q)
+	q, own := s.splitSelectors(q)
 	if own != nil {
 		return s.listSelected(ctx, q, own)
 	}
@@ -126,7 +126,7 @@ func (s *served) List(ctx context.Context, q objects.ListQuery) (*objects.List, 
 	}
 	out := *page
 	if out.Items, err = s.entries(ctx, page.Items); err != nil {
-		return nil, asInternal(err)
+		return nil, conversionError(err)
 	}
 	return &out, nil
 }
@@ -189,9 +189,9 @@ func (s *served) Delete(ctx context.Context, namespace, name string, check func(
 	return e, r, err
 }
 
-// DeleteUnread works on the stored form: an object whose conversion fails is still readable.
-func (s *served) DeleteUnread(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error) {
-	return s.base.DeleteUnread(ctx, namespace, name, dry)
+// DeleteCorrupt works on the stored form: an object whose conversion fails is still readable.
+func (s *served) DeleteCorrupt(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error) {
+	return s.base.DeleteCorrupt(ctx, namespace, name, dry)
 }
 
 // Walk converts all objects with one converter call.
@@ -205,7 +205,7 @@ func (s *served) Walk(ctx context.Context, namespace string, f func(*objects.Ent
 		return err
 	}
 	if found, err = s.entries(ctx, found); err != nil {
-		return asInternal(err)
+		return conversionError(err)
 	}
 	for _, e := range found {
 		if !f(e) {
@@ -219,7 +219,7 @@ func (s *served) Walk(ctx context.Context, namespace string, f func(*objects.Ent
 func (s *served) Size() (count, bytes int) { return s.base.Size() }
 
 func (s *served) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch, error) {
-	q, own := s.split(q)
+	q, own := s.splitSelectors(q)
 	w, err := s.base.Watch(ctx, q)
 	if err != nil {
 		return nil, err
@@ -249,7 +249,7 @@ func (w *servedWatch) Err() error {
 func (w *servedWatch) run(ctx context.Context, s *served) {
 	defer close(w.out)
 	for ev := range w.Watch.Events() {
-		ev, ok, err := s.show(ctx, w.own, ev)
+		ev, ok, err := s.convertEvent(ctx, w.own, ev)
 		if err != nil {
 			w.failed = err
 			return
@@ -265,16 +265,16 @@ func (w *servedWatch) run(ctx context.Context, s *served) {
 	}
 }
 
-// memo caches conversions of entries for many watchers and lists. It has two generations.
-type memo struct {
+// conversionCache caches conversions of entries for many watchers and lists. It has two generations.
+type conversionCache struct {
 	mu       sync.Mutex
 	new, old map[*objects.Entry]*objects.Entry
 }
 
-// generation is the number of conversions per generation of a memo.
-const generation = 2000
+// cacheGenerationSize is the number of conversions per generation of a conversionCache.
+const cacheGenerationSize = 2000
 
-func (m *memo) get(e *objects.Entry) *objects.Entry {
+func (m *conversionCache) get(e *objects.Entry) *objects.Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if out := m.new[e]; out != nil {
@@ -283,10 +283,10 @@ func (m *memo) get(e *objects.Entry) *objects.Entry {
 	return m.old[e]
 }
 
-func (m *memo) put(e, out *objects.Entry) {
+func (m *conversionCache) put(e, out *objects.Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.new == nil || len(m.new) >= generation {
+	if m.new == nil || len(m.new) >= cacheGenerationSize {
 		m.old, m.new = m.new, map[*objects.Entry]*objects.Entry{}
 	}
 	m.new[e] = out

@@ -28,14 +28,14 @@ import (
 
 // validate validates a new object.
 func (v *version) validate(obj kind.Object) field.ErrorList {
-	j, err := v.judges()
+	compiled, err := v.validators()
 	if err != nil {
 		return v.internalError(err)
 	}
 	c := content(obj)
 	errs := v.validateType(obj)
 	if len(errs) == 0 {
-		errs = append(errs, schemavalidation.ValidateCustomResource(nil, c, j.whole)...)
+		errs = append(errs, schemavalidation.ValidateCustomResource(nil, c, compiled.object)...)
 		errs = append(errs, v.validateScale(c, true)...)
 	}
 	errs = append(errs, objectmeta.Validate(context.Background(), nil, c, v.structure, false)...)
@@ -44,7 +44,7 @@ func (v *version) validate(obj kind.Object) field.ErrorList {
 
 // validateUpdate validates a changed object. Unchanged errors are accepted (validation ratcheting).
 func (v *version) validateUpdate(obj, old kind.Object) field.ErrorList {
-	j, err := v.judges()
+	compiled, err := v.validators()
 	if err != nil {
 		return v.internalError(err)
 	}
@@ -52,7 +52,7 @@ func (v *version) validateUpdate(obj, old kind.Object) field.ErrorList {
 	pair := v.correlate(now, before)
 	errs := v.validateType(obj)
 	if len(errs) == 0 {
-		errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(nil, now, before, j.whole, schemavalidation.WithRatcheting(pair))...)
+		errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(nil, now, before, compiled.object, schemavalidation.WithRatcheting(pair))...)
 		errs = append(errs, v.validateScale(now, true)...)
 	}
 	errs = append(errs, objectmeta.Validate(context.Background(), nil, now, v.structure, false)...)
@@ -61,7 +61,7 @@ func (v *version) validateUpdate(obj, old kind.Object) field.ErrorList {
 
 // validateStatus validates a new status.
 func (v *version) validateStatus(obj, old kind.Object) field.ErrorList {
-	j, err := v.judges()
+	compiled, err := v.validators()
 	if err != nil {
 		return v.internalError(err)
 	}
@@ -74,7 +74,7 @@ func (v *version) validateStatus(obj, old kind.Object) field.ErrorList {
 			if v.structure != nil {
 				opts = append(opts, schemavalidation.WithRatcheting(pair.Key("status")))
 			}
-			errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(field.NewPath("status"), status, before["status"], j.status, opts...)...)
+			errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(field.NewPath("status"), status, before["status"], compiled.status, opts...)...)
 		}
 		errs = append(errs, v.validateScale(now, false)...)
 	}
@@ -96,11 +96,11 @@ func (v *version) validateLists(now, before map[string]any) field.ErrorList {
 
 // validateRules evaluates the schema's CEL rules, unless found says that the object does not match its schema.
 func (v *version) validateRules(ctx context.Context, _ string, obj, oldObj kind.Object, found field.ErrorList) field.ErrorList {
-	j, err := v.judges()
-	if err != nil || j.rules == nil {
+	compiled, err := v.validators()
+	if err != nil || compiled.rules == nil {
 		return nil // found has the error
 	}
-	blocks := func(e *field.Error) bool {
+	skipsRules := func(e *field.Error) bool {
 		switch e.Type {
 		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
 			return true
@@ -108,7 +108,7 @@ func (v *version) validateRules(ctx context.Context, _ string, obj, oldObj kind.
 			return false
 		}
 	}
-	if slices.ContainsFunc(found, blocks) {
+	if slices.ContainsFunc(found, skipsRules) {
 		return field.ErrorList{field.Invalid(nil, nil,
 			"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
 	}
@@ -119,20 +119,20 @@ func (v *version) validateRules(ctx context.Context, _ string, obj, oldObj kind.
 		before := content(oldObj)
 		old, opts = before, []cel.Option{cel.WithRatcheting(v.correlate(now, before))}
 	}
-	broken, _ := j.rules.Validate(ctx, nil, v.structure, now, old, celconfig.RuntimeCELCostBudget, opts...)
-	return broken
+	violations, _ := compiled.rules.Validate(ctx, nil, v.structure, now, old, celconfig.RuntimeCELCostBudget, opts...)
+	return violations
 }
 
-// rulesAnd evaluates the schema's CEL rules, then runs check on an object without errors.
-func (v *version) rulesAnd(check Check) func(context.Context, string, kind.Object, kind.Object, field.ErrorList) field.ErrorList {
+// rulesAndCheck evaluates the schema's CEL rules, then runs check on an object without errors.
+func (v *version) rulesAndCheck(check Check) func(context.Context, string, kind.Object, kind.Object, field.ErrorList) field.ErrorList {
 	return func(ctx context.Context, sub string, obj, old kind.Object, found field.ErrorList) field.ErrorList {
-		broken := v.validateRules(ctx, sub, obj, old, found)
-		now, ok := obj.(*unstructured.Unstructured)
-		if sub != "" || !ok || len(found)+len(broken) > 0 {
-			return broken
+		violations := v.validateRules(ctx, sub, obj, old, found)
+		current, ok := obj.(*unstructured.Unstructured)
+		if sub != "" || !ok || len(found)+len(violations) > 0 {
+			return violations
 		}
 		before, _ := old.(*unstructured.Unstructured)
-		return check(now, before)
+		return check(current, before)
 	}
 }
 
@@ -155,7 +155,7 @@ func (v *version) validateScale(c map[string]any, spec bool) field.ErrorList {
 	}
 	var errs field.ErrorList
 	count := func(path string) {
-		n, _, err := unstructured.NestedInt64(c, split(path)...)
+		n, _, err := unstructured.NestedInt64(c, splitPath(path)...)
 		switch at := field.NewPath(path); {
 		case err != nil:
 			errs = append(errs, field.Invalid(at, n, err.Error()))
@@ -170,14 +170,14 @@ func (v *version) validateScale(c map[string]any, spec bool) field.ErrorList {
 	}
 	count(v.scale.StatusReplicasPath)
 	if p := v.scale.LabelSelectorPath; p != nil {
-		if s, _, err := unstructured.NestedString(c, split(*p)...); err != nil {
+		if s, _, err := unstructured.NestedString(c, splitPath(*p)...); err != nil {
 			errs = append(errs, field.Invalid(field.NewPath(*p), s, err.Error()))
 		}
 	}
 	return errs
 }
 
-func noReplicas(path string) error {
+func errNoReplicasField(path string) error {
 	return apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", path))
 }
 

@@ -32,13 +32,13 @@ type version struct {
 	columns    []column
 	selectable []fieldPath
 
-	judges func() (*judges, error)
+	validators func() (*validators, error)
 }
 
-// judges holds the validators of a version. Building them takes milliseconds, more with rules (invariant 4).
-type judges struct {
-	whole, status schemavalidation.SchemaValidator
-	rules         *cel.Validator
+// validators holds the validators of a version. Building them takes milliseconds, more with rules (invariant 4).
+type validators struct {
+	object, status schemavalidation.SchemaValidator
+	rules          *cel.Validator
 }
 
 // newVersion compiles v, which must not be modified any more.
@@ -63,7 +63,7 @@ func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinition
 		}
 		out.selectable = append(out.selectable, p)
 	}
-	out.judges = sync.OnceValues(out.newJudges)
+	out.validators = sync.OnceValues(out.newValidators)
 	return out, nil
 }
 
@@ -90,19 +90,19 @@ func (v *version) readSchema(s *v1.CustomResourceValidation) error {
 	return nil
 }
 
-func (v *version) newJudges() (*judges, error) {
-	j := &judges{}
+func (v *version) newValidators() (*validators, error) {
+	compiled := &validators{}
 	var err error
-	if j.whole, _, err = schemavalidation.NewSchemaValidator(v.props); err != nil {
+	if compiled.object, _, err = schemavalidation.NewSchemaValidator(v.props); err != nil {
 		return nil, fmt.Errorf("validator of %s: %w", v.gvk, err)
 	}
 	if v.status && v.props != nil {
 		if s, ok := v.props.Properties["status"]; ok {
-			if j.status, _, err = schemavalidation.NewSchemaValidator(&s); err != nil {
+			if compiled.status, _, err = schemavalidation.NewSchemaValidator(&s); err != nil {
 				return nil, fmt.Errorf("validator of the status of %s: %w", v.gvk, err)
 			}
 		}
 	}
-	j.rules = cel.NewValidator(v.structure, true, celconfig.PerCallLimit)
-	return j, nil
+	compiled.rules = cel.NewValidator(v.structure, true, celconfig.PerCallLimit)
+	return compiled, nil
 }

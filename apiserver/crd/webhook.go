@@ -37,7 +37,7 @@ import (
 // Hooks holds the dependencies of conversion webhooks.
 type Hooks struct {
 	// Outbound makes the connections.
-	Outbound *outbound.Door
+	Outbound *outbound.Egress
 	// Resolve returns host:port of an endpoint for a Service's port.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
 	// Metrics counts the calls; may be nil.
@@ -46,8 +46,8 @@ type Hooks struct {
 
 // Limits of a webhook call.
 const (
-	hookTimeout  = 30 * time.Second
-	biggestReply = 64 << 20
+	webhookTimeout   = 30 * time.Second
+	maxResponseBytes = 64 << 20
 )
 
 // webhook is conversion strategy Webhook.
@@ -92,7 +92,7 @@ func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error
 		return nil, fmt.Errorf("definition %s: conversion webhook has neither service nor url", crd.Name)
 	}
 	w.client = &http.Client{
-		Transport: hooks.Outbound.Observe("conversion webhook", hooks.Outbound.Transport(to)), Timeout: hookTimeout,
+		Transport: hooks.Outbound.Observe("conversion webhook", hooks.Outbound.Transport(to)), Timeout: webhookTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // no redirects
 	}
 	return w, nil
@@ -117,15 +117,15 @@ func serviceURL(s *v1.ServiceReference) string {
 // convert calls the webhook once for all objects.
 func (w *webhook) convert(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
 	begin := time.Now()
-	out, err := w.ask(ctx, objs, to)
-	w.metrics.note(err, time.Since(begin))
+	out, err := w.sendReview(ctx, objs, to)
+	w.metrics.observe(err, time.Since(begin))
 	if err != nil {
 		return nil, fmt.Errorf("conversion webhook for %s %w", objs[0].GroupVersionKind(), err)
 	}
 	return out, nil
 }
 
-func (w *webhook) ask(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
+func (w *webhook) sendReview(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
 	review := v1.ConversionReview{Request: &v1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: to}}
 	review.APIVersion, review.Kind = "apiextensions.k8s.io/"+w.version, "ConversionReview"
 	for _, u := range objs {
@@ -133,9 +133,9 @@ func (w *webhook) ask(ctx context.Context, objs []*unstructured.Unstructured, to
 	}
 	reply, err := w.post(ctx, &review)
 	if err != nil {
-		return nil, callFailed{err}
+		return nil, callError{err}
 	}
-	raw, err := w.judge(reply, review.Request.UID)
+	raw, err := w.validateResponse(reply, review.Request.UID)
 	if err != nil {
 		return nil, fmt.Errorf("failed: %w", err)
 	}
@@ -144,21 +144,21 @@ func (w *webhook) ask(ctx context.Context, objs []*unstructured.Unstructured, to
 	}
 	out := make([]*unstructured.Unstructured, len(objs))
 	for i := range raw {
-		if out[i], err = converted(objs[i], raw[i].Raw, to); err != nil {
+		if out[i], err = decodeConverted(objs[i], raw[i].Raw, to); err != nil {
 			return nil, fmt.Errorf("returned invalid converted object at index %d: %w", i, err)
 		}
-		if err = restore(objs[i], out[i]); err != nil {
+		if err = restoreMetadata(objs[i], out[i]); err != nil {
 			return nil, fmt.Errorf("returned invalid metadata in object at index %d: %w", i, err)
 		}
 	}
 	return out, nil
 }
 
-// callFailed means that there was no response.
-type callFailed struct{ error }
+// callError means that there was no response.
+type callError struct{ error }
 
-func (f callFailed) Error() string { return "failed: " + f.error.Error() }
-func (f callFailed) Unwrap() error { return f.error }
+func (f callError) Error() string { return "failed: " + f.error.Error() }
+func (f callError) Unwrap() error { return f.error }
 
 func (w *webhook) post(ctx context.Context, review *v1.ConversionReview) (*v1.ConversionReview, error) {
 	body, err := json.Marshal(review)
@@ -177,7 +177,7 @@ func (w *webhook) post(ctx context.Context, review *v1.ConversionReview) (*v1.Co
 		return nil, err
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, biggestReply))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
 	if err != nil {
 		return nil, err
 	}
@@ -191,8 +191,8 @@ func (w *webhook) post(ctx context.Context, review *v1.ConversionReview) (*v1.Co
 	return reply, nil
 }
 
-// judge returns the objects of a response, or why it is invalid.
-func (w *webhook) judge(reply *v1.ConversionReview, uid types.UID) ([]runtime.RawExtension, error) {
+// validateResponse returns the objects of a response, or why it is invalid.
+func (w *webhook) validateResponse(reply *v1.ConversionReview, uid types.UID) ([]runtime.RawExtension, error) {
 	r := reply.Response
 	if w.version == "v1" {
 		if want := v1.SchemeGroupVersion.WithKind("ConversionReview"); reply.GroupVersionKind() != want {
@@ -212,8 +212,8 @@ func (w *webhook) judge(reply *v1.ConversionReview, uid types.UID) ([]runtime.Ra
 	return r.ConvertedObjects, nil
 }
 
-// converted decodes one object of the response and checks that it is the one that was sent.
-func converted(from *unstructured.Unstructured, raw []byte, to string) (*unstructured.Unstructured, error) {
+// decodeConverted decodes one object of the response and checks that it is the one that was sent.
+func decodeConverted(from *unstructured.Unstructured, raw []byte, to string) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &u.Object); err != nil {
 		return nil, err
@@ -232,9 +232,9 @@ func converted(from *unstructured.Unstructured, raw []byte, to string) (*unstruc
 	return u, nil
 }
 
-// restore gives u the metadata of the original object; a webhook may change only labels and annotations.
-func restore(from, u *unstructured.Unstructured) error {
-	said, ok := u.Object["metadata"].(map[string]any)
+// restoreMetadata gives u the metadata of the original object; a webhook may change only labels and annotations.
+func restoreMetadata(from, u *unstructured.Unstructured) error {
+	metadata, ok := u.Object["metadata"].(map[string]any)
 	if !ok {
 		if given, found := u.Object["metadata"]; found {
 			return fmt.Errorf("invalid metadata of type %T in converted object", given)
@@ -253,13 +253,13 @@ func restore(from, u *unstructured.Unstructured) error {
 			return validation.ValidateAnnotations(m, field.NewPath("metadata", "annotation"))
 		},
 	} {
-		if said[part] == nil {
+		if metadata[part] == nil {
 			delete(meta, part)
 			continue
 		}
-		list, ok := said[part].(map[string]any)
+		list, ok := metadata[part].(map[string]any)
 		if !ok {
-			return fmt.Errorf("invalid metadata.%s of type %T in converted object", part, said[part])
+			return fmt.Errorf("invalid metadata.%s of type %T in converted object", part, metadata[part])
 		}
 		texts := make(map[string]string, len(list))
 		for k, v := range list {
@@ -267,7 +267,7 @@ func restore(from, u *unstructured.Unstructured) error {
 				return fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", part, k, v)
 			}
 		}
-		if !reflect.DeepEqual(meta[part], said[part]) { // invalid values that did not change are accepted
+		if !reflect.DeepEqual(meta[part], metadata[part]) { // invalid values that did not change are accepted
 			if errs := check(texts); len(errs) > 0 {
 				return errs.ToAggregate()
 			}

@@ -33,9 +33,9 @@ func TestRestore(t *testing.T) {
 		`"metadata":{"name":"a","uid":"u","annotations":{"/":"y"}}`:                              `metadata.annotation: Invalid value: "/": prefix part must`,
 		`"metadata":{"name":"b"}`:                                                                "must have the same name: a != b",
 	} {
-		u, err := converted(sent(t), []byte(`{"apiVersion":"example.com/v2","kind":"Ship",`+metadata+`}`), "example.com/v2")
+		u, err := decodeConverted(sent(t), []byte(`{"apiVersion":"example.com/v2","kind":"Ship",`+metadata+`}`), "example.com/v2")
 		if err == nil {
-			err = restore(sent(t), u)
+			err = restoreMetadata(sent(t), u)
 		}
 		switch {
 		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
@@ -55,9 +55,9 @@ func FuzzConverted(f *testing.F) {
 	from := sent(f)
 	before := from.DeepCopy()
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		u, err := converted(from, raw, "example.com/v2")
+		u, err := decodeConverted(from, raw, "example.com/v2")
 		if err == nil {
-			err = restore(from, u)
+			err = restoreMetadata(from, u)
 		}
 		if err == nil && (u.GetAPIVersion() != "example.com/v2" || u.GetKind() != "Ship" || u.GetUID() != "u" || u.GetGeneration() != 2) {
 			t.Errorf("%q became %v", raw, u.Object)

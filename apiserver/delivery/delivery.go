@@ -18,8 +18,8 @@ import (
 	"keelson/lib/mark"
 )
 
-// followed are the recorded resources; the value says whether status changes are recorded too.
-var followed = map[schema.GroupResource]bool{
+// recordedResources are the recorded resources; the value says whether status changes are recorded too.
+var recordedResources = map[schema.GroupResource]bool{
 	{Resource: "pods"}:                        true,
 	{Resource: "replicationcontrollers"}:      false,
 	{Group: "apps", Resource: "replicasets"}:  false,
@@ -31,8 +31,8 @@ var followed = map[schema.GroupResource]bool{
 }
 
 const (
-	mostWatchers = 16  // recorded watchers per change
-	mostWords    = 128 // bytes of the description of a watch
+	maxWatchers    = 16  // recorded watchers per change
+	maxDescription = 128 // bytes of the description of a watch
 )
 
 // Recorder records the events of one watch; nil is valid and records nothing.
@@ -46,23 +46,23 @@ type Recorder struct {
 
 // New returns the recorder of u's watch with query q; nil if it is not recorded.
 func New(marks *mark.Recorder, u *auth.User, gr schema.GroupResource, q *objects.ListQuery) *Recorder {
-	status, ok := followed[gr]
+	status, ok := recordedResources[gr]
 	if !ok || marks == nil || u == nil || !strings.HasPrefix(u.Name, "system:") || u.Name == auth.Anonymous {
 		return nil
 	}
-	return &Recorder{marks: marks, resource: gr.Resource, status: status, to: watcher(u), watches: asked(gr.Resource, q)}
+	return &Recorder{marks: marks, resource: gr.Resource, status: status, to: watcherName(u), watches: describeWatch(gr.Resource, q)}
 }
 
-// watcher is the user name; for a role whose token is bound to a node, a space and the node's name follow.
-func watcher(u *auth.User) string {
+// watcherName is the user name; for a role whose token is bound to a node, a space and the node's name follow.
+func watcherName(u *auth.User) string {
 	if node := u.Extra["authentication.kubernetes.io/node-name"]; len(node) == 1 && strings.HasPrefix(u.Name, "system:serviceaccount:kube-system:") {
 		return u.Name + " " + node[0]
 	}
 	return u.Name
 }
 
-// asked describes what a watch selects.
-func asked(resource string, q *objects.ListQuery) string {
+// describeWatch describes what a watch selects.
+func describeWatch(resource string, q *objects.ListQuery) string {
 	text := resource
 	if q.Namespace != "" {
 		text += " of " + q.Namespace
@@ -73,22 +73,22 @@ func asked(resource string, q *objects.ListQuery) string {
 	if q.Labels != nil && !q.Labels.Empty() {
 		text += ", " + q.Labels.String()
 	}
-	if len(text) > mostWords {
-		text = strings.ToValidUTF8(text[:mostWords], "") + "..."
+	if len(text) > maxDescription {
+		text = strings.ToValidUTF8(text[:maxDescription], "") + "..."
 	}
 	return text
 }
 
 // Delivered records that the watcher has received ev.
 func (t *Recorder) Delivered(ev *objects.Event) {
-	if t == nil || ev.Marked == nil || ev.Marked.Load() >= mostWatchers {
+	if t == nil || ev.Marked == nil || ev.Marked.Load() >= maxWatchers {
 		return
 	}
 	obj := ev.Entry.Object
 	if !t.status && ev.Type == watch.Modified && ev.Prev != nil && ev.Prev.Object.GetGeneration() == obj.GetGeneration() {
 		return
 	}
-	if ev.Marked.Add(1) > mostWatchers {
+	if ev.Marked.Add(1) > maxWatchers {
 		return
 	}
 	t.marks.Emit(mark.Mark{

@@ -72,7 +72,7 @@ func (d *root) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		wire.WriteError(w, r, wire.MethodNotAllowed())
 		return
 	}
-	want, err := wire.Negotiate(r, func(w wire.Want) bool {
+	want, err := wire.Negotiate(r, func(w wire.MediaTypeOptions) bool {
 		return w.Group == aggregatedGroup && w.As == aggregatedKind && w.Version == aggregatedVersion && w.Media != wire.YAML
 	})
 	if err != nil {

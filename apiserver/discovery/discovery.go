@@ -60,13 +60,13 @@ type gvResources struct {
 
 // The default priorities.
 const (
-	customPriority = 1000
-	usualVersion   = 15
+	customPriority         = 1000
+	defaultVersionPriority = 15
 )
 
 // Priority is the priority of a group version that this server serves: of the group, and of the version in its group.
 func Priority(gv schema.GroupVersion) (group, version int32) {
-	group, version = customPriority, usualVersion
+	group, version = customPriority, defaultVersionPriority
 	if p, ok := groupPriority[gv.Group]; ok {
 		group = p
 	}

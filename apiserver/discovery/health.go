@@ -31,7 +31,7 @@ func Health(mux *http.ServeMux, path string, checks []Check, probes *Probes) {
 				http.Error(w, "internal server error: "+err.Error(), http.StatusInternalServerError)
 				return
 			}
-			plain(w, http.StatusOK, "ok")
+			writeText(w, http.StatusOK, "ok")
 		})
 	}
 }
@@ -47,11 +47,11 @@ func health(w http.ResponseWriter, r *http.Request, path string, checks []Check,
 		}
 		if err := c.Run(r); err != nil {
 			failed = true
-			probes.note(path, c.Name, false)
+			probes.observe(path, c.Name, false)
 			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
 			continue
 		}
-		probes.note(path, c.Name, true)
+		probes.observe(path, c.Name, true)
 		fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
 	}
 	if unknown := unknownChecks(excluded, checks); len(unknown) > 0 {
@@ -59,11 +59,11 @@ func health(w http.ResponseWriter, r *http.Request, path string, checks []Check,
 	}
 	switch _, verbose := r.URL.Query()["verbose"]; {
 	case failed:
-		plain(w, http.StatusInternalServerError, lines.String()+path+" check failed\n")
+		writeText(w, http.StatusInternalServerError, lines.String()+path+" check failed\n")
 	case verbose:
-		plain(w, http.StatusOK, lines.String()+path+" check passed\n")
+		writeText(w, http.StatusOK, lines.String()+path+" check passed\n")
 	default:
-		plain(w, http.StatusOK, "ok")
+		writeText(w, http.StatusOK, "ok")
 	}
 }
 
@@ -78,7 +78,7 @@ func unknownChecks(excluded []string, checks []Check) []string {
 	return out
 }
 
-func plain(w http.ResponseWriter, code int, text string) {
+func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
@@ -96,7 +96,7 @@ func Version(mux *http.ServeMux, info apiversion.Info) error {
 			wire.WriteError(w, r, wire.MethodNotAllowed())
 			return
 		}
-		if !wire.Takes(r, wire.TypeJSON) {
+		if !wire.Accepts(r, wire.TypeJSON) {
 			wire.WriteError(w, r, wire.NotAcceptableRoute(wire.TypeJSON))
 			return
 		}

@@ -81,7 +81,7 @@ func Flagz(mux *http.ServeMux, flags func() map[string]string) {
 func servePage(kind string, text func() string, object func(page) any) http.Handler {
 	name := strings.ToLower(kind)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		want, plainText, err := wire.NegotiatePage(r, func(w wire.Want) bool {
+		want, plainText, err := wire.NegotiatePage(r, func(w wire.MediaTypeOptions) bool {
 			return w.Group == pagesGroup && w.As == kind && (w.Version == "v1beta1" || w.Version == "v1alpha1")
 		})
 		if err != nil {
@@ -107,7 +107,7 @@ func servePage(kind string, text func() string, object func(page) any) http.Hand
 	})
 }
 
-func encodePage(p any, want wire.Want) ([]byte, error) {
+func encodePage(p any, want wire.MediaTypeOptions) ([]byte, error) {
 	if want.Pretty {
 		return json.MarshalIndent(p, "", "  ")
 	}

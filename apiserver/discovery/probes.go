@@ -33,10 +33,10 @@ func NewProbes() *Probes {
 	return p
 }
 
-// note counts a result of a check on the path typ (livez, readyz, healthz).
-func (p *Probes) note(typ, name string, well bool) {
+// observe counts a result of a check on the path typ (livez, readyz, healthz).
+func (p *Probes) observe(typ, name string, healthy bool) {
 	value, status := 0.0, "error"
-	if well {
+	if healthy {
 		value, status = 1, "success"
 	}
 	p.last.WithLabelValues(name, typ).Set(value)

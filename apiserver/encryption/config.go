@@ -67,7 +67,7 @@ func Load(path string) (*Config, error) {
 func Parse(b []byte) (*Config, error) {
 	var f file
 	if err := yaml.UnmarshalStrict(b, &f); err != nil {
-		return nil, fmt.Errorf("it is not of the form of an EncryptionConfiguration%s", harmless(err))
+		return nil, fmt.Errorf("it is not of the form of an EncryptionConfiguration%s", sanitizeError(err))
 	}
 	if f.Kind != "EncryptionConfiguration" || f.APIVersion != "apiserver.config.k8s.io/v1" {
 		return nil, fmt.Errorf("it is a %s of %s, not an EncryptionConfiguration of apiserver.config.k8s.io/v1", f.Kind, f.APIVersion)
@@ -151,7 +151,7 @@ func readKeys(cipher string, keys []fileKey, sizes []int, newBox func([]byte) (b
 	if len(keys) == 0 {
 		return nil, fmt.Errorf(".%s.keys: at least one is needed", cipher)
 	}
-	out := &keyed{prefix: prefix + cipher + ":v1:"}
+	out := &keyedProvider{prefix: prefix + cipher + ":v1:"}
 	seen := map[string]bool{}
 	for i, k := range keys {
 		at := fmt.Sprintf(".%s.keys[%d]", cipher, i)
@@ -191,11 +191,11 @@ func (c *Config) providers(gr schema.GroupResource) []provider {
 	return nil
 }
 
-// place matches parts of a decoder's error that cannot contain a secret: a line number or a field name.
-var place = regexp.MustCompile(`line \d+|unknown field "[A-Za-z0-9_.-]+"|key "[A-Za-z]+" already set`)
+// errorDetail matches parts of a decoder's error that cannot contain a secret: a line number or a field name.
+var errorDetail = regexp.MustCompile(`line \d+|unknown field "[A-Za-z0-9_.-]+"|key "[A-Za-z]+" already set`)
 
-func harmless(err error) string {
-	if at := place.FindString(err.Error()); at != "" {
+func sanitizeError(err error) string {
+	if at := errorDetail.FindString(err.Error()); at != "" {
 		return ": " + at
 	}
 	return ""

@@ -81,7 +81,7 @@ func (s *Store) decrypt(key string, value []byte) (plain []byte, stale bool, err
 	}
 	var wrong []string
 	for i, p := range list {
-		if !p.mine(value) {
+		if !p.matches(value) {
 			continue
 		}
 		plain, first, err := p.open(key, value)
@@ -96,7 +96,7 @@ func (s *Store) decrypt(key string, value []byte) (plain []byte, stale bool, err
 	return nil, false, fmt.Errorf("decrypt %s: %w", key, errNoProvider)
 }
 
-func (s *Store) plain(kv store.KV) (store.KV, error) {
+func (s *Store) decryptKV(kv store.KV) (store.KV, error) {
 	value, stale, err := s.decrypt(kv.Key, kv.Value)
 	kv.Value, kv.Stale = value, stale
 	return kv, err
@@ -108,7 +108,7 @@ func (s *Store) Get(ctx context.Context, key string, rev int64) (store.KV, int64
 	if err != nil {
 		return kv, at, err
 	}
-	kv, err = s.plain(kv)
+	kv, err = s.decryptKV(kv)
 	return kv, at, err
 }
 
@@ -121,7 +121,7 @@ func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
 	}
 	items := make([]store.KV, len(page.Items))
 	for i, kv := range page.Items {
-		if items[i], err = s.plain(kv); err != nil {
+		if items[i], err = s.decryptKV(kv); err != nil {
 			items[i] = kv
 		}
 	}
@@ -154,7 +154,7 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64) (store.K
 	if err != nil {
 		return kv, w, s.conflict(err)
 	}
-	if plain, failed := s.plain(kv); failed == nil {
+	if plain, failed := s.decryptKV(kv); failed == nil {
 		kv = plain
 	}
 	return kv, w, nil
@@ -166,7 +166,7 @@ func (s *Store) conflict(err error) error {
 	if !errors.As(err, &c) {
 		return err
 	}
-	current, failed := s.plain(c.Current)
+	current, failed := s.decryptKV(c.Current)
 	if failed != nil {
 		return failed
 	}
@@ -184,7 +184,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Wat
 		defer close(out.events)
 		for batch := range w.Events() {
 			select {
-			case out.events <- s.plainEvents(batch):
+			case out.events <- s.decryptEvents(batch):
 			case <-out.stopped:
 				return
 			case <-ctx.Done():
@@ -195,11 +195,11 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Wat
 	return out, nil
 }
 
-func (s *Store) plainEvents(batch []store.Event) []store.Event {
+func (s *Store) decryptEvents(batch []store.Event) []store.Event {
 	out := make([]store.Event, len(batch))
 	for i, ev := range batch {
 		out[i] = ev
-		if kv, err := s.plain(ev.KV); err == nil { // else its decoder reports the error, as in List
+		if kv, err := s.decryptKV(ev.KV); err == nil { // else its decoder reports the error, as in List
 			out[i].KV = kv
 		}
 		if before, _, err := s.decrypt(ev.KV.Key, ev.Prev); err == nil {

@@ -17,8 +17,8 @@ import (
 type provider interface {
 	// seal encrypts with the first key.
 	seal(key string, plain []byte) ([]byte, error)
-	// mine reports whether this provider encrypted a stored value.
-	mine(stored []byte) bool
+	// matches reports whether this provider encrypted a stored value.
+	matches(stored []byte) bool
 	// open decrypts; first means that the first key was used.
 	open(key string, stored []byte) (plain []byte, first bool, err error)
 }
@@ -33,7 +33,7 @@ var (
 type identity struct{}
 
 func (identity) seal(_ string, plain []byte) ([]byte, error) { return plain, nil }
-func (identity) mine(stored []byte) bool                     { return !bytes.HasPrefix(stored, []byte(prefix)) }
+func (identity) matches(stored []byte) bool                  { return !bytes.HasPrefix(stored, []byte(prefix)) }
 
 func (identity) open(_ string, stored []byte) ([]byte, bool, error) { return stored, true, nil }
 
@@ -43,8 +43,8 @@ type box interface {
 	open(extra, sealed []byte) ([]byte, error)
 }
 
-// keyed is a cipher with named keys; the first one encrypts: "k8s:enc:<cipher>:v1:<name>:<sealed>".
-type keyed struct {
+// keyedProvider is a cipher with named keys; the first one encrypts: "k8s:enc:<cipher>:v1:<name>:<sealed>".
+type keyedProvider struct {
 	prefix string // up to the key's name
 	keys   []namedBox
 }
@@ -54,9 +54,9 @@ type namedBox struct {
 	box  box
 }
 
-func (k *keyed) mine(stored []byte) bool { return bytes.HasPrefix(stored, []byte(k.prefix)) }
+func (k *keyedProvider) matches(stored []byte) bool { return bytes.HasPrefix(stored, []byte(k.prefix)) }
 
-func (k *keyed) seal(key string, plain []byte) ([]byte, error) {
+func (k *keyedProvider) seal(key string, plain []byte) ([]byte, error) {
 	first := k.keys[0]
 	sealed, err := first.box.seal([]byte(key), plain)
 	if err != nil {
@@ -65,7 +65,7 @@ func (k *keyed) seal(key string, plain []byte) ([]byte, error) {
 	return append([]byte(k.prefix+first.name+":"), sealed...), nil
 }
 
-func (k *keyed) open(key string, stored []byte) ([]byte, bool, error) {
+func (k *keyedProvider) open(key string, stored []byte) ([]byte, bool, error) {
 	rest := stored[len(k.prefix):]
 	failed := errNoKey
 	for i, nb := range k.keys {

@@ -44,8 +44,8 @@ type Request struct {
 	Cost int
 }
 
-// Place is the FlowSchema and priority level of a request.
-type Place struct {
+// Classification is the FlowSchema and priority level of a request.
+type Classification struct {
 	Schema, SchemaUID string
 	Level, LevelUID   string
 }
@@ -60,20 +60,20 @@ var (
 
 // Controller assigns seats.
 type Controller struct {
-	total   int
-	longest time.Duration
-	seed    maphash.Seed
+	totalSeats int
+	maxWait    time.Duration
+	seed       maphash.Seed
 
-	mu      sync.Mutex
-	schemas []*schema // by precedence
-	levels  map[string]*level
-	objects map[string]runtime.Object // from Set, by kind and name
-	flows   map[flowKey]*Flow
+	mu          sync.Mutex
+	schemas     []*schema // by precedence
+	levels      map[string]*level
+	objects     map[string]runtime.Object // from Set, by kind and name
+	schemaStats map[schemaStatKey]*SchemaStat
 }
 
-// New returns a controller with this total number of seats. longest is the maximum time that a request waits.
-func New(seats int, longest time.Duration) *Controller {
-	return &Controller{total: seats, longest: longest, seed: maphash.MakeSeed(), levels: map[string]*level{}, objects: map[string]runtime.Object{}, flows: map[flowKey]*Flow{}}
+// New returns a controller with this total number of seats. maxWait is the maximum time that a request waits in a queue.
+func New(seats int, maxWait time.Duration) *Controller {
+	return &Controller{totalSeats: seats, maxWait: maxWait, seed: maphash.MakeSeed(), levels: map[string]*level{}, objects: map[string]runtime.Object{}, schemaStats: map[schemaStatKey]*SchemaStat{}}
 }
 
 // Set adds or updates a FlowSchema or PriorityLevelConfiguration; other kinds are ignored.
@@ -82,7 +82,7 @@ func (c *Controller) Set(obj runtime.Object) { c.change(obj, true) }
 // Remove removes a deleted FlowSchema or PriorityLevelConfiguration.
 func (c *Controller) Remove(obj runtime.Object) { c.change(obj, false) }
 
-func (c *Controller) change(obj runtime.Object, there bool) {
+func (c *Controller) change(obj runtime.Object, exists bool) {
 	var key string
 	switch o := obj.(type) {
 	case *flowcontrolv1.FlowSchema:
@@ -94,7 +94,7 @@ func (c *Controller) change(obj runtime.Object, there bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if there {
+	if exists {
 		c.objects[key] = obj
 	} else {
 		delete(c.objects, key)
@@ -110,24 +110,24 @@ func (c *Controller) configureLocked() {
 			shares += sharesOf(p)
 		}
 	}
-	seen := map[string]bool{}
+	configured := map[string]bool{}
 	var schemas []*schema
 	for _, obj := range c.objects {
 		switch o := obj.(type) {
 		case *flowcontrolv1.PriorityLevelConfiguration:
-			seen[o.Name] = true
+			configured[o.Name] = true
 			l := c.levels[o.Name]
 			if l == nil {
 				l = &level{name: o.Name}
 				c.levels[o.Name] = l
 			}
-			l.configure(o, c.total, shares)
+			l.configure(o, c.totalSeats, shares)
 		case *flowcontrolv1.FlowSchema:
 			schemas = append(schemas, &schema{o})
 		}
 	}
 	for name, l := range c.levels {
-		if !seen[name] && l.waiting == 0 && l.executing == 0 { // else it is removed at a later change
+		if !configured[name] && l.waiting == 0 && l.executing == 0 { // else it is removed at a later change
 			delete(c.levels, name)
 		}
 	}
@@ -138,8 +138,8 @@ func (c *Controller) configureLocked() {
 	c.dispatchLocked()
 }
 
-// sortLocked returns the first schema that matches a request, and its level; nil: there is none, and the request is exempt.
-func (c *Controller) sortLocked(r *Request) (*schema, *level) {
+// classifyLocked returns the first schema that matches a request, and its level; nil: there is none, and the request is exempt.
+func (c *Controller) classifyLocked(r *Request) (*schema, *level) {
 	for _, s := range c.schemas {
 		if !s.matches(r) {
 			continue
@@ -152,39 +152,39 @@ func (c *Controller) sortLocked(r *Request) (*schema, *level) {
 }
 
 // Enter waits for the request's seats. The caller must call release when the request is done; release is nil with an error.
-func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), at Place, err error) {
+func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), class Classification, err error) {
 	c.mu.Lock()
-	s, l := c.sortLocked(r)
+	s, l := c.classifyLocked(r)
 	if s == nil {
 		c.mu.Unlock()
-		return func() {}, at, nil
+		return func() {}, class, nil
 	}
-	at = Place{Schema: s.spec.Name, SchemaUID: string(s.spec.UID), Level: l.name, LevelUID: l.uid}
-	cost, f := min(max(r.Cost, 1), max(l.nominal, 1)), c.flowLocked(at)
+	class = Classification{Schema: s.spec.Name, SchemaUID: string(s.spec.UID), Level: l.name, LevelUID: l.uid}
+	cost, f := min(max(r.Cost, 1), max(l.nominal, 1)), c.schemaStatLocked(class)
 	if l.exempt || l.waiting == 0 && c.fitsLocked(l, cost) {
-		c.takeLocked(l, f, cost)
+		c.occupyLocked(l, f, cost)
 		c.mu.Unlock()
-		return c.releaser(l, f, cost), at, nil
+		return c.releaseFunc(l, f, cost), class, nil
 	}
-	w, err := l.enqueue(c.flow(s, r), cost)
+	w, err := l.enqueue(c.flowHash(s, r), cost)
 	if err == nil {
-		w.flow = f
+		w.stat = f
 		f.Waiting++
 	}
 	c.mu.Unlock()
 	if err != nil {
-		return nil, at, err
+		return nil, class, err
 	}
-	return c.wait(ctx, l, w, at)
+	return c.wait(ctx, l, w, class)
 }
 
-func (c *Controller) wait(ctx context.Context, l *level, w *waiter, at Place) (func(), Place, error) {
-	limit := time.NewTimer(c.longest)
+func (c *Controller) wait(ctx context.Context, l *level, w *waiter, class Classification) (func(), Classification, error) {
+	limit := time.NewTimer(c.maxWait)
 	defer limit.Stop()
 	var err error
 	select {
 	case <-w.seat:
-		return c.releaser(l, w.flow, w.cost), at, nil
+		return c.releaseFunc(l, w.stat, w.cost), class, nil
 	case <-limit.C:
 		err = ErrTimeOut
 	case <-ctx.Done():
@@ -194,12 +194,12 @@ func (c *Controller) wait(ctx context.Context, l *level, w *waiter, at Place) (f
 	defer c.mu.Unlock()
 	select {
 	case <-w.seat: // a seat was assigned at the same moment
-		return c.releaser(l, w.flow, w.cost), at, nil
+		return c.releaseFunc(l, w.stat, w.cost), class, nil
 	default:
 	}
-	l.leave(w)
-	w.flow.Waiting--
-	return nil, at, err
+	l.remove(w)
+	w.stat.Waiting--
+	return nil, class, err
 }
 
 // fitsLocked reports whether l may use cost more seats: its own, or idle seats that it borrows from other levels.
@@ -207,26 +207,26 @@ func (c *Controller) fitsLocked(l *level, cost int) bool {
 	if l.executing+cost <= l.nominal {
 		return true
 	}
-	if l.executing+cost > l.most {
+	if l.executing+cost > l.upperLimit {
 		return false
 	}
-	kept := 0
+	reserved := 0
 	for _, o := range c.levels {
 		if o != l {
-			kept += max(o.executing, o.kept)
+			reserved += max(o.executing, o.lowerLimit)
 		}
 	}
-	return l.executing+cost+kept <= c.total
+	return l.executing+cost+reserved <= c.totalSeats
 }
 
-func (c *Controller) takeLocked(l *level, f *Flow, cost int) {
+func (c *Controller) occupyLocked(l *level, f *SchemaStat, cost int) {
 	l.executing += cost
 	f.Executing++
 	f.Seats += cost
 	f.Dispatched++
 }
 
-func (c *Controller) releaser(l *level, f *Flow, cost int) func() {
+func (c *Controller) releaseFunc(l *level, f *SchemaStat, cost int) func() {
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -245,16 +245,16 @@ func (c *Controller) dispatchLocked() {
 			if w == nil || !c.fitsLocked(l, w.cost) {
 				break
 			}
-			l.take(w)
-			w.flow.Waiting--
-			c.takeLocked(l, w.flow, w.cost)
+			l.dequeue(w)
+			w.stat.Waiting--
+			c.occupyLocked(l, w.stat, w.cost)
 			close(w.seat)
 		}
 	}
 }
 
-// flow identifies the flow of a request.
-func (c *Controller) flow(s *schema, r *Request) uint64 {
+// flowHash identifies the flow of a request.
+func (c *Controller) flowHash(s *schema, r *Request) uint64 {
 	id := s.spec.Name
 	if m := s.spec.Spec.DistinguisherMethod; m != nil {
 		switch m.Type {
@@ -281,10 +281,10 @@ func sharesOf(p *flowcontrolv1.PriorityLevelConfiguration) int {
 
 const defaultShares = 30
 
-// part returns n percent of whole, or otherwise if n is nil.
-func part(n *int32, whole, otherwise int) int {
+// percentOf returns n percent of whole, or fallback if n is nil.
+func percentOf(n *int32, whole, fallback int) int {
 	if n == nil {
-		return otherwise
+		return fallback
 	}
 	return int(math.Round(float64(whole) * float64(*n) / 100))
 }

@@ -117,11 +117,11 @@ func TestSeats(t *testing.T) {
 	if err := enter("highs"); !errors.Is(err, ErrNoSeats) {
 		t.Errorf("a sixth seat of high: %v", err)
 	}
-	want := []Flow{{Schema: "high", Level: "high", Executing: 5, Seats: 5, Dispatched: 5}, {Schema: "low", Level: "low", Executing: 8, Seats: 8, Dispatched: 8}}
-	if got := c.Flows(); !slices.Equal(got, want) {
+	want := []SchemaStat{{Schema: "high", Level: "high", Executing: 5, Seats: 5, Dispatched: 5}, {Schema: "low", Level: "low", Executing: 8, Seats: 8, Dispatched: 8}}
+	if got := c.SchemaStats(); !slices.Equal(got, want) {
 		t.Errorf("flows: got %+v, want %+v", got, want)
 	}
-	if s := c.Stats(); len(s) != 2 || s[0].Least != 2 || s[0].Most != 10 || s[1].Least != 5 {
+	if s := c.Stats(); len(s) != 2 || s[0].LowerLimit != 2 || s[0].UpperLimit != 10 || s[1].LowerLimit != 5 {
 		t.Errorf("bounds of seats: %+v", s)
 	}
 	for _, release := range releases {
@@ -243,7 +243,7 @@ func FuzzDeal(f *testing.F) {
 		if queues < 1 || queues > 1000 || hand < 1 || hand > queues || hand > 100 {
 			return
 		}
-		l := &level{list: make([]queue, queues), handSize: hand}
+		l := &level{queues: make([]queue, queues), handSize: hand}
 		if at := l.deal(flow); at < 0 || at >= queues {
 			t.Errorf("queue %d of %d", at, queues)
 		}

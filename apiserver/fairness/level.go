@@ -12,40 +12,41 @@ import (
 type level struct {
 	name, uid string
 	exempt    bool
-	queues    bool // else requests without a free seat are rejected
-	// nominal is the number of its own seats, and kept the number of those that it does not lend. most is the maximum that it may use.
-	nominal, kept, most int
-	executing           int
-	waiting             int
+	queuing   bool // else requests without a free seat are rejected
+	// nominal is the number of its own seats, and lowerLimit the number of those that it does not lend. upperLimit is the maximum that it
+	// may use.
+	nominal, lowerLimit, upperLimit int
+	executing                       int
+	waiting                         int
 
-	list     []queue
-	handSize int
-	longest  int // maximum length of a queue
-	last     int // index of the queue served last
-	// served is the level's virtual time: the service of the queue served last.
-	served float64
+	queues           []queue
+	handSize         int
+	queueLengthLimit int // maximum length of a queue
+	lastQueue        int // index of the queue served last
+	// virtualTime is the level's virtual time: the service of the queue served last.
+	virtualTime float64
 }
 
-// queue is a FIFO of requests. had is the number of seats that its requests have received so far (virtual time); the queue with the least
+// queue is a FIFO of requests. virtualTime is the number of seats that its requests have received so far; the queue with the least
 // is served next.
 type queue struct {
-	waiters []*waiter
-	had     float64
+	waiters     []*waiter
+	virtualTime float64
 }
 
 type waiter struct {
 	cost  int
 	queue int
-	flow  *Flow
+	stat  *SchemaStat
 	seat  chan struct{}
 }
 
 // The API's defaults.
 const (
-	defaultQueues   = 64
-	defaultHand     = 8
-	defaultLongest  = 50
-	withoutBorrowed = math.MaxInt32
+	defaultQueues           = 64
+	defaultHandSize         = 8
+	defaultQueueLengthLimit = 50
+	noBorrowingLimit        = math.MaxInt32
 )
 
 func (l *level) configure(p *flowcontrolv1.PriorityLevelConfiguration, total, shares int) {
@@ -55,56 +56,56 @@ func (l *level) configure(p *flowcontrolv1.PriorityLevelConfiguration, total, sh
 	if own := sharesOf(p); own > 0 && shares > 0 {
 		l.nominal = int(math.Ceil(float64(total) * float64(own) / float64(shares)))
 	}
-	l.most, l.queues = withoutBorrowed, false
+	l.upperLimit, l.queuing = noBorrowingLimit, false
 	if l.exempt {
 		lend := 0
 		if p.Spec.Exempt != nil {
-			lend = part(p.Spec.Exempt.LendablePercent, l.nominal, 0)
+			lend = percentOf(p.Spec.Exempt.LendablePercent, l.nominal, 0)
 		}
-		l.kept = l.nominal - lend
+		l.lowerLimit = l.nominal - lend
 		return
 	}
 	lim := p.Spec.Limited
 	if lim == nil {
-		l.kept = l.nominal
+		l.lowerLimit = l.nominal
 		return
 	}
-	l.kept = l.nominal - part(lim.LendablePercent, l.nominal, 0)
+	l.lowerLimit = l.nominal - percentOf(lim.LendablePercent, l.nominal, 0)
 	if lim.BorrowingLimitPercent != nil {
-		l.most = l.nominal + part(lim.BorrowingLimitPercent, l.nominal, 0)
+		l.upperLimit = l.nominal + percentOf(lim.BorrowingLimitPercent, l.nominal, 0)
 	}
 	if lim.LimitResponse.Type != flowcontrolv1.LimitResponseTypeQueue {
 		return
 	}
-	queues, hand, longest := defaultQueues, defaultHand, defaultLongest
+	queues, hand, lengthLimit := defaultQueues, defaultHandSize, defaultQueueLengthLimit
 	if q := lim.LimitResponse.Queuing; q != nil {
-		queues, hand, longest = orDefault(q.Queues, queues), orDefault(q.HandSize, hand), orDefault(q.QueueLengthLimit, longest)
+		queues, hand, lengthLimit = orDefault(q.Queues, queues), orDefault(q.HandSize, hand), orDefault(q.QueueLengthLimit, lengthLimit)
 	}
-	l.queues, l.handSize, l.longest = true, min(hand, queues), longest
-	if len(l.list) != queues && l.waiting == 0 {
-		l.list = make([]queue, queues)
+	l.queuing, l.handSize, l.queueLengthLimit = true, min(hand, queues), lengthLimit
+	if len(l.queues) != queues && l.waiting == 0 {
+		l.queues = make([]queue, queues)
 	}
 }
 
-func orDefault(n int32, otherwise int) int {
+func orDefault(n int32, fallback int) int {
 	if n <= 0 {
-		return otherwise
+		return fallback
 	}
 	return int(n)
 }
 
 // enqueue adds a request to the shortest queue of its flow's hand.
 func (l *level) enqueue(flow uint64, cost int) (*waiter, error) {
-	if !l.queues || len(l.list) == 0 {
+	if !l.queuing || len(l.queues) == 0 {
 		return nil, ErrNoSeats
 	}
 	at := l.deal(flow)
-	q := &l.list[at]
-	if len(q.waiters) >= l.longest {
+	q := &l.queues[at]
+	if len(q.waiters) >= l.queueLengthLimit {
 		return nil, ErrQueueFull
 	}
 	if len(q.waiters) == 0 {
-		q.had = max(q.had, l.served) // time without requests gives a queue no advantage
+		q.virtualTime = max(q.virtualTime, l.virtualTime) // time without requests gives a queue no advantage
 	}
 	w := &waiter{cost: cost, queue: at, seat: make(chan struct{})}
 	q.waiters = append(q.waiters, w)
@@ -115,7 +116,7 @@ func (l *level) enqueue(flow uint64, cost int) (*waiter, error) {
 // deal computes a flow's hand, which is a set of handSize queues, and returns the shortest one. With shuffle sharding two flows rarely have
 // the same hand.
 func (l *level) deal(flow uint64) int {
-	n := len(l.list)
+	n := len(l.queues)
 	best, drawn := -1, make([]int, 0, l.handSize)
 	for i := range l.handSize {
 		card := int(flow % uint64(n-i)) //nolint:gosec // n is small
@@ -132,7 +133,7 @@ func (l *level) deal(flow uint64) int {
 		drawn = append(drawn, 0)
 		copy(drawn[at+1:], drawn[at:])
 		drawn[at] = card
-		if best < 0 || len(l.list[card].waiters) < len(l.list[best].waiters) {
+		if best < 0 || len(l.queues[card].waiters) < len(l.queues[best].waiters) {
 			best = card
 		}
 	}
@@ -145,31 +146,31 @@ func (l *level) next() *waiter {
 		return nil
 	}
 	best := -1
-	for i := range l.list {
-		at := (l.last + 1 + i) % len(l.list)
-		if q := &l.list[at]; len(q.waiters) > 0 && (best < 0 || q.had < l.list[best].had) {
+	for i := range l.queues {
+		at := (l.lastQueue + 1 + i) % len(l.queues)
+		if q := &l.queues[at]; len(q.waiters) > 0 && (best < 0 || q.virtualTime < l.queues[best].virtualTime) {
 			best = at
 		}
 	}
 	if best < 0 {
 		return nil
 	}
-	return l.list[best].waiters[0]
+	return l.queues[best].waiters[0]
 }
 
-// take removes w, the result of next, from its queue, and counts its service.
-func (l *level) take(w *waiter) {
-	q := &l.list[w.queue]
+// dequeue removes w, the result of next, from its queue, and counts its service.
+func (l *level) dequeue(w *waiter) {
+	q := &l.queues[w.queue]
 	q.waiters = q.waiters[1:]
-	l.served = q.had
-	q.had += float64(w.cost)
-	l.last = w.queue
+	l.virtualTime = q.virtualTime
+	q.virtualTime += float64(w.cost)
+	l.lastQueue = w.queue
 	l.waiting--
 }
 
-// leave removes w, whose wait has timed out, from its queue.
-func (l *level) leave(w *waiter) {
-	q := &l.list[w.queue]
+// remove removes w, whose wait has timed out, from its queue.
+func (l *level) remove(w *waiter) {
+	q := &l.queues[w.queue]
 	for i, o := range q.waiters {
 		if o == w {
 			q.waiters = append(q.waiters[:i:i], q.waiters[i+1:]...)

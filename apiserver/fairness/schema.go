@@ -15,17 +15,17 @@ type schema struct{ spec *flowcontrolv1.FlowSchema }
 // matches reports whether a rule of the schema matches r.
 func (s *schema) matches(r *Request) bool {
 	return slices.ContainsFunc(s.spec.Spec.Rules, func(rule flowcontrolv1.PolicyRulesWithSubjects) bool {
-		if !slices.ContainsFunc(rule.Subjects, r.is) {
+		if !slices.ContainsFunc(rule.Subjects, r.matchesSubject) {
 			return false
 		}
 		if r.IsResource {
-			return slices.ContainsFunc(rule.ResourceRules, r.asksResource)
+			return slices.ContainsFunc(rule.ResourceRules, r.matchesResourceRule)
 		}
-		return slices.ContainsFunc(rule.NonResourceRules, r.asksPath)
+		return slices.ContainsFunc(rule.NonResourceRules, r.matchesNonResourceRule)
 	})
 }
 
-func (r *Request) is(s flowcontrolv1.Subject) bool {
+func (r *Request) matchesSubject(s flowcontrolv1.Subject) bool {
 	switch s.Kind {
 	case flowcontrolv1.SubjectKindUser:
 		return s.User != nil && (s.User.Name == "*" || s.User.Name == r.User)
@@ -44,26 +44,26 @@ func (r *Request) is(s flowcontrolv1.Subject) bool {
 	return false
 }
 
-func has(list []string, want string) bool {
+func containsOrWildcard(list []string, want string) bool {
 	return slices.Contains(list, "*") || slices.Contains(list, want)
 }
 
-func (r *Request) asksResource(rule flowcontrolv1.ResourcePolicyRule) bool {
+func (r *Request) matchesResourceRule(rule flowcontrolv1.ResourcePolicyRule) bool {
 	full := r.Resource
 	if r.Subresource != "" {
 		full += "/" + r.Subresource
 	}
-	if !has(rule.Verbs, r.Verb) || !has(rule.APIGroups, r.Group) || !has(rule.Resources, full) {
+	if !containsOrWildcard(rule.Verbs, r.Verb) || !containsOrWildcard(rule.APIGroups, r.Group) || !containsOrWildcard(rule.Resources, full) {
 		return false
 	}
 	if r.Namespace == "" {
 		return rule.ClusterScope
 	}
-	return has(rule.Namespaces, r.Namespace)
+	return containsOrWildcard(rule.Namespaces, r.Namespace)
 }
 
-func (r *Request) asksPath(rule flowcontrolv1.NonResourcePolicyRule) bool {
-	return has(rule.Verbs, r.Verb) && slices.ContainsFunc(rule.NonResourceURLs, func(u string) bool {
+func (r *Request) matchesNonResourceRule(rule flowcontrolv1.NonResourcePolicyRule) bool {
+	return containsOrWildcard(rule.Verbs, r.Verb) && slices.ContainsFunc(rule.NonResourceURLs, func(u string) bool {
 		before, star := strings.CutSuffix(u, "*")
 		return u == r.Path || star && strings.HasPrefix(r.Path, before)
 	})

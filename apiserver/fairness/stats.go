@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Stat holds the seats of a level. Least is the number that it does not lend, and Most the number including those that it may borrow.
+// Stat holds the seats of a level. LowerLimit is the number that it does not lend, and UpperLimit the number including those that it may borrow.
 type Stat struct {
-	Level                string
-	Nominal, Least, Most int
-	Executing, Waiting   int
+	Level                           string
+	Nominal, LowerLimit, UpperLimit int
+	Executing, Waiting              int
 }
 
 // Stats lists the levels by name.
@@ -22,44 +22,44 @@ func (c *Controller) Stats() []Stat {
 	defer c.mu.Unlock()
 	var out []Stat
 	for _, l := range c.levels {
-		most := l.most
-		if most == math.MaxInt32 || most > c.total {
-			most = c.total
+		upper := l.upperLimit
+		if upper == math.MaxInt32 || upper > c.totalSeats {
+			upper = c.totalSeats
 		}
-		out = append(out, Stat{Level: l.name, Nominal: l.nominal, Least: l.kept, Most: most, Executing: l.executing, Waiting: l.waiting})
+		out = append(out, Stat{Level: l.name, Nominal: l.nominal, LowerLimit: l.lowerLimit, UpperLimit: upper, Executing: l.executing, Waiting: l.waiting})
 	}
 	slices.SortFunc(out, func(a, b Stat) int { return strings.Compare(a.Level, b.Level) })
 	return out
 }
 
-// Flow holds the counters of one schema at a level: running requests, their seats, waiting requests, and the total dispatched.
-type Flow struct {
+// SchemaStat holds the counters of one schema at a level: running requests, their seats, waiting requests, and the total dispatched.
+type SchemaStat struct {
 	Schema, Level             string
 	Executing, Seats, Waiting int
 	Dispatched                int64
 }
 
-type flowKey struct{ schema, level string }
+type schemaStatKey struct{ schema, level string }
 
-func (c *Controller) flowLocked(at Place) *Flow {
-	key := flowKey{at.Schema, at.Level}
-	f := c.flows[key]
+func (c *Controller) schemaStatLocked(class Classification) *SchemaStat {
+	key := schemaStatKey{class.Schema, class.Level}
+	f := c.schemaStats[key]
 	if f == nil {
-		f = &Flow{Schema: at.Schema, Level: at.Level}
-		c.flows[key] = f
+		f = &SchemaStat{Schema: class.Schema, Level: class.Level}
+		c.schemaStats[key] = f
 	}
 	return f
 }
 
-// Flows returns the counters, ordered by level and schema.
-func (c *Controller) Flows() []Flow {
+// SchemaStats returns the counters, ordered by level and schema.
+func (c *Controller) SchemaStats() []SchemaStat {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []Flow
-	for _, f := range c.flows {
+	var out []SchemaStat
+	for _, f := range c.schemaStats {
 		out = append(out, *f)
 	}
-	slices.SortFunc(out, func(a, b Flow) int {
+	slices.SortFunc(out, func(a, b SchemaStat) int {
 		return cmp.Or(strings.Compare(a.Level, b.Level), strings.Compare(a.Schema, b.Schema))
 	})
 	return out

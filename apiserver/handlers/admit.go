@@ -28,7 +28,7 @@ func (h *Handler) admissionRequest(
 ) *admission.Request {
 	ar := &admission.Request{
 		Operation: op, Resource: res.GVR(), Kind: res.GVK(), Subresource: rq.Subresource, Namespace: rq.Namespace, Name: rq.Name,
-		Options: opts, User: rq.User, DryRun: dry, Warn: rq.Warn, Annotate: rq.Annotator(), Bodies: rq.Audits(audit.LevelRequest), Spec: res.Kind,
+		Options: opts, User: rq.User, DryRun: dry, Warn: rq.Warn, Annotate: rq.Annotator(), AuditBodies: rq.Audits(audit.LevelRequest), Spec: res.Kind,
 	}
 	if obj != nil { // a nil kind.Object would become a non-nil interface
 		ar.Object = obj
@@ -68,7 +68,7 @@ func (h *Handler) mutate(ctx context.Context, rq *pipeline.Request, ar *admissio
 		return err
 	}
 	if owned != nil {
-		keepFields(owned, fields, rq.Warn)
+		restoreManagedFields(owned, fields, rq.Warn)
 	}
 	if obj != nil {
 		begin = time.Now()
@@ -78,8 +78,8 @@ func (h *Handler) mutate(ctx context.Context, rq *pipeline.Request, ar *admissio
 	return nil
 }
 
-// keepFields restores managedFields from before admission if a plugin made them invalid.
-func keepFields(obj metav1.Object, before []metav1.ManagedFieldsEntry, warn func(string)) {
+// restoreManagedFields restores managedFields from before admission if a plugin made them invalid.
+func restoreManagedFields(obj metav1.Object, before []metav1.ManagedFieldsEntry, warn func(string)) {
 	after := obj.GetManagedFields()
 	if len(after) == 0 || len(after) == len(before) && &after[0] == &before[0] || apply.SameExceptTimes(after, before) {
 		return
@@ -134,8 +134,8 @@ func hasEqual(refs []metav1.OwnerReference, ref metav1.OwnerReference) bool {
 	return false
 }
 
-// noteSubject records the object in the request's mark.
-func noteSubject(rq *pipeline.Request, res *registry.Resource, obj kind.Object) {
+// recordSubject records the object in the request's mark.
+func recordSubject(rq *pipeline.Request, res *registry.Resource, obj kind.Object) {
 	rq.Subject = mark.Subject{Resource: res.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: string(obj.GetUID())}
 	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
 		rq.Mark.OwnerUID = string(owner.UID)
@@ -145,6 +145,6 @@ func noteSubject(rq *pipeline.Request, res *registry.Resource, obj kind.Object) 
 	}
 }
 
-func noteReceipt(rq *pipeline.Request, r objects.Receipt) {
+func recordReceipt(rq *pipeline.Request, r objects.Receipt) {
 	rq.Mark.Key, rq.Mark.Revision, rq.Mark.Store, rq.Mark.Sync = r.Key, r.Revision, r.Took, r.Sync
 }

@@ -50,7 +50,7 @@ func auditAnswer(rq *pipeline.Request, obj runtime.Object, gvk schema.GroupVersi
 	}
 }
 
-func (s *shape) auditList(rq *pipeline.Request, page *objects.List) {
+func (s *negotiated) auditList(rq *pipeline.Request, page *objects.List) {
 	if rq == nil || !rq.Audits(audit.LevelRequestResponse) {
 		return
 	}

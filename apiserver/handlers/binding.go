@@ -81,8 +81,8 @@ func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.B
 		if b.ResourceVersion != "" {
 			want.ResourceVersion = &b.ResourceVersion
 		}
-		if !stored(current, &want) {
-			return nil, otherThan(change{res: pods, dry: isDryRun(opts.DryRun)}, current, &want)
+		if !meetsPreconditions(current, &want) {
+			return nil, checkPreconditions(change{res: pods, dry: isDryRun(opts.DryRun)}, current, &want)
 		}
 		shared, ok := current.(*corev1.Pod)
 		if !ok {
@@ -105,8 +105,8 @@ func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.B
 	if err != nil {
 		return err
 	}
-	noteReceipt(rq, receipt)
-	noteSubject(rq, pods, e.Object)
+	recordReceipt(rq, receipt)
+	recordSubject(rq, pods, e.Object)
 	return nil
 }
 

@@ -22,24 +22,24 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// bodies are reused: decoding copies what it keeps.
-var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+// bufferPool holds reused buffers: decoding copies what it keeps.
+var bufferPool = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// biggestKept limits the size of a reused buffer.
-const biggestKept = 256 << 10
+// maxPooledBuffer limits the size of a reused buffer.
+const maxPooledBuffer = 256 << 10
 
 // withBody reads the request's body and passes it to use, which must not keep it.
 func withBody(r *http.Request, use func([]byte) error) error {
-	buf, _ := bodies.Get().(*bytes.Buffer)
+	buf, _ := bufferPool.Get().(*bytes.Buffer)
 	defer func() {
-		if buf.Cap() <= biggestKept {
+		if buf.Cap() <= maxPooledBuffer {
 			buf.Reset()
-			bodies.Put(buf)
+			bufferPool.Put(buf)
 		}
 	}()
 	if r.Body != nil {
 		if _, err := buf.ReadFrom(r.Body); err != nil {
-			return unreadable(err)
+			return bodyReadError(err)
 		}
 	}
 	if err := wire.CheckDepth(buf.Bytes()); err != nil {
@@ -48,7 +48,7 @@ func withBody(r *http.Request, use func([]byte) error) error {
 	return use(buf.Bytes())
 }
 
-func unreadable(err error) error {
+func bodyReadError(err error) error {
 	var tooBig *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooBig):
@@ -93,7 +93,7 @@ func decodeAs(r *http.Request, rq *pipeline.Request, gvk schema.GroupVersionKind
 	if !ok {
 		return nil, wire.UnsupportedMedia(nil)
 	}
-	v := judging(fieldValidation)
+	v := validationOf(fieldValidation)
 	var obj runtime.Object
 	err := withBody(r, func(b []byte) error {
 		var err error
@@ -115,7 +115,7 @@ func decodeCustom(r *http.Request, rq *pipeline.Request, res *registry.Resource,
 	var obj kind.Object
 	err := withBody(r, func(b []byte) error {
 		var err error
-		obj, err = wire.DecodeCustom(b, media, judging(fieldValidation), res.GVK(), res.Read, rq.Warn)
+		obj, err = wire.DecodeCustom(b, media, validationOf(fieldValidation), res.GVK(), res.Read, rq.Warn)
 		return err
 	})
 	if err == nil {
@@ -124,10 +124,10 @@ func decodeCustom(r *http.Request, rq *pipeline.Request, res *registry.Resource,
 	return obj, err
 }
 
-// judging converts the query parameter fieldValidation.
-func judging(asked string) wire.Validation {
-	if asked == "" {
+// validationOf converts the query parameter fieldValidation.
+func validationOf(requested string) wire.Validation {
+	if requested == "" {
 		return wire.Warn
 	}
-	return wire.Validation(asked)
+	return wire.Validation(requested)
 }

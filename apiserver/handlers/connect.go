@@ -38,19 +38,19 @@ type connector struct {
 	pods       *http.Transport
 }
 
-func newConnector(h *Handler, authorizer auth.Authorizer, kubelet *tls.Config, door *outbound.Door, through outbound.Through) *connector {
-	if door == nil {
-		door = outbound.New(outbound.Config{})
+func newConnector(h *Handler, authorizer auth.Authorizer, kubelet *tls.Config, egress *outbound.Egress, tunnel outbound.TunnelDialer) *connector {
+	if egress == nil {
+		egress = outbound.New(outbound.Config{})
 	}
 	// Certificates of pods and Services cannot be verified here; Kubernetes' proxy does not verify them either.
 	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // see above
 	return &connector{
-		h: h, authorizer: authorizer, kubelets: door.Nodes(kubelet, h.nodeAddress, through), pods: door.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
+		h: h, authorizer: authorizer, kubelets: egress.NodeTransport(kubelet, h.nodeAddress, tunnel), pods: egress.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
 	}
 }
 
-func (c *connector) specials() map[string]Special {
-	return map[string]Special{
+func (c *connector) subresources() map[string]SubresourceHandler {
+	return map[string]SubresourceHandler{
 		"/pods/log":         c.log,
 		"/pods/exec":        c.stream("exec", func() runtime.Object { return &corev1.PodExecOptions{} }),
 		"/pods/attach":      c.stream("attach", func() runtime.Object { return &corev1.PodAttachOptions{} }),
@@ -124,7 +124,7 @@ func containerOf(pod *corev1.Pod, name string) (string, error) {
 }
 
 // stream serves exec and attach.
-func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
+func (c *connector) stream(verb string, fresh func() runtime.Object) SubresourceHandler {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 		if rq.Verb != "get" && rq.Verb != "create" {
 			return wire.MethodNotAllowed()
@@ -144,12 +144,12 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 		}
 		var name string
 		var command []string
-		var wants streams.Wants
+		var wants streams.Options
 		switch o := opts.(type) {
 		case *corev1.PodExecOptions:
-			name, command, wants = o.Container, o.Command, streams.Wants{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
+			name, command, wants = o.Container, o.Command, streams.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
 		case *corev1.PodAttachOptions:
-			name, wants = o.Container, streams.Wants{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
+			name, wants = o.Container, streams.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
 		}
 		pod, err := c.pod(r.Context(), rq)
 		if err != nil {
@@ -170,7 +170,7 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 		if !wants.Stdin && !wants.Stdout && !wants.Stderr {
 			return apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
 		}
-		target, err := c.kubelet(r.Context(), pod.Spec.NodeName, []string{verb, pod.Namespace, pod.Name, name}, wanted(wants, command))
+		target, err := c.kubelet(r.Context(), pod.Spec.NodeName, []string{verb, pod.Namespace, pod.Name, name}, streamQuery(wants, command))
 		switch {
 		case err != nil:
 			return err
@@ -184,8 +184,8 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 	}
 }
 
-// opens reports whether a request's verb opens a stream.
-func opens(rq *pipeline.Request) bool { return rq.Verb == "get" || rq.Verb == "create" }
+// opensStream reports whether a request's verb opens a stream.
+func opensStream(rq *pipeline.Request) bool { return rq.Verb == "get" || rq.Verb == "create" }
 
 // mayCreate requires the verb create for a GET that opens a stream (a websocket handshake): the right to read must not open a shell.
 func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
@@ -204,8 +204,8 @@ func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
 	return pipeline.Forbidden(a, d.Reason)
 }
 
-// wanted are the kubelet's query parameters for the requested streams and the command of an exec.
-func wanted(s streams.Wants, command []string) url.Values {
+// streamQuery are the kubelet's query parameters for the requested streams and the command of an exec.
+func streamQuery(s streams.Options, command []string) url.Values {
 	q := url.Values{}
 	for name, on := range map[string]bool{"input": s.Stdin, "output": s.Stdout, "error": s.Stderr, "tty": s.TTY} {
 		if on {
@@ -219,7 +219,7 @@ func wanted(s streams.Wants, command []string) url.Values {
 }
 
 func (c *connector) portForward(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	if !opens(rq) {
+	if !opensStream(rq) {
 		return wire.MethodNotAllowed()
 	}
 	opts := &corev1.PodPortForwardOptions{}
@@ -296,7 +296,7 @@ func (c *connector) log(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 			resp.Header.Set("Content-Type", "text/plain")
 			return nil
 		}
-		return refused(resp, rq)
+		return kubeletError(resp, rq)
 	}
 	r.Header.Del("Accept-Encoding")
 	proxy.ServeHTTP(w, r)
@@ -320,7 +320,7 @@ func (c *connector) logSocket(w http.ResponseWriter, r *http.Request, rq *pipeli
 		return proxyError(err, target)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return refused(resp, rq)
+		return kubeletError(resp, rq)
 	}
 	streams.Log(w, r, protocol, resp.Body)
 	return nil

@@ -21,8 +21,8 @@ import (
 
 // Limits of a node's response about a connection.
 const (
-	probeSlack   = 10 * time.Second // added to the time-outs of the connection and of name resolution
-	longestReach = 1 << 20
+	probeSlack       = 10 * time.Second // added to the time-outs of the connection and of name resolution
+	maxProbeResponse = 1 << 20
 )
 
 // simulatedBy is the annotation of fake nodes.
@@ -35,11 +35,11 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	if r.Method != http.MethodPost {
 		return wire.MethodNotAllowed() // a web page could trigger a GET
 	}
-	asked, err := reach.Parse(r.URL.Query())
+	requested, err := reach.Parse(r.URL.Query())
 	if err != nil {
 		return apierrors.NewBadRequest(reach.Param + ": " + err.Error())
 	}
-	if err := c.admit(r.Context(), rq, res, &corev1.PodExecOptions{Command: asked.Command(), Stdout: true}); err != nil {
+	if err := c.admit(r.Context(), rq, res, &corev1.PodExecOptions{Command: requested.Command(), Stdout: true}); err != nil {
 		return err
 	}
 	pod, err := c.pod(r.Context(), rq)
@@ -58,11 +58,11 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	if node.Annotations[simulatedBy] != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("node %s of pod %s is simulated: there is no packet to send", node.Name, pod.Name))
 	}
-	target, err := c.kubelet(r.Context(), node.Name, []string{"keelson", "probe", pod.Namespace, pod.Name}, asked.Values())
+	target, err := c.kubelet(r.Context(), node.Name, []string{"keelson", "probe", pod.Namespace, pod.Name}, requested.Values())
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), 2*asked.Timeout+probeSlack)
+	ctx, cancel := context.WithTimeout(r.Context(), 2*requested.Timeout+probeSlack)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), http.NoBody)
 	if err != nil {
@@ -77,9 +77,9 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 		return apierrors.NewBadRequest(fmt.Sprintf("the kubelet of node %s makes no probes, or has no such pod (yet)", node.Name))
 	}
 	if resp.StatusCode != http.StatusOK {
-		return refused(resp, rq)
+		return kubeletError(resp, rq)
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, longestReach))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxProbeResponse))
 	if err != nil {
 		return proxyError(err, target)
 	}

@@ -29,7 +29,7 @@ import (
 
 // create stores a new object.
 func (h *Handler) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	shape, err := shapeOf(r, res)
+	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
 	}
@@ -71,12 +71,12 @@ func matchNamespace(obj metav1.Object, ns string) error {
 func (h *Handler) createObject(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, manager string, opts runtime.Object, dry bool,
 ) (*objects.Entry, error) {
-	wipe(obj)
-	if err := inTurn(ctx, rq, func() error { return res.Fields[""].Update(nil, obj, manager) }); err != nil {
+	wipeSystemFields(obj)
+	if err := inTurn(ctx, rq, func() error { return res.FieldManagers[""].Update(nil, obj, manager) }); err != nil {
 		return nil, err
 	}
 	generated := obj.GetName() == ""
-	ar, err := h.readyToCreate(ctx, rq, res, obj, opts, dry)
+	ar, err := h.prepareCreate(ctx, rq, res, obj, opts, dry)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +90,8 @@ func (h *Handler) createObject(
 	if err != nil {
 		return nil, err
 	}
-	noteSubject(rq, res, e.Object)
-	noteEndpoints(rq, e.Object, nil)
+	recordSubject(rq, res, e.Object)
+	recordEndpoints(rq, e.Object, nil)
 	return e, nil
 }
 
@@ -100,7 +100,7 @@ func outcomeOf(err error) admission.Outcome {
 	if err == nil {
 		return admission.Stored
 	}
-	if _, ok := errors.AsType[*emptied](err); ok || errors.Is(err, store.ErrTooLarge) {
+	if _, ok := errors.AsType[*finalizersRemoved](err); ok || errors.Is(err, store.ErrTooLarge) {
 		return admission.NotStored
 	}
 	if s := apierrors.APIStatus(nil); errors.As(err, &s) && s.Status().Code < http.StatusInternalServerError {
@@ -109,9 +109,9 @@ func outcomeOf(err error) admission.Outcome {
 	return admission.Unknown
 }
 
-// wipe clears the metadata that only the server sets on a new object. These fields then have no manager in managedFields, and admission
+// wipeSystemFields clears the metadata that only the server sets on a new object. These fields then have no manager in managedFields, and admission
 // does not see the client's values.
-func wipe(obj kind.Object) {
+func wipeSystemFields(obj kind.Object) {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
@@ -119,8 +119,8 @@ func wipe(obj kind.Object) {
 	obj.SetUID("")
 }
 
-// readyToCreate runs the steps between managed fields and the store. The caller must settle the returned admission request.
-func (h *Handler) readyToCreate(
+// prepareCreate runs the steps between managed fields and the store. The caller must settle the returned admission request.
+func (h *Handler) prepareCreate(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, opts runtime.Object, dry bool,
 ) (*admission.Request, error) {
 	if res.CreateDenied != "" {
@@ -138,11 +138,11 @@ func (h *Handler) readyToCreate(
 		}
 	}
 	started := time.Now()
-	wipe(obj)
+	wipeSystemFields(obj)
 	obj.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	obj.SetUID(types.UID(uuid.NewString()))
 	nameGenerated(obj)
-	if err := begin(ctx, res, ar, obj, nil, dry); err != nil {
+	if err := beginAllocation(ctx, res, ar, obj, nil, dry); err != nil {
 		return nil, err
 	}
 	if err := h.prepareNew(ctx, rq, res, obj); err != nil {
@@ -157,8 +157,8 @@ func (h *Handler) readyToCreate(
 // prepareNew prepares a new object with its kind's functions, and validates it.
 func (h *Handler) prepareNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object) error {
 	res.PrepareCreate(obj)
-	if u := rq.User; res.Author != nil && u != nil {
-		res.Author(obj, u.Name, u.UID, u.Groups, u.Extra)
+	if u := rq.User; res.SetCreator != nil && u != nil {
+		res.SetCreator(obj, u.Name, u.UID, u.Groups, u.Extra)
 	}
 	if err := validateNew(ctx, res, obj); err != nil {
 		return err
@@ -166,21 +166,21 @@ func (h *Handler) prepareNew(ctx context.Context, rq *pipeline.Request, res *reg
 	for _, text := range res.Warnings(obj, nil) {
 		rq.Warn(text)
 	}
-	forget(res, obj)
+	dropEmptyFields(res, obj)
 	return nil
 }
 
-// forget removes the difference between empty and absent fields, which encoding does not keep, so that obj equals what a later read
+// dropEmptyFields removes the difference between empty and absent fields, which encoding does not keep, so that obj equals what a later read
 // returns.
-func forget(res *registry.Resource, obj kind.Object) {
-	if !res.KeepsEmpty {
+func dropEmptyFields(res *registry.Resource, obj kind.Object) {
+	if !res.KeepsEmptyFields {
 		empty.NormalizeEmpty(obj)
 	}
 }
 
-// begin calls the resource's Begin, which allocates cluster IPs, node ports and so on for obj. When ar is settled, Begin's callback is
+// beginAllocation calls the resource's Begin, which allocates cluster IPs, node ports and so on for obj. When ar is settled, Begin's callback is
 // called with the result of the write, and releases the allocation if obj was not stored.
-func begin(ctx context.Context, res *registry.Resource, ar *admission.Request, obj, old kind.Object, dry bool) error {
+func beginAllocation(ctx context.Context, res *registry.Resource, ar *admission.Request, obj, old kind.Object, dry bool) error {
 	if res.Begin == nil {
 		return nil
 	}
@@ -243,7 +243,7 @@ func (h *Handler) storeNew(ctx context.Context, rq *pipeline.Request, res *regis
 	for try := 1; ; try++ {
 		e, receipt, err := res.Storage.Create(ctx, obj)
 		if err == nil {
-			noteReceipt(rq, receipt)
+			recordReceipt(rq, receipt)
 			return e, nil
 		}
 		if errors.Is(err, store.ErrTooLarge) && len(obj.GetManagedFields()) > 0 {
@@ -257,7 +257,7 @@ func (h *Handler) storeNew(ctx context.Context, rq *pipeline.Request, res *regis
 			err = apierrors.NewGenerateNameConflict(res.GroupResource(), obj.GetName(), 1)
 		}
 		if !generated || try == nameTries {
-			return nil, h.existsBecause(ctx, res, obj, err)
+			return nil, h.explainAlreadyExists(ctx, res, obj, err)
 		}
 		obj.SetName("")
 		nameGenerated(obj)
@@ -265,8 +265,8 @@ func (h *Handler) storeNew(ctx context.Context, rq *pipeline.Request, res *regis
 	}
 }
 
-// existsBecause adds to a 409 that the existing object is being deleted.
-func (h *Handler) existsBecause(ctx context.Context, res *registry.Resource, obj kind.Object, err error) error {
+// explainAlreadyExists adds to a 409 that the existing object is being deleted.
+func (h *Handler) explainAlreadyExists(ctx context.Context, res *registry.Resource, obj kind.Object, err error) error {
 	var status *apierrors.StatusError
 	current, gerr := res.Storage.Get(ctx, obj.GetNamespace(), obj.GetName(), "")
 	if gerr != nil || current.Object.GetDeletionTimestamp() == nil || !errors.As(err, &status) {

@@ -25,7 +25,7 @@ import (
 
 // delete removes an object, or marks it as deleted until its grace period is over and its finalizers are removed.
 func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	shape, err := shapeOf(r, res)
+	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 		}
 	}
 	if unsafe := opts.IgnoreStoreReadErrorWithClusterBreakingPotential; unsafe != nil && *unsafe {
-		return h.removeUnread(w, r, rq, res, opts)
+		return h.deleteCorrupt(w, r, rq, res, opts)
 	}
 	warnOfOrphans(rq, res, opts)
 	e, removed, err := h.remove(r.Context(), rq, res, rq.Name, opts)
@@ -59,8 +59,8 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	})
 }
 
-// removeUnread removes an object whose stored value cannot be decoded, if the user may do that. A readable object is a conflict.
-func (h *Handler) removeUnread(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) error {
+// deleteCorrupt removes an object whose stored value cannot be decoded, if the user may do that. A readable object is a conflict.
+func (h *Handler) deleteCorrupt(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) error {
 	const verb = "unsafe-delete-ignore-read-errors"
 	if h.authorizer != nil {
 		a := pipeline.Attributes(rq)
@@ -69,11 +69,11 @@ func (h *Handler) removeUnread(w http.ResponseWriter, r *http.Request, rq *pipel
 			return apierrors.NewForbidden(res.GroupResource(), rq.Name, fmt.Errorf("not permitted to do %q, reason: %s", verb, d.Reason))
 		}
 	}
-	receipt, err := res.Storage.DeleteUnread(r.Context(), namespace(rq, res), rq.Name, isDryRun(opts.DryRun))
+	receipt, err := res.Storage.DeleteCorrupt(r.Context(), namespace(rq, res), rq.Name, isDryRun(opts.DryRun))
 	if err != nil {
 		return err
 	}
-	noteReceipt(rq, receipt)
+	recordReceipt(rq, receipt)
 	return writeStatus(w, r, http.StatusOK, &metav1.Status{
 		Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: rq.Name, Group: res.Group, Kind: res.Resource},
 	})
@@ -81,8 +81,8 @@ func (h *Handler) removeUnread(w http.ResponseWriter, r *http.Request, rq *pipel
 
 // warnOfOrphans warns a client without a propagation policy if the dependents of this kind stay (the pods of a Job).
 func warnOfOrphans(rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) {
-	if opts.PropagationPolicy == nil && opts.OrphanDependents == nil && res.Preserves != "" { //nolint:staticcheck // deprecated, but still sent by old clients
-		rq.Warn(res.Preserves)
+	if opts.PropagationPolicy == nil && opts.OrphanDependents == nil && res.OrphanWarning != "" { //nolint:staticcheck // deprecated, but still sent by old clients
+		rq.Warn(res.OrphanWarning)
 	}
 }
 
@@ -120,9 +120,9 @@ func deleteOptions(r *http.Request, rq *pipeline.Request) (*metav1.DeleteOptions
 type outcome uint8
 
 const (
-	removeNow outcome = iota // delete it from the store
-	markIt                   // store it with a deletion timestamp
-	pending                  // it is marked already; nothing changes
+	removeNow            outcome = iota // delete it from the store
+	setDeletionTimestamp                // store it with a deletion timestamp
+	pending                             // it is marked already; nothing changes
 )
 
 // errRemoveNow and errPending end an update without a write.
@@ -162,7 +162,7 @@ func (h *Handler) removeChecked(
 		switch {
 		case errors.Is(err, errPending) || dry && errors.Is(err, errRemoveNow):
 			removed = !errors.Is(err, errPending)
-			return asMarked(&objects.Entry{Object: last}, marked), removed, nil
+			return withDeletionTimestamp(&objects.Entry{Object: last}, marked), removed, nil
 		case errors.Is(err, errRemoveNow):
 			e, receipt, err = res.Storage.Delete(ctx, ns, name, func(current kind.Object) error {
 				if current.GetResourceVersion() != last.GetResourceVersion() {
@@ -178,25 +178,25 @@ func (h *Handler) removeChecked(
 		if err != nil {
 			return nil, false, err
 		}
-		noteReceipt(rq, receipt)
-		noteSubject(rq, res, e.Object)
+		recordReceipt(rq, receipt)
+		recordSubject(rq, res, e.Object)
 		if removed {
-			ended(ctx, res, e.Object)
-			e = asMarked(e, marked)
+			afterDelete(ctx, res, e.Object)
+			e = withDeletionTimestamp(e, marked)
 		}
 		return e, removed, nil
 	}
 }
 
-// ended calls the resource's hook for deleted objects.
-func ended(ctx context.Context, res *registry.Resource, obj kind.Object) {
-	if res.Ended != nil {
-		res.Ended(ctx, obj)
+// afterDelete calls the resource's hook for deleted objects.
+func afterDelete(ctx context.Context, res *registry.Resource, obj kind.Object) {
+	if res.AfterDelete != nil {
+		res.AfterDelete(ctx, obj)
 	}
 }
 
-// asMarked is the response for an object that was removed at once although its kind has a grace period: it has a deletion timestamp.
-func asMarked(e *objects.Entry, marked kind.Object) *objects.Entry {
+// withDeletionTimestamp is the response for an object that was removed at once although its kind has a grace period: it has a deletion timestamp.
+func withDeletionTimestamp(e *objects.Entry, marked kind.Object) *objects.Entry {
 	if marked == nil {
 		return e
 	}
@@ -244,7 +244,7 @@ func deletionStep(
 	next, what := deletion(res, current, own, time.Now())
 	//exhaustive:enforce
 	switch what {
-	case markIt:
+	case setDeletionTimestamp:
 	case removeNow:
 		return next, errRemoveNow
 	case pending:
@@ -253,8 +253,8 @@ func deletionStep(
 	return next, nil
 }
 
-// deletion decides the outcome of a delete for one state of an object. It returns the object to store for markIt; for removeNow the object
-// in the response, nil: the current one.
+// deletion decides the outcome of a delete for one state of an object. It returns the object to store for setDeletionTimestamp; for removeNow the
+// object in the response, nil: the current one.
 func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOptions, now time.Time) (kind.Object, outcome) {
 	next, _ := current.DeepCopyObject().(kind.Object)
 	seconds, graceful, waits := gracePeriod(res, next, opts, now)
@@ -262,7 +262,7 @@ func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOp
 		return nil, pending
 	}
 	next.SetFinalizers(collectorFinalizers(res, current, opts))
-	held := len(next.GetFinalizers()) > 0 || res.Held != nil && res.Held(next)
+	held := len(next.GetFinalizers()) > 0 || res.DeletionBlocked != nil && res.DeletionBlocked(next)
 	switch {
 	case graceful && (seconds > 0 || held):
 	case held && res.Terminate != nil: // counts as no change; there is no grace period
@@ -280,7 +280,7 @@ func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOp
 	if res.Terminate != nil {
 		res.Terminate(next)
 	}
-	return next, markIt
+	return next, setDeletionTimestamp
 }
 
 // gracePeriod sets the fields of a graceful deletion in next. graceful is false for kinds without a grace period; waits means that the

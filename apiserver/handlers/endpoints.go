@@ -12,28 +12,28 @@ import (
 	"keelson/lib/mark"
 )
 
-// noteEndpoints records in the request's mark the pods that an EndpointSlice lists as ready and did not before. old is nil for a new slice.
-func noteEndpoints(rq *pipeline.Request, obj, old kind.Object) {
+// recordEndpoints records in the request's mark the pods that an EndpointSlice lists as ready and did not before. old is nil for a new slice.
+func recordEndpoints(rq *pipeline.Request, obj, old kind.Object) {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return
 	}
-	rq.Further = nil // of an attempt that ended in a conflict
-	var had map[types.UID]bool
+	rq.ExtraMarks = nil // of an attempt that ended in a conflict
+	var wasReady map[types.UID]bool
 	if before, ok := old.(*discoveryv1.EndpointSlice); ok && before != nil {
-		had = make(map[types.UID]bool, len(before.Endpoints))
+		wasReady = make(map[types.UID]bool, len(before.Endpoints))
 		for i := range before.Endpoints {
 			if pod := readyPod(before, i); pod != nil {
-				had[pod.UID] = true
+				wasReady[pod.UID] = true
 			}
 		}
 	}
 	for i := range slice.Endpoints {
 		pod := readyPod(slice, i)
-		if pod == nil || had[pod.UID] {
+		if pod == nil || wasReady[pod.UID] {
 			continue
 		}
-		rq.Further = append(rq.Further, mark.Mark{
+		rq.ExtraMarks = append(rq.ExtraMarks, mark.Mark{
 			Step:    mark.StepEndpoint,
 			Subject: mark.Subject{Resource: "pods", Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
 			Detail:  &mark.Endpoint{Service: slice.Labels[discoveryv1.LabelServiceName], Slice: slice.Name},

@@ -44,9 +44,9 @@ func TestNoteEndpoints(t *testing.T) {
 		"another kind":  {&corev1.Pod{}, nil, ""},
 	} {
 		rq := &pipeline.Request{}
-		noteEndpoints(rq, c.now, c.before)
+		recordEndpoints(rq, c.now, c.before)
 		var got []string
-		for _, m := range rq.Further {
+		for _, m := range rq.ExtraMarks {
 			d, ok := m.Detail.(*mark.Endpoint)
 			if !ok || d.Service != "web" || d.Slice != "web-x" || m.Subject.UID != "uid-"+m.Subject.Name || m.Subject.Namespace != "shop" {
 				t.Errorf("%s: mark %+v", name, m)

@@ -35,8 +35,8 @@ var (
 	budgetsGVR  = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 )
 
-// mostDisrupted limits the evictions that a budget's controller has not yet observed.
-const mostDisrupted = 2000
+// maxDisruptedPods limits the evictions that a budget's controller has not yet observed.
+const maxDisruptedPods = 2000
 
 // evict serves pods/eviction: it deletes the pod if its PodDisruptionBudget allows that.
 func (h *Handler) evict(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
@@ -89,13 +89,13 @@ func decodeEviction(r *http.Request, rq *pipeline.Request, fieldValidation strin
 	var warnings []string
 	warn := func(text string) { warnings = append(warnings, text) }
 	err := withBody(r, func(b []byte) error {
-		obj, err := wire.Decode(b, media, judging(fieldValidation), evictionGVK, ev, warn)
+		obj, err := wire.Decode(b, media, validationOf(fieldValidation), evictionGVK, ev, warn)
 		if err == nil {
 			ev, _ = obj.(*policyv1.Eviction)
 			return nil
 		}
 		warnings = nil
-		obj, older := wire.Decode(b, media, judging(fieldValidation), policyv1beta1.SchemeGroupVersion.WithKind("Eviction"), &policyv1beta1.Eviction{}, warn)
+		obj, older := wire.Decode(b, media, validationOf(fieldValidation), policyv1beta1.SchemeGroupVersion.WithKind("Eviction"), &policyv1beta1.Eviction{}, warn)
 		if old, ok := obj.(*policyv1beta1.Eviction); ok && older == nil {
 			ev = &policyv1.Eviction{ObjectMeta: old.ObjectMeta, DeleteOptions: old.DeleteOptions}
 			return nil
@@ -151,7 +151,7 @@ func (h *Handler) evictPod(
 		ended := !podkind.Active(pod)
 		free, pinned, budget := ended || pod.Status.Phase == corev1.PodPending, !ended, ""
 		if !free {
-			if budget, pinned, failure, err = h.spend(ctx, pod, isDryRun(opts.DryRun)); err != nil || failure != nil {
+			if budget, pinned, failure, err = h.checkAndDecrement(ctx, pod, isDryRun(opts.DryRun)); err != nil || failure != nil {
 				return failure, err
 			}
 		}
@@ -168,7 +168,7 @@ func (h *Handler) evictPod(
 		case own == opts || !apierrors.IsConflict(err) || own.Preconditions.UID != nil && *own.Preconditions.UID != pod.UID:
 			return nil, err
 		case !free:
-			return nil, stillProcessed(budget)
+			return nil, budgetNotObservedError(budget)
 		case try == tries:
 			return nil, err
 		}
@@ -205,9 +205,9 @@ func (h *Handler) removeEvicted(ctx context.Context, rq *pipeline.Request, res *
 	return err
 }
 
-// spend takes one disruption from the budget of a running pod. pinned means that the pod is unhealthy and may be deleted without budget
+// checkAndDecrement takes one disruption from the budget of a running pod. unhealthy means that the pod is unhealthy and may be deleted without budget
 // while it stays so.
-func (h *Handler) spend(ctx context.Context, pod *corev1.Pod, dry bool) (name string, pinned bool, failure *metav1.Status, err error) {
+func (h *Handler) checkAndDecrement(ctx context.Context, pod *corev1.Pod, dry bool) (name string, unhealthy bool, failure *metav1.Status, err error) {
 	budgets := h.resources[budgetsGVR]
 	page, err := budgets.Storage.List(ctx, objects.ListQuery{Namespace: pod.Namespace, Labels: labels.Everything(), Fields: fields.Everything()})
 	if err != nil {
@@ -245,11 +245,11 @@ func (h *Handler) spend(ctx context.Context, pod *corev1.Pod, dry bool) (name st
 		if !ok {
 			return nil, apierrors.NewInternalError(fmt.Errorf("budget %s is a %T", b.Name, current))
 		}
-		spent, err := spent(now, pod.Name)
+		spent, err := decremented(now, pod.Name)
 		if err != nil {
 			return nil, err
 		}
-		return spent, budgets.Fields["status"].Update(current, spent, "kube-apiserver")
+		return spent, budgets.FieldManagers["status"].Update(current, spent, "kube-apiserver")
 	}
 	if dry {
 		_, err = take(ctx, b)
@@ -259,8 +259,8 @@ func (h *Handler) spend(ctx context.Context, pod *corev1.Pod, dry bool) (name st
 	return b.Name, false, nil, err
 }
 
-// spent returns the budget after one more disruption, or an error if none is allowed.
-func spent(b *policyv1.PodDisruptionBudget, pod string) (*policyv1.PodDisruptionBudget, error) {
+// decremented returns the budget after one more disruption, or an error if none is allowed.
+func decremented(b *policyv1.PodDisruptionBudget, pod string) (*policyv1.PodDisruptionBudget, error) {
 	s := &b.Status
 	forbidden := func(why, cause string) error {
 		err := apierrors.NewForbidden(schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}, b.Name, errors.New(why))
@@ -271,14 +271,14 @@ func spent(b *policyv1.PodDisruptionBudget, pod string) (*policyv1.PodDisruption
 	}
 	switch {
 	case s.ObservedGeneration < b.Generation:
-		return nil, stillProcessed(b.Name)
+		return nil, budgetNotObservedError(b.Name)
 	case s.DisruptionsAllowed < 0:
 		return nil, forbidden("pdb disruptions allowed is negative", "pdb disruptions allowed is negative")
-	case len(s.DisruptedPods) > mostDisrupted:
+	case len(s.DisruptedPods) > maxDisruptedPods:
 		return nil, forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller",
 			"too many pending evictions not confirmed by PDB controller")
 	case s.DisruptionsAllowed == 0:
-		return nil, overBudget(b)
+		return nil, overBudgetError(b)
 	}
 	next := b.DeepCopy()
 	next.Status.DisruptionsAllowed--
@@ -297,8 +297,8 @@ func spent(b *policyv1.PodDisruptionBudget, pod string) (*policyv1.PodDisruption
 
 const overBudgetText = "Cannot evict pod as it would violate the pod's disruption budget."
 
-// stillProcessed is the error while the budget's controller has not observed the current budget or pod.
-func stillProcessed(budget string) error {
+// budgetNotObservedError is the error while the budget's controller has not observed the current budget or pod.
+func budgetNotObservedError(budget string) error {
 	err := apierrors.NewTooManyRequests(overBudgetText, 10)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type: policyv1.DisruptionBudgetCause, Message: fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget),
@@ -306,17 +306,17 @@ func stillProcessed(budget string) error {
 	return err
 }
 
-// overBudget is the error with the budget's numbers.
-func overBudget(b *policyv1.PodDisruptionBudget) error {
+// overBudgetError is the error with the budget's numbers.
+func overBudgetError(b *policyv1.PodDisruptionBudget) error {
 	text := fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
 	c := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
-	told := c != nil && c.Status == metav1.ConditionFalse && c.Message != ""
+	hasMessage := c != nil && c.Status == metav1.ConditionFalse && c.Message != ""
 	switch {
-	case told && c.Reason == policyv1.SyncFailedReason: // in this case the numbers are not valid
+	case hasMessage && c.Reason == policyv1.SyncFailedReason: // in this case the numbers are not valid
 		text += " because it failed sync: " + c.Message
 	case b.Status.CurrentHealthy <= b.Status.DesiredHealthy:
 		text = fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
-	case told:
+	case hasMessage:
 		text += fmt.Sprintf(" (%s): %s", c.Reason, c.Message)
 	}
 	err := apierrors.NewTooManyRequests(overBudgetText, 0)

@@ -13,11 +13,11 @@ import (
 
 // get responds with one object, or with a subresource that is part of it.
 func (h *Handler) get(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	shape, err := shapeOf(r, res)
+	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
 	}
-	if err := noExport(r); err != nil {
+	if err := rejectExport(r); err != nil {
 		return err
 	}
 	opts, err := fromQuery(r, metav1.Convert_url_Values_To_v1_GetOptions)

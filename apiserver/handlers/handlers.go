@@ -23,8 +23,8 @@ import (
 	"keelson/lib/mark"
 )
 
-// Special serves a subresource, or a kind without storage, that is not just the object.
-type Special func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error
+// SubresourceHandler serves a subresource, or a kind without storage, that is not just the object.
+type SubresourceHandler func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error
 
 // Config holds the dependencies of the handlers.
 type Config struct {
@@ -37,15 +37,15 @@ type Config struct {
 	Authorizer auth.Authorizer
 	Rules      Rules
 	// Kubelet holds the client certificate for kubelets and the CA of their certificates. Outbound connects to kubelets, pods and services;
-	// nil: a Door that does not know the server's own addresses.
+	// nil: an Egress that does not know the server's own addresses.
 	Kubelet  *tls.Config
-	Outbound *outbound.Door
-	// Through connects to kubelets through tunnels that nodes have opened; nil: there are none.
-	Through outbound.Through
+	Outbound *outbound.Egress
+	// TunnelDialer connects to kubelets through tunnels that nodes have opened; nil: there are none.
+	TunnelDialer outbound.TunnelDialer
 	// Metrics counts watch events; may be nil.
 	Metrics *pipeline.Metrics
-	// SlowWatch is the time-out of a write to a watch client; 0: a minute.
-	SlowWatch time.Duration
+	// WatchWriteTimeout is the time-out of a write to a watch client; 0: a minute.
+	WatchWriteTimeout time.Duration
 	// Stopping is closed when the server shuts down; watches then end.
 	Stopping <-chan struct{}
 	// Marks receives delivered watch events; nil: not recorded.
@@ -58,26 +58,26 @@ type Handler struct {
 	resources map[schema.GroupVersionResource]*registry.Resource
 	custom    func(schema.GroupVersionResource) *registry.Resource
 	admission *admission.Chain
-	// specials by "group/resource/subresource", or "group/resource" for a kind without storage.
-	specials map[string]Special
-	connect  *connector
+	// subresources by "group/resource/subresource", or "group/resource" for a kind without storage.
+	subresources map[string]SubresourceHandler
+	connect      *connector
 	// authorizer checks the right to create when an update or apply creates the object; nil: not checked.
-	authorizer auth.Authorizer
-	stopping   <-chan struct{}
-	metrics    *pipeline.Metrics
-	slowest    time.Duration // time-out of a write to a watch client
-	marks      *mark.Recorder
-	log        *slog.Logger
+	authorizer        auth.Authorizer
+	stopping          <-chan struct{}
+	metrics           *pipeline.Metrics
+	watchWriteTimeout time.Duration // time-out of a write to a watch client
+	marks             *mark.Recorder
+	log               *slog.Logger
 }
 
 // New returns the handler of c's resources.
 func New(c Config) *Handler {
 	h := &Handler{
 		resources: make(map[schema.GroupVersionResource]*registry.Resource, len(c.Resources)), custom: c.Custom,
-		admission: c.Admission, specials: reviews(c.Tokens, c.Authorizer, c.Rules), authorizer: c.Authorizer, stopping: c.Stopping, metrics: c.Metrics, slowest: c.SlowWatch, marks: c.Marks, log: c.Log,
+		admission: c.Admission, subresources: reviews(c.Tokens, c.Authorizer, c.Rules), authorizer: c.Authorizer, stopping: c.Stopping, metrics: c.Metrics, watchWriteTimeout: c.WatchWriteTimeout, marks: c.Marks, log: c.Log,
 	}
-	if h.slowest == 0 {
-		h.slowest = defaultSlowest
+	if h.watchWriteTimeout == 0 {
+		h.watchWriteTimeout = defaultWatchWriteTimeout
 	}
 	for _, res := range c.Resources {
 		h.resources[res.GVR()] = res
@@ -85,12 +85,12 @@ func New(c Config) *Handler {
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
-	h.specials["/bindings"], h.specials["/pods/binding"], h.specials["/pods/eviction"] = h.bind, h.bind, h.evict
+	h.subresources["/bindings"], h.subresources["/pods/binding"], h.subresources["/pods/eviction"] = h.bind, h.bind, h.evict
 	if c.Tokens != nil {
-		h.specials["/serviceaccounts/token"] = h.token(c.Tokens)
+		h.subresources["/serviceaccounts/token"] = h.token(c.Tokens)
 	}
-	h.connect = newConnector(h, c.Authorizer, c.Kubelet, c.Outbound, c.Through)
-	maps.Copy(h.specials, h.connect.specials())
+	h.connect = newConnector(h, c.Authorizer, c.Kubelet, c.Outbound, c.TunnelDialer)
+	maps.Copy(h.subresources, h.connect.subresources())
 	return h
 }
 
@@ -121,14 +121,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Request) error {
 	res := h.Resource(rq.GVR())
-	if res == nil || !reachable(rq, res) {
+	if res == nil || !matchesScope(rq, res) {
 		if !h.builtIn(rq.Group) { // for custom resources Kubernetes has another message
 			http.NotFound(w, r)
 			return nil
 		}
 		return wire.NotFoundPath()
 	}
-	for _, text := range res.Notices {
+	for _, text := range res.ResponseWarnings {
 		rq.Warn(text)
 	}
 	if res.Deprecated != "" && !rq.User.InProcess() {
@@ -138,13 +138,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		}
 	}
 	rq.Mark.Resource = res.Resource // it exists, so metrics may contain its name
-	if err := routed(r, rq, res); err != nil {
+	if err := checkRoute(r, rq, res); err != nil {
 		return err
 	}
 	if rq.Subresource != "" {
 		return h.serveSub(w, r, rq, res)
 	}
-	if special := h.specials[key(res, "")]; special != nil {
+	if special := h.subresources[key(res, "")]; special != nil {
 		if res.Namespaced && rq.Namespace == "" || rq.Name != "" { // such an object could not be addressed
 			return wire.NotFoundPath()
 		}
@@ -156,7 +156,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	if !slices.Contains(res.Verbs(), rq.Verb) || res.Namespaced && rq.Namespace == "" && (rq.Verb == "create" || rq.Verb == "deletecollection") {
 		return wire.MethodNotAllowed()
 	}
-	if (rq.Name != "") != named[rq.Verb] && rq.Verb != "list" && rq.Verb != "watch" { // list and watch may name an object
+	if (rq.Name != "") != objectVerbs[rq.Verb] && rq.Verb != "list" && rq.Verb != "watch" { // list and watch may name an object
 		return wire.MethodNotAllowed()
 	}
 	switch rq.Verb {
@@ -190,11 +190,11 @@ func (h *Handler) builtIn(group string) bool {
 	return false
 }
 
-// named are the verbs on one object.
-var named = map[string]bool{"get": true, "update": true, "patch": true, "delete": true}
+// objectVerbs are the verbs on one object.
+var objectVerbs = map[string]bool{"get": true, "update": true, "patch": true, "delete": true}
 
-// reachable reports whether the path has the kind's scope: a namespaced object needs a namespace.
-func reachable(rq *pipeline.Request, res *registry.Resource) bool {
+// matchesScope reports whether the path has the kind's scope: a namespaced object needs a namespace.
+func matchesScope(rq *pipeline.Request, res *registry.Resource) bool {
 	if !res.Namespaced {
 		return rq.Namespace == "" || res.IsNamespace
 	}
@@ -205,7 +205,7 @@ func reachable(rq *pipeline.Request, res *registry.Resource) bool {
 }
 
 func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	if special := h.specials[key(res, rq.Subresource)]; special != nil {
+	if special := h.subresources[key(res, rq.Subresource)]; special != nil {
 		return special(w, r, rq, res)
 	}
 	_, isPart := res.Subs[rq.Subresource]

@@ -33,23 +33,23 @@ var linkAttributes = map[string][]string{
 	"object": {"classid", "codebase", "data", "usemap"}, "q": {"cite"}, "script": {"src"}, "source": {"src"}, "video": {"poster", "src"},
 }
 
-// relinker rewrites a backend's paths to paths below the proxy subresource.
-type relinker struct {
-	prefix  string // path of the proxy: /api/v1/namespaces/NS/pods/NAME/proxy
-	backend string // host and port of the backend
-	asked   string // host and port in the client's request
+// linkRewriter rewrites a backend's paths to paths below the proxy subresource.
+type linkRewriter struct {
+	prefix      string // path of the proxy: /api/v1/namespaces/NS/pods/NAME/proxy
+	backend     string // host and port of the backend
+	requestHost string // host and port in the client's request
 }
 
-// below proxies to target and rewrites redirects and links of pages, as Kubernetes' proxy does. Relative links need a slash after "proxy",
+// proxyWithRewrite proxies to target and rewrites redirects and links of pages, as Kubernetes' proxy does. Relative links need a slash after "proxy",
 // so a request without it is redirected.
-func (c *connector) below(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL, via http.RoundTripper) {
+func (c *connector) proxyWithRewrite(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL, via http.RoundTripper) {
 	if rq.Rest == "" && !strings.HasSuffix(r.URL.Path, "/") && r.Header.Get("Upgrade") == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		to := url.URL{Path: r.URL.Path + "/", RawQuery: r.URL.RawQuery}
 		w.Header().Set("Location", to.String())
 		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	}
-	l := relinker{prefix: strings.TrimSuffix(strings.TrimSuffix(r.URL.Path, rq.Rest), "/"), backend: target.Host, asked: r.Host}
+	l := linkRewriter{prefix: strings.TrimSuffix(strings.TrimSuffix(r.URL.Path, rq.Rest), "/"), backend: target.Host, requestHost: r.Host}
 	p := c.proxy(target, via)
 	rewrite := p.Rewrite
 	p.Rewrite = func(pr *httputil.ProxyRequest) {
@@ -60,9 +60,9 @@ func (c *connector) below(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	p.ServeHTTP(w, r)
 }
 
-func (l relinker) response(resp *http.Response) error {
+func (l linkRewriter) response(resp *http.Response) error {
 	if to := resp.Header.Get("Location"); to != "" {
-		resp.Header.Set("Location", l.link(to))
+		resp.Header.Set("Location", l.rewrite(to))
 		return nil
 	}
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -83,17 +83,17 @@ func (l relinker) response(resp *http.Response) error {
 	}
 	resp.Header.Del("Content-Length")
 	resp.ContentLength = -1
-	resp.Body = newPage(text, resp.Body, l.link)
+	resp.Body = newHTMLRewriter(text, resp.Body, l.rewrite)
 	return nil
 }
 
-// link rewrites a URL of the backend: absolute paths get the prefix, others stay.
-func (l relinker) link(to string) string {
+// rewrite rewrites a URL of the backend: absolute paths get the prefix, others stay.
+func (l linkRewriter) rewrite(to string) string {
 	u, err := url.Parse(to)
-	if err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" && u.Host != l.backend && u.Host != l.asked {
+	if err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" && u.Host != l.backend && u.Host != l.requestHost {
 		return to
 	}
-	if u.Host != l.asked {
+	if u.Host != l.requestHost {
 		u.Scheme, u.Host = "", ""
 	}
 	if u.Path == l.prefix || strings.HasPrefix(u.Path, l.prefix+"/") {
@@ -107,26 +107,26 @@ func (l relinker) link(to string) string {
 	return u.String()
 }
 
-// page is a page of HTML whose links are rewritten while it is read.
-type page struct {
-	in    io.Reader
-	body  io.Closer
-	link  func(string) string
-	words *html.Tokenizer
-	out   bytes.Buffer
-	plain io.Reader // the rest, passed on unchanged
-	err   error
+// htmlRewriter is a page of HTML whose links are rewritten while it is read.
+type htmlRewriter struct {
+	in        io.Reader
+	body      io.Closer
+	link      func(string) string
+	tokenizer *html.Tokenizer
+	out       bytes.Buffer
+	plain     io.Reader // the rest, passed on unchanged
+	err       error
 }
 
-func newPage(in io.Reader, body io.Closer, link func(string) string) *page {
-	p := &page{in: in, body: body, link: link, words: html.NewTokenizer(in)}
-	p.words.SetMaxBuf(maxToken)
+func newHTMLRewriter(in io.Reader, body io.Closer, link func(string) string) *htmlRewriter {
+	p := &htmlRewriter{in: in, body: body, link: link, tokenizer: html.NewTokenizer(in)}
+	p.tokenizer.SetMaxBuf(maxToken)
 	return p
 }
 
-func (p *page) Close() error { return p.body.Close() }
+func (p *htmlRewriter) Close() error { return p.body.Close() }
 
-func (p *page) Read(b []byte) (int, error) {
+func (p *htmlRewriter) Read(b []byte) (int, error) {
 	for p.out.Len() == 0 {
 		switch {
 		case p.plain != nil:
@@ -134,24 +134,24 @@ func (p *page) Read(b []byte) (int, error) {
 		case p.err != nil:
 			return 0, p.err
 		}
-		p.next()
+		p.nextToken()
 	}
 	return p.out.Read(b)
 }
 
-// next appends one token to out.
-func (p *page) next() {
-	kind := p.words.Next()
-	raw := slices.Clone(p.words.Raw()) // parsing the attributes modifies it
+// nextToken appends one token to out.
+func (p *htmlRewriter) nextToken() {
+	kind := p.tokenizer.Next()
+	raw := slices.Clone(p.tokenizer.Raw()) // parsing the attributes modifies it
 	switch kind {
 	case html.ErrorToken:
-		p.err = p.words.Err()
+		p.err = p.tokenizer.Err()
 		p.out.Write(raw)
 		if errors.Is(p.err, html.ErrBufferExceeded) {
-			p.plain = io.MultiReader(bytes.NewReader(slices.Clone(p.words.Buffered())), p.in)
+			p.plain = io.MultiReader(bytes.NewReader(slices.Clone(p.tokenizer.Buffered())), p.in)
 		}
 	case html.StartTagToken, html.SelfClosingTagToken:
-		token, changed := p.words.Token(), false
+		token, changed := p.tokenizer.Token(), false
 		for i, a := range token.Attr {
 			if !slices.Contains(linkAttributes[token.Data], a.Key) {
 				continue

@@ -9,7 +9,7 @@ import (
 	"testing/iotest"
 )
 
-var testLinks = relinker{prefix: "/api/v1/namespaces/a/pods/p/proxy", backend: "10.1.2.3:80", asked: "api.example:6443"}
+var testLinks = linkRewriter{prefix: "/api/v1/namespaces/a/pods/p/proxy", backend: "10.1.2.3:80", requestHost: "api.example:6443"}
 
 func TestLink(t *testing.T) {
 	for to, want := range map[string]string{
@@ -28,7 +28,7 @@ func TestLink(t *testing.T) {
 		"mailto:me@example.com":                 "mailto:me@example.com",
 		"http://[bad/x":                         "http://[bad/x",
 	} {
-		if got := testLinks.link(to); got != want {
+		if got := testLinks.rewrite(to); got != want {
 			t.Errorf("link(%q) = %q, want %q", to, got, want)
 		}
 	}
@@ -45,7 +45,7 @@ func TestPage(t *testing.T) {
 		"":                                               "",
 		long:                                             long, // a tag that is too long: the rest of the page is not changed
 	} {
-		got, err := io.ReadAll(newPage(iotest.HalfReader(strings.NewReader(in)), io.NopCloser(nil), testLinks.link))
+		got, err := io.ReadAll(newHTMLRewriter(iotest.HalfReader(strings.NewReader(in)), io.NopCloser(nil), testLinks.rewrite))
 		if err != nil || string(got) != want {
 			t.Errorf("page %.200q\ngot  %.200q, %v\nwant %.200q", in, got, err, want)
 		}
@@ -58,7 +58,7 @@ func FuzzPage(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		got, err := io.ReadAll(newPage(strings.NewReader(in), io.NopCloser(nil), func(s string) string { return s }))
+		got, err := io.ReadAll(newHTMLRewriter(strings.NewReader(in), io.NopCloser(nil), func(s string) string { return s }))
 		if err != nil || string(got) != in {
 			t.Errorf("%q became %q, %v", in, got, err)
 		}

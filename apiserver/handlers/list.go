@@ -15,7 +15,7 @@ import (
 
 // list responds with a page of objects.
 func (h *Handler) list(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	shape, err := shapeOfList(r, res)
+	shape, err := negotiateList(r, res)
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ import (
 // localManager is the field manager of the server's own writes.
 const localManager = "keelson-apiserver"
 
-// errSame ends an update that changes nothing.
-var errSame = errors.New("nothing to change")
+// errUnchanged ends an update that changes nothing.
+var errUnchanged = errors.New("nothing to change")
 
 // Create stores obj on behalf of the server, with all steps of a client's request after the pipeline.
 func (h *Handler) Create(ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, obj kind.Object) error {
@@ -48,13 +48,13 @@ func (h *Handler) Update(
 	c := change{res: res, opts: &metav1.UpdateOptions{}, make: func(_ context.Context, current kind.Object) (kind.Object, error) {
 		obj, _ := current.DeepCopyObject().(kind.Object)
 		if !edit(obj) {
-			return nil, errSame
+			return nil, errUnchanged
 		}
 		res.Default(obj)
-		return obj, res.Fields[""].Update(current, obj, localManager)
+		return obj, res.FieldManagers[""].Update(current, obj, localManager)
 	}}
 	_, _, err := h.change(ctx, localRequest(u, res, "update", like), c)
-	if errors.Is(err, errSame) {
+	if errors.Is(err, errUnchanged) {
 		return nil
 	}
 	return err

@@ -58,12 +58,12 @@ func validateLog(o *corev1.PodLogOptions) field.ErrorList {
 	return errs
 }
 
-// longestRefusal limits the kubelet's error text in the response.
-const longestRefusal = 2000
+// maxErrorText limits the kubelet's error text in the response.
+const maxErrorText = 2000
 
-// refused converts a kubelet's error response to a Status.
-func refused(resp *http.Response, rq *pipeline.Request) error {
-	b, err := io.ReadAll(io.LimitReader(resp.Body, longestRefusal))
+// kubeletError converts a kubelet's error response to a Status.
+func kubeletError(resp *http.Response, rq *pipeline.Request) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
 	if err != nil {
 		return err
 	}

@@ -31,48 +31,48 @@ const (
 	asPartialList = "PartialObjectMetadataList"
 )
 
-// shape is the negotiated encoding and conversion of a response.
-type shape struct {
+// negotiated is the negotiated encoding and conversion of a response.
+type negotiated struct {
 	res     *registry.Resource
-	want    wire.Want
+	want    wire.MediaTypeOptions
 	include metav1.IncludeObjectPolicy
 	encoder objects.Encoder
 }
 
 // negotiator chooses an encoding that the client accepts.
-type negotiator = func(*http.Request, func(wire.Want) bool) (wire.Want, error)
+type negotiator = func(*http.Request, func(wire.MediaTypeOptions) bool) (wire.MediaTypeOptions, error)
 
-// shapeOf negotiates the response with one object from the Accept header and ?includeObject=.
-func shapeOf(r *http.Request, res *registry.Resource) (*shape, error) {
-	want, err := negotiatorOf(res)(r, convertible)
+// negotiateObject negotiates the response with one object from the Accept header and ?includeObject=.
+func negotiateObject(r *http.Request, res *registry.Resource) (*negotiated, error) {
+	want, err := negotiatorOf(res)(r, supportsConversion)
 	if err != nil {
 		return nil, err
 	}
 	if want.As == asPartialList {
 		return nil, wire.NotAcceptableAs(fmt.Sprintf("you requested %s, but the requested object is not a list (%s)", want.As, goName(res, "")))
 	}
-	return newShape(r, res, want)
+	return newNegotiated(r, res, want)
 }
 
-// shapeOfList is shapeOf for a response with a list.
-func shapeOfList(r *http.Request, res *registry.Resource) (*shape, error) {
-	want, err := negotiatorOf(res)(r, convertible)
+// negotiateList is negotiateObject for a response with a list.
+func negotiateList(r *http.Request, res *registry.Resource) (*negotiated, error) {
+	want, err := negotiatorOf(res)(r, supportsConversion)
 	if err != nil {
 		return nil, err
 	}
 	if want.As == asPartial {
 		return nil, wire.NotAcceptableAs(fmt.Sprintf("you requested %s, but the requested object is a list (%s)", want.As, goName(res, "List")))
 	}
-	return newShape(r, res, want)
+	return newNegotiated(r, res, want)
 }
 
-// shapeOfWatch is shapeOf for a watch.
-func shapeOfWatch(r *http.Request, res *registry.Resource) (*shape, error) {
-	want, err := wire.NegotiateStream(r, convertible, negotiatorOf(res))
+// negotiateWatch is negotiateObject for a watch.
+func negotiateWatch(r *http.Request, res *registry.Resource) (*negotiated, error) {
+	want, err := wire.NegotiateStream(r, supportsConversion, negotiatorOf(res))
 	if err != nil {
 		return nil, err
 	}
-	return newShape(r, res, want)
+	return newNegotiated(r, res, want)
 }
 
 func negotiatorOf(res *registry.Resource) negotiator {
@@ -91,9 +91,9 @@ func goName(res *registry.Resource, suffix string) string {
 	return "*" + cmp.Or(group, "core") + "." + res.GVK().Kind + suffix
 }
 
-// newShape builds the shape after negotiation.
-func newShape(r *http.Request, res *registry.Resource, want wire.Want) (*shape, error) {
-	s := &shape{res: res, want: want, encoder: res.Encoder(want.Media)}
+// newNegotiated builds the result of the negotiation.
+func newNegotiated(r *http.Request, res *registry.Resource, want wire.MediaTypeOptions) (*negotiated, error) {
+	s := &negotiated{res: res, want: want, encoder: res.Encoder(want.Media)}
 	switch want.As {
 	case asTable:
 		opts, err := fromQuery(r, metav1.Convert_url_Values_To_v1_TableOptions)
@@ -111,8 +111,8 @@ func newShape(r *http.Request, res *registry.Resource, want wire.Want) (*shape, 
 	return s, nil
 }
 
-// convertible reports whether the server supports the requested conversion. Tables have no protobuf form.
-func convertible(w wire.Want) bool {
+// supportsConversion reports whether the server supports the requested conversion. Tables have no protobuf form.
+func supportsConversion(w wire.MediaTypeOptions) bool {
 	if w.Group != metav1.GroupName || w.Version != "v1" && w.Version != "v1beta1" {
 		return false
 	}
@@ -161,7 +161,7 @@ func partial(obj runtime.Object, gvk schema.GroupVersionKind) (*metav1.PartialOb
 }
 
 // encode returns e as a response or a watch event. header: a Table contains its column definitions.
-func (s *shape) encode(e *objects.Entry, header bool) ([]byte, error) {
+func (s *negotiated) encode(e *objects.Entry, header bool) ([]byte, error) {
 	if s.want.As != asTable {
 		return e.Encoded(s.encoder)
 	}
@@ -172,12 +172,12 @@ func (s *shape) encode(e *objects.Entry, header bool) ([]byte, error) {
 	return s.encodeTable(t)
 }
 
-func (s *shape) encodeTable(t *metav1.Table) ([]byte, error) {
+func (s *negotiated) encodeTable(t *metav1.Table) ([]byte, error) {
 	return wire.NewEncoder(s.want.Media, schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asTable}).Encode(t)
 }
 
-func (s *shape) writeOne(w http.ResponseWriter, r *http.Request, code int, e *objects.Entry) error {
-	if handOver(w, r, code, e.Object, s.res.GVK(), s.want) {
+func (s *negotiated) writeOne(w http.ResponseWriter, r *http.Request, code int, e *objects.Entry) error {
+	if passObject(w, r, code, e.Object, s.res.GVK(), s.want) {
 		return nil
 	}
 	b, err := s.encode(e, true)
@@ -203,22 +203,22 @@ func writeObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.O
 
 // writeStatus responds with a Status, whatever conversion the client requested.
 func writeStatus(w http.ResponseWriter, r *http.Request, code int, s *metav1.Status) error {
-	want, err := wire.Negotiate(r, convertible)
+	want, err := wire.Negotiate(r, supportsConversion)
 	if err != nil {
 		return err
 	}
 	want.As = ""
 	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Status"}
-	if code < http.StatusMultipleChoices && handOver(w, r, code, s, gvk, want) {
+	if code < http.StatusMultipleChoices && passObject(w, r, code, s, gvk, want) {
 		return nil
 	}
 	wire.Write(w, r, code, s, gvk, want)
 	return nil
 }
 
-// handOver passes the object itself, not encoded, to an in-process client that requested it, if the response is not converted and has no
+// passObject passes the object itself, not encoded, to an in-process client that requested it, if the response is not converted and has no
 // warnings. It reports whether it did.
-func handOver(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, want wire.Want) bool {
+func passObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, want wire.MediaTypeOptions) bool {
 	a := handover.Wanted(r.Context())
 	if a == nil || want.Media != wire.Proto || want.As != "" {
 		return false

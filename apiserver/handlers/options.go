@@ -81,9 +81,9 @@ func patchOptions(r *http.Request, t types.PatchType) (*metav1.PatchOptions, err
 }
 
 // manager is the field manager of a write: the parameter fieldManager, else the first part of the user agent.
-func manager(r *http.Request, asked string) string {
-	if asked != "" {
-		return asked
+func manager(r *http.Request, requested string) string {
+	if requested != "" {
+		return requested
 	}
 	agent, _, _ := strings.Cut(r.UserAgent(), "/")
 	clean := strings.Map(func(c rune) rune {
@@ -100,8 +100,8 @@ func manager(r *http.Request, asked string) string {
 
 func isDryRun(dryRun []string) bool { return len(dryRun) > 0 }
 
-// noExport rejects the removed parameter export.
-func noExport(r *http.Request) error {
+// rejectExport rejects the removed parameter export.
+func rejectExport(r *http.Request) error {
 	if !strings.Contains(r.URL.RawQuery, "export=") {
 		return nil
 	}
@@ -151,7 +151,7 @@ func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOption
 		if q.Fields, err = fields.ParseSelector(opts.FieldSelector); err != nil {
 			return q, apierrors.NewBadRequest(err.Error())
 		}
-		if err := knownFields(res, q.Fields); err != nil {
+		if err := checkFieldSelector(res, q.Fields); err != nil {
 			return q, err
 		}
 	}
@@ -164,8 +164,8 @@ func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOption
 	return q, nil
 }
 
-// knownFields rejects a selector with a field that the kind does not support.
-func knownFields(res *registry.Resource, sel fields.Selector) error {
+// checkFieldSelector rejects a selector with a field that the kind does not support.
+func checkFieldSelector(res *registry.Resource, sel fields.Selector) error {
 	known, own := res.Kind.Fields(res.New()), res.CustomFieldLabels
 	for name := range known {
 		own = own || !strings.HasPrefix(name, "metadata.")

@@ -26,7 +26,7 @@ func TestOutcome(t *testing.T) {
 		{apierrors.NewAlreadyExists(pods, "a"), admission.NotStored},
 		{apierrors.NewConflict(pods, "a", errors.New("x")), admission.NotStored},
 		{fmt.Errorf("store: %w", store.ErrTooLarge), admission.NotStored},
-		{&emptied{}, admission.NotStored},
+		{&finalizersRemoved{}, admission.NotStored},
 		{context.Canceled, admission.Unknown},
 		{fmt.Errorf("store: %w", context.DeadlineExceeded), admission.Unknown},
 		{apierrors.NewInternalError(&store.UnavailableError{Cause: errors.New("disk")}), admission.Unknown},

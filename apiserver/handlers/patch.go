@@ -39,7 +39,7 @@ func patchType(r *http.Request) string {
 
 func readPatch(r *http.Request, res *registry.Resource) (*patchRequest, error) {
 	name := patchType(r)
-	if res.PatchTypes != nil && !slices.Contains(res.PatchTypes, name) { // routed has checked other kinds
+	if res.PatchTypes != nil && !slices.Contains(res.PatchTypes, name) { // checkRoute has checked other kinds
 		return nil, wire.UnsupportedMedia(res.PatchTypes)
 	}
 	opts, err := patchOptions(r, types.PatchType(name))
@@ -49,12 +49,12 @@ func readPatch(r *http.Request, res *registry.Resource) (*patchRequest, error) {
 	p := &patchRequest{kind: patch.Type(name), opts: opts, owner: manager(r, opts.FieldManager)}
 	return p, withBody(r, func(b []byte) error {
 		p.body = bytes.Clone(b)
-		return p.readable()
+		return p.validate()
 	})
 }
 
-// readable rejects a body that is not JSON or, for an apply, YAML.
-func (p *patchRequest) readable() error {
+// validate rejects a body that is not JSON or, for an apply, YAML.
+func (p *patchRequest) validate() error {
 	if p.kind != patch.Apply {
 		if !json.Valid(p.body) {
 			return apierrors.NewBadRequest("invalid JSON patch")
@@ -69,7 +69,7 @@ func (p *patchRequest) readable() error {
 
 // patch changes an object, or its subresource, by a patch of any type.
 func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	shape, err := shapeOf(r, res)
+	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	c := change{res: res, sub: rq.Subresource, opts: p.opts, dry: isDryRun(p.opts.DryRun)}
 	if p.kind == patch.Apply {
 		c.createMissing, c.applied = rq.Subresource == "", true
-		c.make, err = h.applied(rq, res, p)
+		c.make, err = h.prepareApply(rq, res, p)
 	} else {
 		c.make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
 			return patched(ctx, rq, res, p, current)
@@ -112,14 +112,14 @@ func patched(ctx context.Context, rq *pipeline.Request, res *registry.Resource, 
 	begin = time.Now()
 	res.Default(obj)
 	rq.Mark.Default = time.Since(begin)
-	if err := inTurn(ctx, rq, func() error { return res.Fields[rq.Subresource].Update(current, obj, p.owner) }); err != nil {
+	if err := inTurn(ctx, rq, func() error { return res.FieldManagers[rq.Subresource].Update(current, obj, p.owner) }); err != nil {
 		return nil, err
 	}
-	return obj, staysWhere(rq, res, obj)
+	return obj, checkSameObject(rq, res, obj)
 }
 
-// staysWhere rejects a change of name or namespace.
-func staysWhere(rq *pipeline.Request, res *registry.Resource, obj metav1.Object) error {
+// checkSameObject rejects a change of name or namespace.
+func checkSameObject(rq *pipeline.Request, res *registry.Resource, obj metav1.Object) error {
 	if err := matchNamespace(obj, namespace(rq, res)); err != nil {
 		return err
 	}
@@ -144,8 +144,8 @@ func applyPatch(ctx context.Context, rq *pipeline.Request, k *kind.Kind, p *patc
 	return obj, nil
 }
 
-// applied prepares a server-side apply.
-func (h *Handler) applied(rq *pipeline.Request, res *registry.Resource, p *patchRequest) (func(context.Context, kind.Object) (kind.Object, error), error) {
+// prepareApply prepares a server-side apply.
+func (h *Handler) prepareApply(rq *pipeline.Request, res *registry.Resource, p *patchRequest) (func(context.Context, kind.Object) (kind.Object, error), error) {
 	want, err := wire.DecodeApply(p.body, wire.Validation(p.opts.FieldValidation), rq.Warn)
 	if err != nil {
 		return nil, err
@@ -162,11 +162,11 @@ func (h *Handler) applied(rq *pipeline.Request, res *registry.Resource, p *patch
 		}
 		var obj kind.Object
 		if err := inTurn(ctx, rq, func() (err error) {
-			obj, err = res.Fields[rq.Subresource].Apply(live, want.DeepCopy(), p.owner, force)
+			obj, err = res.FieldManagers[rq.Subresource].Apply(live, want.DeepCopy(), p.owner, force)
 			return err
 		}); err != nil {
 			return nil, err
 		}
-		return obj, staysWhere(rq, res, obj)
+		return obj, checkSameObject(rq, res, obj)
 	}, nil
 }

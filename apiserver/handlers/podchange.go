@@ -14,34 +14,34 @@ import (
 	"keelson/apiserver/pipeline"
 )
 
-// noteChange describes in the request's mark what a write of pods/status changed, for the timeline.
-func noteChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
+// recordChange describes in the request's mark what a write of pods/status changed, for the timeline.
+func recordChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	before, ok2 := old.(*corev1.Pod)
 	if !ok || !ok2 || sub != "status" {
 		return
 	}
-	var said []string
+	var descriptions []string
 	if pod.Status.Phase != before.Status.Phase {
-		said = append(said, fmt.Sprintf("phase %s -> %s", before.Status.Phase, pod.Status.Phase))
-		if why := because(&pod.Status); why != "" {
-			said[0] += " (" + why + ")"
+		descriptions = append(descriptions, fmt.Sprintf("phase %s -> %s", before.Status.Phase, pod.Status.Phase))
+		if why := statusReason(&pod.Status); why != "" {
+			descriptions[0] += " (" + why + ")"
 		}
 	}
 	if node := pod.Status.NominatedNodeName; node != "" && node != before.Status.NominatedNodeName {
-		said = append(said, "nominated to "+node+", where others leave for it")
+		descriptions = append(descriptions, "nominated to "+node+", where others leave for it")
 	}
 	if text := readiness(pod, before); text != "" {
-		said = append(said, text)
+		descriptions = append(descriptions, text)
 	}
-	if why := disrupted(&pod.Status); why != "" && why != disrupted(&before.Status) {
-		said = append(said, "is to leave: "+why)
+	if why := disruptionReason(&pod.Status); why != "" && why != disruptionReason(&before.Status) {
+		descriptions = append(descriptions, "is to leave: "+why)
 	}
-	rq.Mark.Change = strings.Join(append(said, waits(&pod.Status, &before.Status)...), "; ")
+	rq.Mark.Change = strings.Join(append(descriptions, newWaitingReasons(&pod.Status, &before.Status)...), "; ")
 }
 
-// because returns the reason and message in a pod's status. They are shortened, because clients may write any length.
-func because(s *corev1.PodStatus) string {
+// statusReason returns the reason and message in a pod's status. They are shortened, because clients may write any length.
+func statusReason(s *corev1.PodStatus) string {
 	const most = 256
 	why := s.Reason
 	if why != "" && s.Message != "" {
@@ -53,22 +53,22 @@ func because(s *corev1.PodStatus) string {
 	return why
 }
 
-// waits returns new reasons why a pod waits: the scheduler's message, or the waiting reasons of a few containers.
-func waits(now, before *corev1.PodStatus) []string {
-	var said []string
-	if c := unscheduled(now); c != "" && c != unscheduled(before) {
-		said = append(said, "not scheduled: "+c)
+// newWaitingReasons returns new reasons why a pod waits: the scheduler's message, or the waiting reasons of a few containers.
+func newWaitingReasons(now, before *corev1.PodStatus) []string {
+	var descriptions []string
+	if c := unschedulableMessage(now); c != "" && c != unschedulableMessage(before) {
+		descriptions = append(descriptions, "not scheduled: "+c)
 	}
 	const most = 3
 	usual := []string{"", "ContainerCreating", "PodInitializing"}
-	was := waiting(before)
-	for name, reason := range waiting(now) {
-		if reason != was[name] && !slices.Contains(usual, reason) && len(reason) <= longestReason {
-			said = append(said, name+" waits: "+reason)
+	was := waitingReasons(before)
+	for name, reason := range waitingReasons(now) {
+		if reason != was[name] && !slices.Contains(usual, reason) && len(reason) <= maxReasonLength {
+			descriptions = append(descriptions, name+" waits: "+reason)
 		}
 	}
-	slices.Sort(said)
-	return said[:min(len(said), most)]
+	slices.Sort(descriptions)
+	return descriptions[:min(len(descriptions), most)]
 }
 
 // readiness describes a change of the pod's readiness; empty if there is none or the phase changed too.
@@ -81,17 +81,17 @@ func readiness(now, before *corev1.Pod) string {
 		return "is Ready"
 	case was.Status != corev1.ConditionTrue:
 		return ""
-	case is.Reason == "" || len(is.Reason) > longestReason:
+	case is.Reason == "" || len(is.Reason) > maxReasonLength:
 		return "is not Ready any more"
 	}
 	return "is not Ready any more: " + is.Reason
 }
 
-// longestReason is the maximum length of a reason from a status in the timeline, because clients may write any length.
-const longestReason = 64
+// maxReasonLength is the maximum length of a reason from a status in the timeline, because clients may write any length.
+const maxReasonLength = 64
 
-// disrupted is the reason of a pod's disruption; empty: none.
-func disrupted(s *corev1.PodStatus) string {
+// disruptionReason is the reason of a pod's disruption; empty: none.
+func disruptionReason(s *corev1.PodStatus) string {
 	for i := range s.Conditions {
 		if c := &s.Conditions[i]; c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
 			return c.Reason
@@ -100,7 +100,7 @@ func disrupted(s *corev1.PodStatus) string {
 	return ""
 }
 
-func unscheduled(s *corev1.PodStatus) string {
+func unschedulableMessage(s *corev1.PodStatus) string {
 	for i := range s.Conditions {
 		if c := &s.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 			return c.Reason
@@ -109,8 +109,8 @@ func unscheduled(s *corev1.PodStatus) string {
 	return ""
 }
 
-// waiting maps containers to their waiting reasons.
-func waiting(s *corev1.PodStatus) map[string]string {
+// waitingReasons maps containers to their waiting reasons.
+func waitingReasons(s *corev1.PodStatus) map[string]string {
 	out := map[string]string{}
 	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for i := range list {

@@ -45,7 +45,7 @@ func TestNoteChange(t *testing.T) {
 		"it runs":      {ready("Pending", "False", "ContainersNotReady"), ready("Running", "True", ""), "phase Pending -> Running"},
 	} {
 		rq := &pipeline.Request{}
-		noteChange(rq, "status", &corev1.Pod{Status: c.now}, &corev1.Pod{Status: c.before})
+		recordChange(rq, "status", &corev1.Pod{Status: c.now}, &corev1.Pod{Status: c.before})
 		if rq.Mark.Change != c.want {
 			t.Errorf("%s: got %q, want %q", name, rq.Mark.Change, c.want)
 		}

@@ -18,8 +18,8 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// version parses an object's resourceVersion; 0: none.
-func version(obj metav1.Object) (uint64, error) {
+// resourceVersionOf parses an object's resourceVersion; 0: none.
+func resourceVersionOf(obj metav1.Object) (uint64, error) {
 	rv := obj.GetResourceVersion()
 	if rv == "" {
 		return 0, nil
@@ -31,9 +31,9 @@ func version(obj metav1.Object) (uint64, error) {
 func matchCurrent(c change, obj, current kind.Object, name string) error {
 	_, patched := c.opts.(*metav1.PatchOptions) // a patch that changes the UID is invalid, not a conflict
 	if uid := obj.GetUID(); !patched && uid != "" && uid != current.GetUID() {
-		return otherUID(c, current.GetNamespace(), name, uid, current.GetUID())
+		return uidMismatchError(c, current.GetNamespace(), name, uid, current.GetUID())
 	}
-	v, err := version(obj)
+	v, err := resourceVersionOf(obj)
 	switch {
 	case err != nil:
 		return err
@@ -49,13 +49,13 @@ func matchCurrent(c change, obj, current kind.Object, name string) error {
 	return nil
 }
 
-// otherUID rejects an update of an object with another UID than the client's.
-func otherUID(c change, ns, name string, want, is types.UID) error {
-	return unmet(c, ns, name, fmt.Sprintf("UID in precondition: %v, UID in object meta: %v", want, is))
+// uidMismatchError rejects an update of an object with another UID than the client's.
+func uidMismatchError(c change, ns, name string, want, is types.UID) error {
+	return preconditionError(c, ns, name, fmt.Sprintf("UID in precondition: %v, UID in object meta: %v", want, is))
 }
 
-// unmet is the error of a failed precondition, in the words of Kubernetes' storage.
-func unmet(c change, ns, name, what string) error {
+// preconditionError is the error of a failed precondition, in the words of Kubernetes' storage.
+func preconditionError(c change, ns, name, what string) error {
 	res := c.res
 	key := objects.Config{Prefix: res.StorePrefix(), Namespaced: res.Namespaced}.KeyPrefix(ns) + name
 	if c.dry {
@@ -65,17 +65,17 @@ func unmet(c change, ns, name, what string) error {
 		"AdditionalErrorMsg: Precondition failed: %s", key, what))
 }
 
-// stored reports whether an object meets the preconditions.
-func stored(obj kind.Object, p *metav1.Preconditions) bool {
+// meetsPreconditions reports whether an object meets the preconditions.
+func meetsPreconditions(obj kind.Object, p *metav1.Preconditions) bool {
 	return (p.UID == nil || *p.UID == obj.GetUID()) && (p.ResourceVersion == nil || *p.ResourceVersion == obj.GetResourceVersion())
 }
 
-// otherThan is the error if an object does not meet the preconditions.
-func otherThan(c change, obj kind.Object, p *metav1.Preconditions) error {
+// checkPreconditions is the error if an object does not meet the preconditions.
+func checkPreconditions(c change, obj kind.Object, p *metav1.Preconditions) error {
 	if p.UID != nil && *p.UID != obj.GetUID() {
-		return otherUID(c, obj.GetNamespace(), obj.GetName(), *p.UID, obj.GetUID())
+		return uidMismatchError(c, obj.GetNamespace(), obj.GetName(), *p.UID, obj.GetUID())
 	}
-	return unmet(c, obj.GetNamespace(), obj.GetName(),
+	return preconditionError(c, obj.GetNamespace(), obj.GetName(),
 		fmt.Sprintf("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion()))
 }
 

@@ -66,11 +66,11 @@ func (c *connector) proxyPod(w http.ResponseWriter, r *http.Request, rq *pipelin
 	if ip == nil || !ip.IsGlobalUnicast() {
 		return apierrors.NewBadRequest("address not allowed")
 	}
-	return c.toBackend(w, r, rq, scheme, pod.Status.PodIP, port)
+	return c.proxyBackend(w, r, rq, scheme, pod.Status.PodIP, port)
 }
 
-// toBackend proxies the path after /proxy to a pod's address.
-func (c *connector) toBackend(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, scheme, ip, port string) error {
+// proxyBackend proxies the path after /proxy to a pod's address.
+func (c *connector) proxyBackend(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, scheme, ip, port string) error {
 	if scheme == "" {
 		scheme = "http"
 	}
@@ -79,7 +79,7 @@ func (c *connector) toBackend(w http.ResponseWriter, r *http.Request, rq *pipeli
 		host = net.JoinHostPort(ip, port)
 	}
 	target := &url.URL{Scheme: scheme, Host: host, Path: "/" + rq.Rest, RawQuery: r.URL.RawQuery}
-	c.below(w, r, rq, target, c.pods)
+	c.proxyWithRewrite(w, r, rq, target, c.pods)
 	return nil
 }
 
@@ -104,7 +104,7 @@ func (c *connector) proxyNode(w http.ResponseWriter, r *http.Request, rq *pipeli
 		}
 		target.Scheme, target.Host, via = "http", net.JoinHostPort(host, port), c.pods
 	}
-	c.below(w, r, rq, target, via)
+	c.proxyWithRewrite(w, r, rq, target, via)
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (c *connector) proxyService(w http.ResponseWriter, r *http.Request, rq *pip
 	if err != nil {
 		return err
 	}
-	return c.toBackend(w, r, rq, scheme, ip, strconv.Itoa(int(number)))
+	return c.proxyBackend(w, r, rq, scheme, ip, strconv.Itoa(int(number)))
 }
 
 // servicePort is the name of the requested port, given by name or number; "" is the unnamed or only one.
@@ -189,7 +189,7 @@ func (c *connector) endpoint(ctx context.Context, svc *corev1.Service, portName 
 	}
 	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
 	for _, b := range found {
-		if c.isPods(ctx, svc.Namespace, b) {
+		if c.belongsToPod(ctx, svc.Namespace, b) {
 			return b.ip, b.port, nil
 		}
 	}
@@ -203,9 +203,9 @@ type backendAddress struct {
 	ref  *corev1.ObjectReference
 }
 
-// isPods reports whether an endpoint's address belongs to the pod in its reference, in the Service's namespace. As in Kubernetes, others
+// belongsToPod reports whether an endpoint's address belongs to the pod in its reference, in the Service's namespace. As in Kubernetes, others
 // are not proxied to: with them, anyone who may write EndpointSlices could reach any address.
-func (c *connector) isPods(ctx context.Context, namespace string, b backendAddress) bool {
+func (c *connector) belongsToPod(ctx context.Context, namespace string, b backendAddress) bool {
 	if b.ref == nil || b.ref.Namespace != namespace {
 		return false
 	}

@@ -30,7 +30,7 @@ type Rules interface {
 }
 
 // review returns the handler of a review kind: the function answer sets the status.
-func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) error) Special {
+func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) error) SubresourceHandler {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 		opts, err := createOptions(r)
 		if err != nil {
@@ -55,8 +55,8 @@ func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) er
 }
 
 // reviews are the handlers of review kinds. rules may be nil.
-func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]Special {
-	return map[string]Special{
+func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]SubresourceHandler {
+	return map[string]SubresourceHandler{
 		"authentication.k8s.io/tokenreviews": review(func(ctx context.Context, _ *pipeline.Request, q *authenticationv1.TokenReview) error {
 			return reviewToken(ctx, tokens, q)
 		}),
@@ -66,13 +66,13 @@ func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]
 			return nil
 		}),
 		"authorization.k8s.io/subjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.SubjectAccessReview) error {
-			if err := refuse(append(validateAccess(&q.Spec, true), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
+			if err := invalidReview(append(validateAccess(&q.Spec, true), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
 				return err
 			}
-			return reviewAccess(ctx, asked{rq.User, authorizer}, &q.Spec, &q.Status)
+			return reviewAccess(ctx, reviewAuthorizer{rq.User, authorizer}, &q.Spec, &q.Status)
 		}),
 		"authorization.k8s.io/localsubjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.LocalSubjectAccessReview) error {
-			if err := refuse(validateLocal(q)); err != nil {
+			if err := invalidReview(validateLocal(q)); err != nil {
 				return err
 			}
 			if q.Namespace != rq.Namespace {
@@ -85,7 +85,7 @@ func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]
 				ResourceAttributes: q.Spec.ResourceAttributes, NonResourceAttributes: q.Spec.NonResourceAttributes,
 				User: rq.User.Name, UID: rq.User.UID, Groups: rq.User.Groups, Extra: extraOf(rq.User),
 			}
-			if err := refuse(append(validateAccess(&spec, false), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
+			if err := invalidReview(append(validateAccess(&spec, false), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
 				return err
 			}
 			return reviewAccess(ctx, authorizer, &spec, &q.Status)
@@ -140,15 +140,15 @@ func extraOf(u *auth.User) map[string]authorizationv1.ExtraValue {
 	return out
 }
 
-// asked is the authorizer for SubjectAccessReviews. In reviews from kubelets it allows the API server's own requests to that kubelet.
-type asked struct {
-	asker *auth.User
+// reviewAuthorizer is the authorizer for SubjectAccessReviews. In reviews from kubelets it allows the API server's own requests to that kubelet.
+type reviewAuthorizer struct {
+	requester *auth.User
 	auth.Authorizer
 }
 
 // Authorize implements auth.Authorizer.
-func (j asked) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
-	if d := authz.ForKubelet(j.asker, a); d.Verdict != auth.NoOpinion {
+func (j reviewAuthorizer) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
+	if d := authz.ForKubelet(j.requester, a); d.Verdict != auth.NoOpinion {
 		return d, nil
 	}
 	return j.Authorizer.Authorize(ctx, a)
@@ -177,7 +177,7 @@ func reviewAccess(
 	*status = authorizationv1.SubjectAccessReviewStatus{Allowed: d.Verdict == auth.Allow, Denied: d.Verdict == auth.Deny, Reason: d.Reason}
 	var wrong []string
 	if ra := spec.ResourceAttributes; ra != nil {
-		wrong = unparsed(ra)
+		wrong = invalidSelectors(ra)
 	}
 	if err != nil {
 		wrong = append(wrong, err.Error())
@@ -186,8 +186,8 @@ func reviewAccess(
 	return nil
 }
 
-// unparsed lists the selectors of a review that cannot be parsed and are ignored.
-func unparsed(ra *authorizationv1.ResourceAttributes) (wrong []string) {
+// invalidSelectors lists the selectors of a review that cannot be parsed and are ignored.
+func invalidSelectors(ra *authorizationv1.ResourceAttributes) (wrong []string) {
 	const ignored = " ignored due to parse error"
 	if s := ra.FieldSelector; s != nil && s.RawSelector != "" {
 		if _, err := fields.ParseSelector(s.RawSelector); err != nil {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// refuse is the Invalid error of a review. Like Kubernetes' it names no kind.
-func refuse(errs field.ErrorList) error {
+// invalidReview is the Invalid error of a review. Like Kubernetes' it names no kind.
+func invalidReview(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
@@ -49,15 +49,15 @@ func validateLocal(q *authorizationv1.LocalSubjectAccessReview) field.ErrorList 
 // pathAttributes are the attributes of a path, printed as in Kubernetes.
 type pathAttributes struct{ Path, Verb string }
 
-// validateAccess validates an access review; somebody: it must contain a user or groups.
-func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec, somebody bool) field.ErrorList {
+// validateAccess validates an access review; subjectRequired: it must contain a user or groups.
+func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec, subjectRequired bool) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec")
 	if (spec.ResourceAttributes == nil) == (spec.NonResourceAttributes == nil) {
 		errs = append(errs, field.Invalid(path, (*pathAttributes)(spec.NonResourceAttributes),
 			"exactly one of nonResourceAttributes or resourceAttributes must be specified"))
 	}
-	if somebody && spec.User == "" && len(spec.Groups) == 0 {
+	if subjectRequired && spec.User == "" && len(spec.Groups) == 0 {
 		errs = append(errs, field.Invalid(path.Child("user"), spec.User, "at least one of user or group must be specified"))
 	}
 	ra := spec.ResourceAttributes

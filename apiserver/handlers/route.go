@@ -16,9 +16,9 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// routed rejects a request for which Kubernetes has no route, before the body is read. Routes depend on method, Content-Type and Accept. If
+// checkRoute rejects a request for which Kubernetes has no route, before the body is read. Routes depend on method, Content-Type and Accept. If
 // the registry row has RoutedByPath, they depend on the path only.
-func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func checkRoute(r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if rq.Name != "" && rq.Subresource == "" {
 		if wrong := path.IsValidPathSegmentName(rq.Name); len(wrong) > 0 { //nolint:staticcheck // clients know its messages
 			return apierrors.NewBadRequest(`Name parameter invalid: "` + rq.Name + `": ` + strings.Join(wrong, ";"))
@@ -27,15 +27,15 @@ func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error
 	if res.RoutedByPath {
 		return nil
 	}
-	if r.Method == http.MethodHead && !connects(rq, res) {
+	if r.Method == http.MethodHead && !isConnect(rq, res) {
 		return wire.MethodNotAllowed()
 	}
-	if rq.Verb == "patch" && !connects(rq, res) {
+	if rq.Verb == "patch" && !isConnect(rq, res) {
 		if !slices.Contains(patch.Types, patchType(r)) {
 			return wire.UnsupportedRoute()
 		}
 	}
-	if media := produced(rq, res); len(media) > 0 && !wire.Takes(r, media...) {
+	if media := responseMedia(rq, res); len(media) > 0 && !wire.Accepts(r, media...) {
 		return wire.NotAcceptableRoute(media...)
 	}
 	return nil
@@ -48,12 +48,12 @@ var (
 	logMedia    = append([]string{"text/plain"}, objectMedia...)
 )
 
-// produced are the media types of a response; none for streams, which negotiate their own.
-func produced(rq *pipeline.Request, res *registry.Resource) []string {
+// responseMedia are the media types of a response; none for streams, which negotiate their own.
+func responseMedia(rq *pipeline.Request, res *registry.Resource) []string {
 	switch {
 	case rq.Subresource == "log":
 		return logMedia
-	case connects(rq, res):
+	case isConnect(rq, res):
 		return nil
 	case rq.Name == "" && (rq.Verb == "list" || rq.Verb == "watch"):
 		return listMedia
@@ -61,7 +61,7 @@ func produced(rq *pipeline.Request, res *registry.Resource) []string {
 	return objectMedia
 }
 
-// connects reports whether a request opens a stream or is proxied, whatever its method.
-func connects(rq *pipeline.Request, res *registry.Resource) bool {
+// isConnect reports whether a request opens a stream or is proxied, whatever its method.
+func isConnect(rq *pipeline.Request, res *registry.Resource) bool {
 	return rq.Subresource != "" && slices.ContainsFunc(res.Subresources, func(s registry.Sub) bool { return s.Name == rq.Subresource && s.Connect })
 }

@@ -46,7 +46,7 @@ var scaleKind = kind.Spec[*autoscalingv1.Scale]{
 var scales = registry.New(registry.Row{Kind: scaleKind}, nil)
 
 func writeScale(w http.ResponseWriter, r *http.Request, s *autoscalingv1.Scale) error {
-	shape, err := shapeOf(r, scales)
+	shape, err := negotiateObject(r, scales)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (h *Handler) updateScale(w http.ResponseWriter, r *http.Request, rq *pipeli
 	owner := manager(r, opts.FieldManager)
 	c := change{res: res, sub: "scale", opts: opts, dry: isDryRun(opts.DryRun)}
 	c.make = func(_ context.Context, current kind.Object) (kind.Object, error) {
-		return rescaled(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
+		return withReplicas(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
 			s := wanted.DeepCopy()
 			return s, fields.Update(old, s, owner)
 		})
@@ -124,7 +124,7 @@ func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipelin
 	}
 	c := change{res: res, sub: "scale", opts: p.opts, dry: isDryRun(p.opts.DryRun), applied: p.kind == patch.Apply}
 	c.make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
-		return rescaled(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
+		return withReplicas(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
 			if p.kind == patch.Apply {
 				want, err := wire.DecodeApply(p.body, wire.Validation(p.opts.FieldValidation), rq.Warn)
 				if err != nil {
@@ -157,8 +157,8 @@ func (h *Handler) scale(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	return writeScale(w, r, scaleOf(c.res, e.Object))
 }
 
-// rescaled returns current with the new replica count. Managed fields are computed on the Scale and mapped back.
-func rescaled(
+// withReplicas returns current with the new replica count. Managed fields are computed on the Scale and mapped back.
+func withReplicas(
 	res *registry.Resource, current kind.Object, to func(*apply.Manager, *autoscalingv1.Scale) (kind.Object, error),
 ) (kind.Object, error) {
 	owners := managedfields.NewScaleHandler(current.GetManagedFields(), res.GVK().GroupVersion(), scalePaths(res))
@@ -213,14 +213,14 @@ func scalePaths(res *registry.Resource) managedfields.ResourcePathMappings {
 	return out
 }
 
-// showScale sets the objects of the admission request to Scales, as the client wrote them.
-func showScale(ar *admission.Request, res *registry.Resource, obj, current kind.Object) {
+// toScale sets the objects of the admission request to Scales, as the client wrote them.
+func toScale(ar *admission.Request, res *registry.Resource, obj, current kind.Object) {
 	ar.Kind, ar.Spec = scaleGVK, scaleKind
 	ar.Object, ar.OldObject = scaleOf(res, obj), scaleOf(res, current)
 }
 
-// takeScale copies the replica count from the admission request to obj, after the mutating plugins.
-func takeScale(ar *admission.Request, res *registry.Resource, obj kind.Object) {
+// fromScale copies the replica count from the admission request to obj, after the mutating plugins.
+func fromScale(ar *admission.Request, res *registry.Resource, obj kind.Object) {
 	s, ok := ar.Object.(*autoscalingv1.Scale)
 	if count, _, _ := res.Scale.Get(obj); ok && count != s.Spec.Replicas {
 		res.Scale.Set(obj, s.Spec.Replicas)

@@ -37,14 +37,14 @@ type Tokens interface {
 }
 
 const (
-	defaultTokenSeconds  = 3600
-	shortestTokenSeconds = 600
+	defaultTokenSeconds = 3600
+	minTokenSeconds     = 600
 )
 
 var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
 // token serves serviceaccounts/token.
-func (h *Handler) token(tokens Tokens) Special {
+func (h *Handler) token(tokens Tokens) SubresourceHandler {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 		if rq.Verb != "create" {
 			return wire.MethodNotAllowed()
@@ -132,7 +132,7 @@ func (h *Handler) issue(
 func validateTokenRequest(s *authenticationv1.TokenRequestSpec) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec", "expirationSeconds")
-	if *s.ExpirationSeconds < shortestTokenSeconds {
+	if *s.ExpirationSeconds < minTokenSeconds {
 		errs = append(errs, field.Invalid(path, *s.ExpirationSeconds, "may not specify a duration less than 10 minutes"))
 	}
 	if *s.ExpirationSeconds > 1<<32 {

@@ -27,7 +27,7 @@ import (
 
 // update replaces an object, or its subresource.
 func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	shape, err := shapeOf(r, res)
+	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	if err != nil {
 		return err
 	}
-	if err := staysWhere(rq, res, obj); err != nil {
+	if err := checkSameObject(rq, res, obj); err != nil {
 		return err
 	}
 	owner := manager(r, opts.FieldManager)
@@ -51,7 +51,7 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 			if used { // a retry: the first attempt modified the object
 				return nil, conflict(res, rq.Name)
 			}
-			v, err := version(obj)
+			v, err := resourceVersionOf(obj)
 			if err != nil {
 				return nil, err
 			}
@@ -59,7 +59,7 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 			if !used {
 				o, _ = obj.DeepCopyObject().(kind.Object)
 			}
-			return o, inTurn(ctx, rq, func() error { return res.Fields[rq.Subresource].Update(current, o, owner) })
+			return o, inTurn(ctx, rq, func() error { return res.FieldManagers[rq.Subresource].Update(current, o, owner) })
 		},
 	}
 	e, created, err := h.change(r.Context(), rq, c)
@@ -105,10 +105,10 @@ func conflict(res *registry.Resource, name string) error {
 	return apierrors.NewConflict(res.GroupResource(), name, errors.New(optimisticLock))
 }
 
-// emptied ends an update that removed the last finalizer of an object in deletion. The object must then be removed.
-type emptied struct{ last kind.Object }
+// finalizersRemoved ends an update that removed the last finalizer of an object in deletion. The object must then be removed.
+type finalizersRemoved struct{ last kind.Object }
 
-func (*emptied) Error() string { return "the object's last finalizer is gone" }
+func (*finalizersRemoved) Error() string { return "the object's last finalizer is gone" }
 
 // change runs an update's steps on the current object, and retries after a conflict.
 func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*objects.Entry, bool, error) {
@@ -141,14 +141,14 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 		})
 	}
 	settle(outcomeOf(err))
-	if gone, ok := errors.AsType[*emptied](err); ok {
-		return h.removeEmptied(ctx, rq, c.res, gone.last)
+	if gone, ok := errors.AsType[*finalizersRemoved](err); ok {
+		return h.deleteFinalized(ctx, rq, c.res, gone.last)
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	noteReceipt(rq, receipt)
-	noteSubject(rq, c.res, e.Object)
+	recordReceipt(rq, receipt)
+	recordSubject(rq, c.res, e.Object)
 	return e, created, nil
 }
 
@@ -156,7 +156,7 @@ func (h *Handler) attempt(ctx context.Context, rq *pipeline.Request, c change, c
 	if current == nil {
 		return h.changeMissing(ctx, rq, c)
 	}
-	return h.changed(ctx, rq, c, current)
+	return h.runUpdate(ctx, rq, c, current)
 }
 
 // dryChange is change without a write.
@@ -171,7 +171,7 @@ func (h *Handler) dryChange(
 		return nil, false, err
 	}
 	obj, err := step(ctx, current)
-	if gone, ok := errors.AsType[*emptied](err); ok {
+	if gone, ok := errors.AsType[*finalizersRemoved](err); ok {
 		obj, err = gone.last, nil
 	}
 	if err != nil {
@@ -191,17 +191,17 @@ func (h *Handler) changeMissing(ctx context.Context, rq *pipeline.Request, c cha
 			return nil, nil, apierrors.NewConflict(c.res.GroupResource(), rq.Name,
 				fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 		}
-		return nil, nil, otherUID(c, namespace(rq, c.res), rq.Name, uid, "")
+		return nil, nil, uidMismatchError(c, namespace(rq, c.res), rq.Name, uid, "")
 	}
 	// The version is ignored but must be valid.
-	if _, err := version(obj); err != nil {
+	if _, err := resourceVersionOf(obj); err != nil {
 		return nil, nil, err
 	}
 	obj.SetResourceVersion("")
 	if err := h.mayCreate(ctx, rq, c.res); err != nil {
 		return nil, nil, err
 	}
-	ar, err := h.readyToCreate(ctx, rq, c.res, obj, createOptionsOf(c.opts), c.dry)
+	ar, err := h.prepareCreate(ctx, rq, c.res, obj, createOptionsOf(c.opts), c.dry)
 	return obj, ar, err
 }
 
@@ -248,8 +248,8 @@ func updateOptionsOf(opts runtime.Object) runtime.Object {
 	}
 }
 
-// changed runs an update's steps for one state of the object.
-func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, current kind.Object) (kind.Object, *admission.Request, error) {
+// runUpdate runs an update's steps for one state of the object.
+func (h *Handler) runUpdate(ctx context.Context, rq *pipeline.Request, c change, current kind.Object) (kind.Object, *admission.Request, error) {
 	obj, err := c.make(ctx, current)
 	if err != nil {
 		return nil, nil, err
@@ -263,14 +263,14 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 	ar := h.admissionRequest(rq, c.res, admission.Update, obj, current, updateOptionsOf(c.opts), c.dry)
 	asScale := c.sub == "scale" && c.res.Scale != nil
 	if asScale {
-		showScale(ar, c.res, obj, current)
+		toScale(ar, c.res, obj, current)
 	}
 	if err := h.mutate(ctx, rq, ar, c.res, obj); err != nil {
 		return nil, nil, err
 	}
 	dedupOwners(obj, afterMutation, rq.Warn)
 	if asScale {
-		takeScale(ar, c.res, obj)
+		fromScale(ar, c.res, obj)
 	}
 	if c.res.Guard != nil {
 		if err := c.res.Guard(ctx, rq.User, rq.Namespace, obj, current); err != nil {
@@ -279,7 +279,7 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 	}
 	started := time.Now()
 	if c.sub == "" {
-		if err := begin(ctx, c.res, ar, obj, current, c.dry); err != nil {
+		if err := beginAllocation(ctx, c.res, ar, obj, current, c.dry); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -294,13 +294,13 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 	if err := h.check(ctx, rq, ar); err != nil {
 		return nil, nil, err
 	}
-	forget(c.res, obj)
-	keepTimes(c.res.GVK(), obj, current)
-	noteChange(rq, c.sub, obj, current)
-	noteEndpoints(rq, obj, current)
-	if finished(c.res, obj, current) {
+	dropEmptyFields(c.res, obj)
+	keepManagedFieldsTime(c.res.GVK(), obj, current)
+	recordChange(rq, c.sub, obj, current)
+	recordEndpoints(rq, obj, current)
+	if canRemoveNow(c.res, obj, current) {
 		ar.Settle(admission.NotStored) // it is removed instead
-		return nil, nil, &emptied{last: obj}
+		return nil, nil, &finalizersRemoved{last: obj}
 	}
 	return obj, ar, nil
 }
@@ -331,8 +331,8 @@ func prepareAndValidate(ctx context.Context, res *registry.Resource, sub string,
 	return invalidObject(res, obj, errs)
 }
 
-// keepTimes restores timestamps in managedFields if nothing else changed, so that such an update writes nothing.
-func keepTimes(gvk schema.GroupVersionKind, obj, old kind.Object) {
+// keepManagedFieldsTime restores timestamps in managedFields if nothing else changed, so that such an update writes nothing.
+func keepManagedFieldsTime(gvk schema.GroupVersionKind, obj, old kind.Object) {
 	fields, before := obj.GetManagedFields(), old.GetManagedFields()
 	if !apply.SameExceptTimes(fields, before) {
 		return
@@ -343,17 +343,17 @@ func keepTimes(gvk schema.GroupVersionKind, obj, old kind.Object) {
 	}
 }
 
-// finished reports whether obj, which is being deleted, can be removed now.
-func finished(res *registry.Resource, obj, old kind.Object) bool {
-	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 || res.Held != nil && res.Held(obj) {
+// canRemoveNow reports whether obj, which is being deleted, can be removed now.
+func canRemoveNow(res *registry.Resource, obj, old kind.Object) bool {
+	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 || res.DeletionBlocked != nil && res.DeletionBlocked(obj) {
 		return false
 	}
 	grace := old.GetDeletionGracePeriodSeconds()
 	return grace == nil || *grace == 0
 }
 
-// removeEmptied removes an object whose last finalizer was removed by an update. The response is the object as sent.
-func (h *Handler) removeEmptied(ctx context.Context, rq *pipeline.Request, res *registry.Resource, last kind.Object) (*objects.Entry, bool, error) {
+// deleteFinalized removes an object whose last finalizer was removed by an update. The response is the object as sent.
+func (h *Handler) deleteFinalized(ctx context.Context, rq *pipeline.Request, res *registry.Resource, last kind.Object) (*objects.Entry, bool, error) {
 	_, receipt, err := res.Storage.Delete(ctx, last.GetNamespace(), last.GetName(), func(current kind.Object) error {
 		if current.GetUID() != last.GetUID() || current.GetResourceVersion() != last.GetResourceVersion() {
 			return conflict(res, rq.Name)
@@ -363,8 +363,8 @@ func (h *Handler) removeEmptied(ctx context.Context, rq *pipeline.Request, res *
 	if err != nil && !apierrors.IsNotFound(err) { // another client may have removed it
 		return nil, false, err
 	}
-	noteReceipt(rq, receipt)
-	noteSubject(rq, res, last)
-	ended(ctx, res, last)
+	recordReceipt(rq, receipt)
+	recordSubject(rq, res, last)
+	afterDelete(ctx, res, last)
 	return &objects.Entry{Object: last}, false, nil
 }

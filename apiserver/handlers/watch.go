@@ -19,18 +19,18 @@ import (
 	"keelson/lib/turns"
 )
 
-// shortestWatch is the minimum duration of a watch without timeoutSeconds; the maximum is twice that.
-const shortestWatch = 30 * time.Minute
+// minWatchTimeout is the minimum duration of a watch without timeoutSeconds; the maximum is twice that.
+const minWatchTimeout = 30 * time.Minute
 
-// defaultSlowest is the default time-out of a write to a watch client.
-const defaultSlowest = time.Minute
+// defaultWatchWriteTimeout is the default time-out of a write to a watch client.
+const defaultWatchWriteTimeout = time.Minute
 
-// most is the maximum number of bytes of ready events per write.
-const most = 64 << 10
+// maxBatchBytes is the maximum number of bytes of ready events per write.
+const maxBatchBytes = 64 << 10
 
 // watch streams changes until the client disconnects, the time is over, or the history is lost.
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	shape, err := shapeOfWatch(r, res)
+	shape, err := negotiateWatch(r, res)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	if err != nil {
 		return err
 	}
-	life := shortestWatch + rand.N(shortestWatch) //nolint:gosec // load balancing, not security
+	life := minWatchTimeout + rand.N(minWatchTimeout) //nolint:gosec // load balancing, not security
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		life = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
@@ -57,10 +57,10 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	header.Set("Content-Type", wire.StreamType(shape.want.Media))
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
-	slow, release := cutSlow(out, h.slowest)
+	slow, release := slowWatchTimer(out, h.watchWriteTimeout)
 	defer release()
-	s := stream{shape: shape, deliveries: delivery.New(h.marks, rq.User, res.GroupResource(), &q), count: func(int) {}, measure: func(int) {}, idle: rq.Begun, write: func(b []byte) error {
-		slow.Reset(h.slowest)
+	s := stream{negotiated: shape, deliveries: delivery.New(h.marks, rq.User, res.GroupResource(), &q), count: func(int) {}, measure: func(int) {}, onIdle: rq.InitialEventsSent, write: func(b []byte) error {
+		slow.Reset(h.watchWriteTimeout)
 		defer slow.Stop()
 		if _, err := w.Write(b); err != nil {
 			return err
@@ -77,9 +77,9 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	return nil
 }
 
-// cutSlow returns a stopped timer that disconnects a client which does not read its events: it would use memory, and can resume. After
+// slowWatchTimer returns a stopped timer that disconnects a client which does not read its events: it would use memory, and can resume. After
 // release the timer does not touch the response any more.
-func cutSlow(out *http.ResponseController, after time.Duration) (slow *time.Timer, release func()) {
+func slowWatchTimer(out *http.ResponseController, after time.Duration) (slow *time.Timer, release func()) {
 	var mu sync.Mutex
 	over := false // the response must not be touched any more
 	slow = time.AfterFunc(after, func() {
@@ -100,21 +100,21 @@ func cutSlow(out *http.ResponseController, after time.Duration) (slow *time.Time
 
 // stream encodes events as frames.
 type stream struct {
-	shape *shape
-	write func([]byte) error
-	count func(events int)
+	negotiated *negotiated
+	write      func([]byte) error
+	count      func(events int)
 	// measure is called with the size of each event.
 	measure    func(bytes int)
-	idle       func() // called when no event is ready
+	onIdle     func() // called when no event is ready
 	deliveries *delivery.Recorder
-	begun      bool // after the first event a Table needs no column definitions
+	sentFirst  bool // after the first event a Table needs no column definitions
 }
 
 // run ends with ctx, at shutdown, when the client stops reading, or with an ERROR frame when the watch fails.
 func (s *stream) run(ctx context.Context, events objects.Watch, stopping <-chan struct{}) {
 	for {
 		if len(events.Events()) == 0 {
-			s.idle()
+			s.onIdle()
 		}
 		select {
 		case <-ctx.Done():
@@ -144,7 +144,7 @@ func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 	defer frameBuffers.Put(buf)
 	*buf = (*buf)[:0]
 	var out []objects.Event
-	n, err := s.gather(buf, &out, ev, events)
+	n, err := s.appendReady(buf, &out, ev, events)
 	if err != nil {
 		_ = s.write(append(*buf, s.errorFrame(err)...)) // the watch ends either way
 		return false
@@ -159,24 +159,24 @@ func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 	return true
 }
 
-// gather appends ev and all other ready events to buf, and returns their number. out receives those to be recorded.
-func (s *stream) gather(buf *[]byte, out *[]objects.Event, ev objects.Event, events objects.Watch) (n int, err error) {
+// appendReady appends ev and all other ready events to buf, and returns their number. out receives those to be recorded.
+func (s *stream) appendReady(buf *[]byte, out *[]objects.Event, ev objects.Event, events objects.Watch) (n int, err error) {
 	turns.Processors.Enter()
 	defer turns.Processors.Leave()
 	for more := true; more; {
-		b, err := s.shape.encode(ev.Entry, !s.begun)
+		b, err := s.negotiated.encode(ev.Entry, !s.sentFirst)
 		if err != nil {
 			return n, err
 		}
-		s.begun = true
+		s.sentFirst = true
 		n++
 		if s.deliveries != nil && ev.Marked != nil {
 			*out = append(*out, ev)
 		}
 		before := len(*buf)
-		*buf = wire.AppendFrame(*buf, s.shape.want.Media, string(ev.Type), b)
+		*buf = wire.AppendFrame(*buf, s.negotiated.want.Media, string(ev.Type), b)
 		s.measure(len(*buf) - before)
-		if len(*buf) >= most {
+		if len(*buf) >= maxBatchBytes {
 			break
 		}
 		select {
@@ -191,9 +191,9 @@ func (s *stream) gather(buf *[]byte, out *[]objects.Event, ev objects.Event, eve
 }
 
 func (s *stream) errorFrame(err error) []byte {
-	b, eerr := wire.NewEncoder(s.shape.want.Media, schema.GroupVersionKind{Version: "v1", Kind: "Status"}).Encode(wire.Status(err))
+	b, eerr := wire.NewEncoder(s.negotiated.want.Media, schema.GroupVersionKind{Version: "v1", Kind: "Status"}).Encode(wire.Status(err))
 	if eerr != nil {
 		return nil
 	}
-	return wire.AppendFrame(nil, s.shape.want.Media, "ERROR", b)
+	return wire.AppendFrame(nil, s.negotiated.want.Media, "ERROR", b)
 }

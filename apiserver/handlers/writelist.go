@@ -18,7 +18,7 @@ import (
 )
 
 // writeList streams page item by item, so that a list needs only the memory of its largest item.
-func (s *shape) writeList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
+func (s *negotiated) writeList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
 	s.auditList(pipeline.From(r.Context()), page)
 	l := &wire.List{Field: "items", Kind: s.res.ListGVK(), Meta: listMeta(page), Len: len(page.Items)}
 	var err error
@@ -37,7 +37,7 @@ func (s *shape) writeList(w http.ResponseWriter, r *http.Request, page *objects.
 }
 
 // plainList writes whole objects. YAML is converted from JSON, whose items are often encoded already.
-func (s *shape) plainList(l *wire.List, page *objects.List) (err error) {
+func (s *negotiated) plainList(l *wire.List, page *objects.List) (err error) {
 	l.Envelope, err = wire.Envelope(l.Kind, l.Meta)
 	text := s.res.Encoder(wire.JSON)
 	l.AppendJSON = func(b []byte, i int) ([]byte, error) {
@@ -65,7 +65,7 @@ func (s *shape) plainList(l *wire.List, page *objects.List) (err error) {
 }
 
 // partialList writes the objects' metadata.
-func (s *shape) partialList(l *wire.List, page *objects.List) error {
+func (s *negotiated) partialList(l *wire.List, page *objects.List) error {
 	gvk := schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asPartial}
 	l.Kind = gvk.GroupVersion().WithKind(asPartialList)
 	empty := &metav1.PartialObjectMetadataList{ListMeta: l.Meta, Items: []metav1.PartialObjectMetadata{}}
@@ -99,7 +99,7 @@ func (s *shape) partialList(l *wire.List, page *objects.List) error {
 }
 
 // tableList writes table rows.
-func (s *shape) tableList(l *wire.List, page *objects.List) error {
+func (s *negotiated) tableList(l *wire.List, page *objects.List) error {
 	form := table.Form{Version: s.want.Version, Include: s.include}
 	empty, err := table.Of(s.res.Kind, nil, l.Meta, form, true)
 	if err != nil {

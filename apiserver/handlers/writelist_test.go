@@ -57,7 +57,7 @@ func listed(n, size int, memo *objects.Memo) *objects.List {
 }
 
 // whole returns the response encoded in one piece, with Kubernetes' list types.
-func whole(t *testing.T, s *shape, page *objects.List) []byte {
+func whole(t *testing.T, s *negotiated, page *objects.List) []byte {
 	t.Helper()
 	var obj apiruntime.Object
 	switch s.want.As {
@@ -138,11 +138,11 @@ var forms = []struct {
 	{"metadata, protobuf", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", ""},
 }
 
-func formed(t testing.TB, res *registry.Resource, accept, query string) (*shape, *http.Request) {
+func formed(t testing.TB, res *registry.Resource, accept, query string) (*negotiated, *http.Request) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/configmaps?"+query, http.NoBody)
 	r.Header.Set("Accept", accept)
-	s, err := shapeOfList(r, res)
+	s, err := negotiateList(r, res)
 	if err != nil {
 		t.Fatal(err)
 	}

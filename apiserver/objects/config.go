@@ -93,14 +93,14 @@ func (c Config) Key(namespace, name string) (string, error) {
 
 // StorePrefix is the Config.Prefix of a built-in resource in Kubernetes.
 func StorePrefix(r schema.GroupResource) string {
-	if p, ok := oddPrefixes[r]; ok {
+	if p, ok := prefixExceptions[r]; ok {
 		return p
 	}
 	return r.Resource
 }
 
 // The key prefix of a built-in resource is its plain name, without the group. These are the exceptions.
-var oddPrefixes = map[schema.GroupResource]string{
+var prefixExceptions = map[schema.GroupResource]string{
 	{Resource: "nodes"}:                                                    "minions",
 	{Resource: "replicationcontrollers"}:                                   "controllers",
 	{Resource: "services"}:                                                 "services/specs",

@@ -75,7 +75,7 @@ func (e *Entry) Encoded(enc Encoder) ([]byte, error) {
 	} else {
 		e.enc.m[at].bytes = weak.Make(p)
 	}
-	e.memo.keep(p)
+	e.memo.add(p)
 	return b, nil
 }
 
@@ -128,24 +128,24 @@ type Memo struct {
 	budget int
 	fields interner
 
-	mu    sync.Mutex
-	bytes int
-	queue []*[]byte
-	old   int  // length of the queue at the last look
-	looks bool // the next look is scheduled
+	mu             sync.Mutex
+	bytes          int
+	queue          []*[]byte
+	sweepCount     int  // length of the queue at the last sweep
+	sweepScheduled bool // the next sweep is scheduled
 }
 
 // NewMemo returns a memo with that many bytes.
 func NewMemo(budget int) *Memo { return &Memo{budget: budget} }
 
-// share lets obj, which the caller owns, share equal parts with other objects.
-func (m *Memo) share(obj kind.Object) {
+// intern lets obj, which the caller owns, share equal parts with other objects.
+func (m *Memo) intern(obj kind.Object) {
 	if m != nil {
-		m.fields.share(obj)
+		m.fields.intern(obj)
 	}
 }
 
-func (m *Memo) keep(b *[]byte) {
+func (m *Memo) add(b *[]byte) {
 	if m == nil || len(*b) > m.budget/8 {
 		return
 	}
@@ -158,9 +158,9 @@ func (m *Memo) keep(b *[]byte) {
 		rest -= len(*m.queue[drop])
 	}
 	m.dropLocked(drop)
-	if !m.looks {
-		m.looks = true
-		time.AfterFunc(memoAge, m.look)
+	if !m.sweepScheduled {
+		m.sweepScheduled = true
+		time.AfterFunc(memoAge, m.sweep)
 	}
 }
 
@@ -171,19 +171,19 @@ func (m *Memo) dropLocked(n int) (bytes int) {
 	}
 	clear(m.queue[:n])
 	m.bytes -= bytes
-	m.queue, m.old = m.queue[n:], max(m.old-n, 0)
+	m.queue, m.sweepCount = m.queue[n:], max(m.sweepCount-n, 0)
 	return bytes
 }
 
-// look drops what was queued at the last look, because after a burst no new encodings replace the old ones.
-func (m *Memo) look() {
+// sweep drops what was queued at the last sweep, because after a burst no new encodings replace the old ones.
+func (m *Memo) sweep() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	memory.Dropped(m.dropLocked(m.old))
+	memory.Dropped(m.dropLocked(m.sweepCount))
 	m.queue = slices.Clone(m.queue) // a clone without the spare capacity
-	m.old = len(m.queue)
-	if m.looks = m.old > 0; m.looks {
-		time.AfterFunc(memoAge, m.look)
+	m.sweepCount = len(m.queue)
+	if m.sweepScheduled = m.sweepCount > 0; m.sweepScheduled {
+		time.AfterFunc(memoAge, m.sweep)
 	}
 }
 
@@ -197,7 +197,7 @@ func (c Config) Decoded(kv store.KV, memo *Memo) (*Entry, error) {
 		c.Default(obj)
 	}
 	obj.SetResourceVersion(FormatRevision(kv.Revision))
-	memo.share(obj)
+	memo.intern(obj)
 	e := NewEntry(kv.Key, obj, kv.Revision, memo)
 	e.sum, e.size = hash(kv.Value), len(kv.Value)
 	return e, nil

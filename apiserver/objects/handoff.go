@@ -14,8 +14,8 @@ type Handoff struct {
 	written []*byte
 }
 
-// untaken limits entries that wait for a cache.
-const untaken = 256
+// maxPending limits entries that wait for a cache.
+const maxPending = 256
 
 // NewHandoff returns an empty one.
 func NewHandoff() *Handoff { return &Handoff{m: map[*byte]*Entry{}} }
@@ -53,11 +53,11 @@ func (h *Handoff) settle(value []byte, e *Entry, revision int64) {
 		return
 	}
 	h.written = append(h.written, &value[0])
-	if len(h.written) > untaken {
-		for _, name := range h.written[:untaken/2] {
+	if len(h.written) > maxPending {
+		for _, name := range h.written[:maxPending/2] {
 			delete(h.m, name)
 		}
-		h.written = append([]*byte(nil), h.written[untaken/2:]...)
+		h.written = append([]*byte(nil), h.written[maxPending/2:]...)
 	}
 }
 

@@ -22,8 +22,8 @@ type interner struct {
 
 const generationBytes = 1 << 20 // per generation
 
-// share replaces what obj, which the caller owns, has in common with others.
-func (a *interner) share(obj kind.Object) {
+// intern replaces what obj, which the caller owns, has in common with others.
+func (a *interner) intern(obj kind.Object) {
 	if _, ok := obj.(runtime.Unstructured); ok {
 		return
 	}
@@ -33,7 +33,7 @@ func (a *interner) share(obj kind.Object) {
 		if entries[i].FieldsV1 == nil {
 			continue
 		}
-		common := a.common(entries[i].FieldsV1)
+		common := a.internFields(entries[i].FieldsV1)
 		if common == entries[i].FieldsV1 {
 			continue
 		}
@@ -47,8 +47,8 @@ func (a *interner) share(obj kind.Object) {
 	}
 }
 
-// common returns the first value equal to f.
-func (a *interner) common(f *metav1.FieldsV1) *metav1.FieldsV1 {
+// internFields returns the first value equal to f.
+func (a *interner) internFields(f *metav1.FieldsV1) *metav1.FieldsV1 {
 	raw := f.GetRawBytes()
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -23,7 +23,7 @@ func TestInterner(t *testing.T) {
 	shared := y.ManagedFields // as a state that was handed out has it
 	own := y.ManagedFields[0].FieldsV1
 	for _, p := range []*corev1.Pod{x, y, z} {
-		a.share(p)
+		a.intern(p)
 	}
 	if x.ManagedFields[0].FieldsV1 != y.ManagedFields[0].FieldsV1 {
 		t.Error("two pods with the same owned fields do not share them")
@@ -40,12 +40,12 @@ func TestInterner(t *testing.T) {
 func TestInternerIsBounded(t *testing.T) {
 	var a interner
 	first := owned(`{"f:spec":{}}`)
-	a.share(first)
+	a.intern(first)
 	filler := strings.Repeat("x", 10_000)
 	for i := range 5 * generationBytes / len(filler) {
-		a.share(owned(fmt.Sprintf(`{"f:%s%d":{}}`, filler, i)))
+		a.intern(owned(fmt.Sprintf(`{"f:%s%d":{}}`, filler, i)))
 		again := owned(`{"f:spec":{}}`)
-		if a.share(again); again.ManagedFields[0].FieldsV1 != first.ManagedFields[0].FieldsV1 {
+		if a.intern(again); again.ManagedFields[0].FieldsV1 != first.ManagedFields[0].FieldsV1 {
 			t.Fatalf("after %d others what is used all the time is forgotten", i)
 		}
 	}

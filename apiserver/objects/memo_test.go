@@ -18,19 +18,19 @@ func TestMemoGivesBack(t *testing.T) {
 			synctest.Wait()
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			if len(m.queue) != entries || m.bytes != bytes || m.looks != (entries > 0) {
-				t.Errorf("%s: %d entries of %d bytes, looks %v; want %d of %d", when, len(m.queue), m.bytes, m.looks, entries, bytes)
+			if len(m.queue) != entries || m.bytes != bytes || m.sweepScheduled != (entries > 0) {
+				t.Errorf("%s: %d entries of %d bytes, looks %v; want %d of %d", when, len(m.queue), m.bytes, m.sweepScheduled, entries, bytes)
 			}
 		}
 		keep := func(n int) {
 			for range n {
 				b := make([]byte, 100)
-				m.keep(&b)
+				m.add(&b)
 			}
 		}
 		keep(25)
 		large := make([]byte, 126)
-		m.keep(&large)
+		m.add(&large)
 		expect("full", 10, 1000)
 		time.Sleep(memoAge + time.Second)
 		expect("after one look", 10, 1000)

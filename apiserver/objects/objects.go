@@ -92,9 +92,9 @@ type Storage interface {
 	Update(ctx context.Context, namespace, name string, createMissing bool, f UpdateFunc) (e *Entry, created bool, r Receipt, err error)
 	// Delete removes the object if check accepts the current one (preconditions). It returns the last state with the deletion's revision.
 	Delete(ctx context.Context, namespace, name string, check func(kind.Object) error) (*Entry, Receipt, error)
-	// DeleteUnread removes a stored object that cannot be decoded, without a check and without returning it. A readable one is 409
+	// DeleteCorrupt removes a stored object that cannot be decoded, without a check and without returning it. A readable one is 409
 	// Conflict. With dry nothing is written.
-	DeleteUnread(ctx context.Context, namespace, name string, dry bool) (Receipt, error)
+	DeleteCorrupt(ctx context.Context, namespace, name string, dry bool) (Receipt, error)
 	// Walk calls f with the objects of a namespace ("": all) as in a list with resourceVersion "0", until f returns false.
 	Walk(ctx context.Context, namespace string, f func(*Entry) bool) error
 	// Size is the number of objects and their stored bytes, for estimates. It does not block; storage without objects returns 0, 0.

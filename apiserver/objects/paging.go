@@ -72,29 +72,29 @@ func planContinued(q *ListQuery, prefix string) (Plan, error) {
 
 // Page collects a List from entries in key order.
 type Page struct {
-	c         Config
-	q         *ListQuery
-	plan      Plan
-	list      *List
-	everyone  bool
-	remaining int64
-	more      bool
+	c          Config
+	q          *ListQuery
+	plan       Plan
+	list       *List
+	matchesAll bool
+	remaining  int64
+	more       bool
 }
 
 // NewPage starts a list at revision.
 func (c Config) NewPage(q *ListQuery, p Plan, revision int64) *Page {
-	return &Page{c: c, q: q, plan: p, list: &List{Revision: revision}, everyone: q.Labels.Empty() && q.Fields.Empty()}
+	return &Page{c: c, q: q, plan: p, list: &List{Revision: revision}, matchesAll: q.Labels.Empty() && q.Fields.Empty()}
 }
 
 // Add adds the next entry; false means that no more are needed.
 func (p *Page) Add(e *Entry) bool {
-	if !p.everyone && !p.c.Selects(p.q, e.Object) {
+	if !p.matchesAll && !p.c.Selects(p.q, e.Object) {
 		return true
 	}
 	if p.q.Limit > 0 && int64(len(p.list.Items)) >= p.q.Limit {
 		p.more = true
 		p.remaining++
-		return p.everyone // continue counting
+		return p.matchesAll // continue counting
 	}
 	p.list.Items = append(p.list.Items, e)
 	return true
@@ -107,7 +107,7 @@ func (p *Page) List() *List {
 	}
 	last := p.list.Items[len(p.list.Items)-1]
 	p.list.Continue = encodeContinue(last.Key+"\x00", p.plan.Prefix, p.list.Revision)
-	if p.everyone {
+	if p.matchesAll {
 		n := p.remaining
 		p.list.Remaining = &n
 	}

@@ -163,7 +163,7 @@ const (
 func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
 	obj.SetResourceVersion("")
 	normalize(obj)
-	r.memo.share(obj)
+	r.memo.intern(obj)
 	value, err := r.Codec.Encode(obj)
 	if err != nil {
 		return nil, nil, fmt.Errorf("write %s: %w", key, err)

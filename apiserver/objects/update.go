@@ -37,7 +37,7 @@ func (r *Records) Update(
 			return e, current == nil, Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
 		}
 		var raced bool
-		if current, raced, err = r.overtaken(ctx, key, failure); !raced {
+		if current, raced, err = r.resolveConflict(ctx, key, failure); !raced {
 			return nil, false, Receipt{}, r.storeError(failure, name)
 		}
 	}
@@ -92,9 +92,9 @@ func (r *Records) unchanged(ctx context.Context, current, e *Entry, value []byte
 	return kv.Revision == current.Revision && !kv.Stale && bytes.Equal(kv.Value, value), nil
 }
 
-// overtaken returns after a failed write whether it was a conflict, and the state for the retry: the newer entry, or ErrNotFound if the
+// resolveConflict returns after a failed write whether it was a conflict, and the state for the retry: the newer entry, or ErrNotFound if the
 // object was deleted.
-func (r *Records) overtaken(ctx context.Context, key string, failure error) (current *Entry, raced bool, err error) {
+func (r *Records) resolveConflict(ctx context.Context, key string, failure error) (current *Entry, raced bool, err error) {
 	var conflict *store.ConflictError
 	switch {
 	case errors.As(failure, &conflict):
@@ -131,7 +131,7 @@ func (r *Records) Delete(ctx context.Context, namespace, name string, check func
 			return current.Deleted(w.Revision), Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
 		}
 		var raced bool
-		if current, raced, err = r.overtaken(ctx, key, failure); !raced {
+		if current, raced, err = r.resolveConflict(ctx, key, failure); !raced {
 			return nil, Receipt{}, r.storeError(failure, name)
 		}
 	}
@@ -142,11 +142,11 @@ func Unreadable(key string, rev int64, err error) error {
 	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision=%d: %w", key, rev, err)
 }
 
-// errReadable rejects the unsafe deletion of a readable object.
-var errReadable = errors.New("unsafe deletion is not allowed because the object is decodable from storage")
+// errNotCorrupt rejects the unsafe deletion of a readable object.
+var errNotCorrupt = errors.New("unsafe deletion is not allowed because the object is decodable from storage")
 
-// DeleteUnread removes a stored object that cannot be decoded, without a check and without returning it. A readable object is a conflict.
-func (r *Records) DeleteUnread(ctx context.Context, namespace, name string, dry bool) (Receipt, error) {
+// DeleteCorrupt removes a stored object that cannot be decoded, without a check and without returning it. A readable object is a conflict.
+func (r *Records) DeleteCorrupt(ctx context.Context, namespace, name string, dry bool) (Receipt, error) {
 	begin := time.Now()
 	key, err := r.Key(namespace, name)
 	if err != nil {
@@ -156,7 +156,7 @@ func (r *Records) DeleteUnread(ctx context.Context, namespace, name string, dry 
 	if err == nil {
 		if _, failed := r.Decoded(kv, nil); failed == nil {
 			return Receipt{}, apierrors.NewConflict(r.Resource, name, fmt.Errorf(
-				"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %w", key, errReadable))
+				"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %w", key, errNotCorrupt))
 		}
 	} else if kv.Revision == 0 {
 		return Receipt{}, r.storeError(err, name)

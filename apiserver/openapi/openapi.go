@@ -28,7 +28,7 @@ func Swagger(version string, resources []Resource) (*spec.Swagger, error) {
 func build(version string, resources []Resource, pages []page, v2 bool) (*spec.Swagger, error) {
 	s := &schemas{defs: spec.Definitions{}, v2: v2}
 	if len(resources) > 0 {
-		s.about = resources[0].GVR.GroupVersion()
+		s.groupVersion = resources[0].GVR.GroupVersion()
 	}
 	paths := map[string]spec.PathItem{}
 	for _, r := range resources {
@@ -69,19 +69,19 @@ func build(version string, resources []Resource, pages []page, v2 bool) (*spec.S
 // Documents serves /openapi/v2 and /openapi/v3 for the currently served resources. They are built on request.
 type Documents struct {
 	version string
-	fixed   []Resource
-	swagger func() (*spec.Swagger, error) // for fixed
+	builtIn []Resource
+	swagger func() (*spec.Swagger, error) // for builtIn
 	v2      *handler.OpenAPIService
 	v3      *handler3.OpenAPIService
 
-	mu    sync.Mutex
-	round int
-	extra map[schema.GroupVersion]bool // v3 documents in addition to those of fixed
+	mu         sync.Mutex
+	generation int
+	extra      map[schema.GroupVersion]bool // v3 documents in addition to those of builtIn
 }
 
-// New returns the documents of fixed. version is the server's, "v1.37.2".
+// New returns the documents of the built-in resources. version is the server's, "v1.37.2".
 func New(version string, fixed []Resource) *Documents {
-	d := &Documents{version: version, fixed: fixed, v3: handler3.NewOpenAPIService(), extra: map[schema.GroupVersion]bool{}}
+	d := &Documents{version: version, builtIn: fixed, v3: handler3.NewOpenAPIService(), extra: map[schema.GroupVersion]bool{}}
 	d.swagger = sync.OnceValues(func() (*spec.Swagger, error) { return Swagger(version, fixed) })
 	d.v2 = handler.NewOpenAPIServiceLazy(d.merged(nil, nil, 0))
 	for gv, list := range byVersion(fixed) {
@@ -100,13 +100,13 @@ type Remote struct {
 	V2 *spec.Swagger
 }
 
-// Set replaces the resources in addition to the fixed ones.
+// Set replaces the resources in addition to the built-in ones.
 func (d *Documents) Set(custom []Resource, remotes []Remote) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.round++
-	d.v2.UpdateSpecLazy(d.merged(custom, remotes, d.round))
-	fixed, now := byVersion(d.fixed), byVersion(custom)
+	d.generation++
+	d.v2.UpdateSpecLazy(d.merged(custom, remotes, d.generation))
+	fixed, now := byVersion(d.builtIn), byVersion(custom)
 	elsewhere := map[schema.GroupVersion]*spec3.OpenAPI{}
 	for _, r := range remotes {
 		if r.V3 != nil {
@@ -120,7 +120,7 @@ func (d *Documents) Set(custom []Resource, remotes []Remote) {
 		}
 		delete(d.extra, gv)
 		if list, ok := fixed[gv]; ok {
-			d.update(path(gv), list, nil, d.round)
+			d.update(path(gv), list, nil, d.generation)
 		} else {
 			d.v3.DeleteGroupVersion(path(gv))
 		}
@@ -128,10 +128,10 @@ func (d *Documents) Set(custom []Resource, remotes []Remote) {
 	for gv, list := range now {
 		d.extra[gv] = true
 		if doc := elsewhere[gv]; doc != nil {
-			d.v3.UpdateGroupVersionLazy(path(gv), cached.Static(doc, d.etag(d.round)))
+			d.v3.UpdateGroupVersionLazy(path(gv), cached.Static(doc, d.etag(d.generation)))
 			continue
 		}
-		d.update(path(gv), slices.Concat(fixed[gv], list), nil, d.round)
+		d.update(path(gv), slices.Concat(fixed[gv], list), nil, d.generation)
 	}
 }
 
@@ -164,7 +164,7 @@ func (d *Documents) merged(custom []Resource, remotes []Remote, round int) cache
 		maps.Copy(out.Parameters, fixed.Parameters)
 		for _, r := range remotes {
 			if r.V2 != nil {
-				adopt(&out, r)
+				addRemote(&out, r)
 			}
 		}
 		maps.Copy(out.Definitions, fixed.Definitions)
@@ -173,8 +173,8 @@ func (d *Documents) merged(custom []Resource, remotes []Remote, round int) cache
 	}))
 }
 
-// adopt adds the paths of another server's group version with the definitions that they need.
-func adopt(out *spec.Swagger, r Remote) {
+// addRemote adds the paths of another server's group version with the definitions that they need.
+func addRemote(out *spec.Swagger, r Remote) {
 	if r.V2.Paths == nil {
 		return
 	}
@@ -204,7 +204,7 @@ func (d *Documents) update(key string, list []Resource, pages []page, round int)
 			return nil, "", err
 		}
 		doc := openapiconv.ConvertV2ToV3(s)
-		bodiesRequired(doc)
+		requireBodies(doc)
 		return doc, d.etag(round), nil
 	})))
 }
@@ -229,8 +229,8 @@ func (d *Documents) has(name string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(d.fixed, func(r Resource) bool { return path(r.GVR.GroupVersion()) == name }) ||
-		slices.ContainsFunc(roots(d.fixed), func(p page) bool { return p.key() == name })
+	return slices.ContainsFunc(d.builtIn, func(r Resource) bool { return path(r.GVR.GroupVersion()) == name }) ||
+		slices.ContainsFunc(roots(d.builtIn), func(p page) bool { return p.key() == name })
 }
 
 // paths lets the libraries register handlers with a ServeMux.

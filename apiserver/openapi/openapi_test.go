@@ -123,7 +123,7 @@ func TestOperations(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := openapiconv.ConvertV2ToV3(s)
-	bodiesRequired(doc)
+	requireBodies(doc)
 	const pods, pod = "/api/v1/namespaces/{namespace}/pods", "/api/v1/namespaces/{namespace}/pods/{name}"
 	at := doc.Paths.Paths
 	for _, row := range []struct {

@@ -20,12 +20,12 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// call is one method of a path.
-type call struct {
+// operation is one method of a path.
+type operation struct {
 	action, id     string // x-kubernetes-action, and the verb at the start of the operation ID
 	method, suffix string // where operation IDs would be ambiguous
 	doc            string
-	answer         spec.Schema
+	response       spec.Schema
 	codes          []int // besides 200
 	stream         bool  // it may be watched
 	params         []spec.Parameter
@@ -33,7 +33,7 @@ type call struct {
 	consumes       []string
 }
 
-func (s *schemas) operation(r Resource, path string, c call) *spec.Operation {
+func (s *schemas) operation(r Resource, path string, c operation) *spec.Operation {
 	op := &spec.Operation{OperationProps: spec.OperationProps{
 		ID: operationID(r, c), Description: c.doc, Consumes: []string{"*/*"}, Produces: []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"},
 		Schemes: []string{"https"}, Tags: []string{groupTag(r.GVR.GroupVersion())}, Parameters: c.params,
@@ -57,23 +57,23 @@ func (s *schemas) operation(r Resource, path string, c call) *spec.Operation {
 		op.Parameters = append(op.Parameters, parameter("query", "pretty", "string",
 			"If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget)."))
 	}
-	op.Responses = responses(c.answer, c.codes)
+	op.Responses = responses(c.response, c.codes)
 	op.AddExtension("x-kubernetes-action", c.action)
 	op.AddExtension("x-kubernetes-group-version-kind", gvkOf(r.Kind, r.Kind.Kind))
 	return op
 }
 
 // responses are the responses with 200 and codes, and 401.
-func responses(answer spec.Schema, codes []int) *spec.Responses {
+func responses(response spec.Schema, codes []int) *spec.Responses {
 	all := map[int]spec.Response{http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}}}
 	for _, code := range append([]int{http.StatusOK}, codes...) {
-		all[code] = spec.Response{ResponseProps: spec.ResponseProps{Description: http.StatusText(code), Schema: &answer}}
+		all[code] = spec.Response{ResponseProps: spec.ResponseProps{Description: http.StatusText(code), Schema: &response}}
 	}
 	return &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: all}}
 }
 
-// bodiesRequired marks required request bodies in v3, which the conversion from v2 does not do.
-func bodiesRequired(doc *spec3.OpenAPI) {
+// requireBodies marks required request bodies in v3, which the conversion from v2 does not do.
+func requireBodies(doc *spec3.OpenAPI) {
 	for _, p := range doc.Paths.Paths {
 		for _, op := range []*spec3.Operation{p.Post, p.Put, p.Patch} {
 			if op != nil && op.RequestBody != nil {
@@ -88,8 +88,8 @@ func methods(p *spec.PathItem) []*spec.Operation {
 	return slices.DeleteFunc([]*spec.Operation{p.Get, p.Put, p.Post, p.Delete, p.Options, p.Head, p.Patch}, func(op *spec.Operation) bool { return op == nil })
 }
 
-// hoisted moves parameters common to all operations of p, except bodies, to the path. All are sorted.
-func hoisted(p spec.PathItem) spec.PathItem {
+// hoistParameters moves parameters common to all operations of p, except bodies, to the path. All are sorted.
+func hoistParameters(p spec.PathItem) spec.PathItem {
 	ops := methods(&p)
 	count := map[[2]string]int{}
 	for _, op := range ops {
@@ -118,11 +118,11 @@ func hoisted(p spec.PathItem) spec.PathItem {
 
 // groupTag is the tag of a group version's operations: "rbacAuthorization_v1".
 func groupTag(gv schema.GroupVersion) string {
-	return camel(cmp.Or(strings.TrimSuffix(gv.Group, ".k8s.io"), "core"), false) + "_" + gv.Version
+	return camelCase(cmp.Or(strings.TrimSuffix(gv.Group, ".k8s.io"), "core"), false) + "_" + gv.Version
 }
 
-// camel removes all but letters and digits, with the next letter in upper case.
-func camel(text string, first bool) string {
+// camelCase removes all but letters and digits, with the next letter in upper case.
+func camelCase(text string, first bool) string {
 	var b strings.Builder
 	up := first
 	for i, c := range text {
@@ -140,20 +140,20 @@ func camel(text string, first bool) string {
 }
 
 // operationID is unique per path and method: "listCoreV1NamespacedPod", "listCoreV1PodForAllNamespaces".
-func operationID(r Resource, c call) string {
-	id := c.id + groupID(r.GVR.Group) + camel(r.GVR.Version, true)
+func operationID(r Resource, c operation) string {
+	id := c.id + groupID(r.GVR.Group) + camelCase(r.GVR.Version, true)
 	if c.action == "deletecollection" {
 		id += "Collection"
 	}
-	id += camel(strings.ToLower(c.method), true)
+	id += camelCase(strings.ToLower(c.method), true)
 	if r.Namespaced && !strings.HasSuffix(c.suffix, allNamespaces) {
 		id += "Namespaced"
 	}
-	return id + r.Parent + camel(r.Subresource, true) + c.suffix
+	return id + r.Parent + camelCase(r.Subresource, true) + c.suffix
 }
 
-// part names the subresource in a description: " status of".
-func (r Resource) part() string {
+// subresourcePhrase names the subresource in a description: " status of".
+func (r Resource) subresourcePhrase() string {
 	if r.Subresource == "" {
 		return ""
 	}
@@ -195,7 +195,7 @@ func pathParameters(r Resource, path string) []spec.Parameter {
 }
 
 // options converts the fields of an options type to query parameters.
-func options(t reflect.Type, but ...string) []spec.Parameter {
+func options(t reflect.Type, except ...string) []spec.Parameter {
 	docs := docsOf(t)
 	var params []spec.Parameter
 	for f := range t.Fields() {
@@ -204,7 +204,7 @@ func options(t reflect.Type, but ...string) []spec.Parameter {
 		if typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
 		}
-		if inline || name == "" || slices.Contains(but, name) || typ.Kind() == reflect.Struct {
+		if inline || name == "" || slices.Contains(except, name) || typ.Kind() == reflect.Struct {
 			continue
 		}
 		if typ.Kind() == reflect.Slice {

@@ -15,11 +15,11 @@ import (
 // page is a read-only path without an API kind.
 type page struct {
 	path, id, tag, doc string
-	answer             reflect.Type // nil: text
+	response           reflect.Type // nil: text
 	media              []string
 }
 
-var discovered = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
+var discoveryMedia = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
 
 // key is the name of p's own document in v3.
 func (p page) key() string { return strings.Trim(p.path, "/") }
@@ -31,8 +31,8 @@ func lists(resources []Resource) []page {
 	for _, r := range resources {
 		gv := r.GVR.GroupVersion()
 		p := page{
-			path: prefix(gv) + "/", id: "get" + groupID(gv.Group) + camel(gv.Version, true) + "APIResources", tag: groupTag(gv),
-			doc: "get available resources", answer: reflect.TypeFor[metav1.APIResourceList](), media: discovered,
+			path: prefix(gv) + "/", id: "get" + groupID(gv.Group) + camelCase(gv.Version, true) + "APIResources", tag: groupTag(gv),
+			doc: "get available resources", response: reflect.TypeFor[metav1.APIResourceList](), media: discoveryMedia,
 		}
 		if r.Model == nil && !seen[p.path] {
 			seen[p.path] = true
@@ -46,8 +46,8 @@ func lists(resources []Resource) []page {
 func roots(resources []Resource) []page {
 	json := []string{"application/json"}
 	out := []page{
-		{"/api/", "getCoreAPIVersions", "core", "get available API versions", reflect.TypeFor[metav1.APIVersions](), discovered},
-		{"/apis/", "getAPIVersions", "apis", "get available API versions", reflect.TypeFor[metav1.APIGroupList](), discovered},
+		{"/api/", "getCoreAPIVersions", "core", "get available API versions", reflect.TypeFor[metav1.APIVersions](), discoveryMedia},
+		{"/apis/", "getAPIVersions", "apis", "get available API versions", reflect.TypeFor[metav1.APIGroupList](), discoveryMedia},
 		{"/version/", "getCodeVersion", "version", "get the version information for this server", reflect.TypeFor[version.Info](), json},
 		{
 			"/.well-known/openid-configuration/", "getServiceAccountIssuerOpenIDConfiguration", "WellKnown",
@@ -63,8 +63,8 @@ func roots(resources []Resource) []page {
 		if g := r.GVR.Group; r.Model == nil && !seen[g] {
 			seen[g] = true
 			out = append(out, page{
-				"/apis/" + g + "/", "get" + groupID(g) + "APIGroup", camel(strings.TrimSuffix(g, ".k8s.io"), false), "get information of a group",
-				reflect.TypeFor[metav1.APIGroup](), discovered,
+				"/apis/" + g + "/", "get" + groupID(g) + "APIGroup", camelCase(strings.TrimSuffix(g, ".k8s.io"), false), "get information of a group",
+				reflect.TypeFor[metav1.APIGroup](), discoveryMedia,
 			})
 		}
 	}
@@ -73,18 +73,18 @@ func roots(resources []Resource) []page {
 
 // groupID is a group's name in operation IDs.
 func groupID(group string) string {
-	return camel(cmp.Or(strings.TrimSuffix(group, ".k8s.io"), "core"), true)
+	return camelCase(cmp.Or(strings.TrimSuffix(group, ".k8s.io"), "core"), true)
 }
 
 func (s *schemas) addPage(paths map[string]spec.PathItem, p page) {
 	answer := plain("string", "")
-	if p.answer != nil {
-		answer = s.ref(p.answer)
+	if p.response != nil {
+		answer = s.ref(p.response)
 	}
 	op := &spec.Operation{OperationProps: spec.OperationProps{
 		ID: p.id, Description: p.doc, Produces: p.media, Schemes: []string{"https"}, Tags: []string{p.tag}, Responses: responses(answer, nil),
 	}}
-	if p.answer != nil {
+	if p.response != nil {
 		op.Consumes = p.media
 	}
 	paths[p.path] = spec.PathItem{PathItemProps: spec.PathItemProps{Get: op}}

@@ -31,22 +31,22 @@ type Resource struct {
 	Verbs []string
 }
 
-// one and many are the schemas of the object and of its list.
-func (s *schemas) one(r Resource) spec.Schema {
+// objectSchema and listSchema are the schemas of the object and of its list.
+func (s *schemas) objectSchema(r Resource) spec.Schema {
 	if r.Model != nil {
 		return *spec.RefSchema(definitions + r.Model.Name)
 	}
 	return s.ref(r.Type)
 }
 
-func (s *schemas) many(r Resource) spec.Schema {
+func (s *schemas) listSchema(r Resource) spec.Schema {
 	if r.Model != nil {
 		return *spec.RefSchema(definitions + r.Model.ListName)
 	}
 	return s.ref(r.List)
 }
 
-func (r Resource) can(verb string) bool { return slices.Contains(r.Verbs, verb) }
+func (r Resource) hasVerb(verb string) bool { return slices.Contains(r.Verbs, verb) }
 
 // prefix is /api/v1 or /apis/<group>/<version>.
 func prefix(gv schema.GroupVersion) string {
@@ -65,26 +65,26 @@ func (s *schemas) addPaths(paths map[string]spec.PathItem, r Resource) {
 	many, one := scoped+"/"+r.GVR.Resource, scoped+"/"+r.GVR.Resource+"/{name}"
 	switch {
 	case r.Connect:
-		s.connections(paths, r, one+"/"+r.Subresource)
+		s.connectPaths(paths, r, one+"/"+r.Subresource)
 		return
 	case r.Subresource != "":
 		paths[one+"/"+r.Subresource] = s.item(r, one)
 		return
 	}
-	if r.can("list") || r.can("create") {
+	if r.hasVerb("list") || r.hasVerb("create") {
 		paths[many] = s.collection(r, many)
 	}
-	if r.can("get") || r.can("delete") || r.can("update") {
+	if r.hasVerb("get") || r.hasVerb("delete") || r.hasVerb("update") {
 		paths[one] = s.item(r, one)
 	}
 	all := base + "/" + r.GVR.Resource
-	if r.Namespaced && r.can("list") {
+	if r.Namespaced && r.hasVerb("list") {
 		p := spec.PathItem{}
 		p.Get = s.operation(r, all, s.list(r, allNamespaces))
-		paths[all] = hoisted(p)
+		paths[all] = hoistParameters(p)
 	}
-	if r.Model == nil && r.can("watch") {
-		s.watches(paths, r, all, many, one)
+	if r.Model == nil && r.hasVerb("watch") {
+		s.watchPaths(paths, r, all, many, one)
 	}
 }
 
@@ -92,30 +92,30 @@ func (s *schemas) addPaths(paths map[string]spec.PathItem, r Resource) {
 const allNamespaces = "ForAllNamespaces"
 
 // list is the operation GET of a collection.
-func (s *schemas) list(r Resource, suffix string) call {
+func (s *schemas) list(r Resource, suffix string) operation {
 	doc := "list objects of kind " + r.Parent
-	if r.can("watch") && r.Model == nil {
+	if r.hasVerb("watch") && r.Model == nil {
 		doc = "list or watch objects of kind " + r.Parent
 	}
-	return call{
-		action: "list", id: "list", suffix: suffix, doc: doc, answer: s.many(r), stream: true, params: options(reflect.TypeFor[metav1.ListOptions]()),
+	return operation{
+		action: "list", id: "list", suffix: suffix, doc: doc, response: s.listSchema(r), stream: true, params: options(reflect.TypeFor[metav1.ListOptions]()),
 	}
 }
 
-// watches are the deprecated watch paths, which are still served.
-func (s *schemas) watches(paths map[string]spec.PathItem, r Resource, all, many, one string) {
+// watchPaths are the deprecated watch paths, which are still served.
+func (s *schemas) watchPaths(paths map[string]spec.PathItem, r Resource, all, many, one string) {
 	watch := func(of, action, suffix, doc string) {
 		path := prefix(r.GVR.GroupVersion()) + "/watch" + of[len(prefix(r.GVR.GroupVersion())):]
 		p := spec.PathItem{}
-		p.Get = s.operation(r, path, call{
+		p.Get = s.operation(r, path, operation{
 			action: action, id: "watch", suffix: suffix, doc: doc + ". deprecated: use the 'watch' parameter with a list operation instead",
-			answer: s.ref(reflect.TypeFor[metav1.WatchEvent]()), stream: true, params: options(reflect.TypeFor[metav1.ListOptions]()),
+			response: s.ref(reflect.TypeFor[metav1.WatchEvent]()), stream: true, params: options(reflect.TypeFor[metav1.ListOptions]()),
 		})
 		if action == "watch" {
 			p.Get.Description += ", filtered to a single item with the 'fieldSelector' parameter"
 		}
 		p.Get.Description += "."
-		paths[path] = hoisted(p)
+		paths[path] = hoistParameters(p)
 	}
 	const each = "watch individual changes to a list of "
 	watch(many, "watchlist", "List", each+r.Parent)
@@ -127,14 +127,14 @@ func (s *schemas) watches(paths map[string]spec.PathItem, r Resource, all, many,
 
 func (s *schemas) collection(r Resource, path string) spec.PathItem {
 	var p spec.PathItem
-	if r.can("list") && (r.List != nil || r.Model != nil) {
+	if r.hasVerb("list") && (r.List != nil || r.Model != nil) {
 		p.Get = s.operation(r, path, s.list(r, ""))
 	}
-	if r.can("create") {
+	if r.hasVerb("create") {
 		p.Post = s.operation(r, path, s.create(r))
 	}
-	if r.can("deletecollection") {
-		c := call{action: "deletecollection", id: "delete", doc: "delete collection of " + r.Parent, answer: s.ref(reflect.TypeFor[metav1.Status]())}
+	if r.hasVerb("deletecollection") {
+		c := operation{action: "deletecollection", id: "delete", doc: "delete collection of " + r.Parent, response: s.ref(reflect.TypeFor[metav1.Status]())}
 		c.params = options(reflect.TypeFor[metav1.ListOptions]())
 		if r.Model == nil {
 			c.params = append(options(reflect.TypeFor[metav1.ListOptions](), "watch", "allowWatchBookmarks"), options(reflect.TypeFor[metav1.DeleteOptions]())...)
@@ -142,60 +142,60 @@ func (s *schemas) collection(r Resource, path string) spec.PathItem {
 		}
 		p.Delete = s.operation(r, path, c)
 	}
-	return hoisted(p)
+	return hoistParameters(p)
 }
 
-func (s *schemas) create(r Resource) call {
-	return call{
-		action: "post", id: "create", doc: "create" + r.part() + article(r.Parent) + r.Parent, answer: s.one(r), codes: []int{201, 202},
-		params: options(reflect.TypeFor[metav1.CreateOptions]()), body: bodyParameter(s.one(r), true),
+func (s *schemas) create(r Resource) operation {
+	return operation{
+		action: "post", id: "create", doc: "create" + r.subresourcePhrase() + article(r.Parent) + r.Parent, response: s.objectSchema(r), codes: []int{201, 202},
+		params: options(reflect.TypeFor[metav1.CreateOptions]()), body: bodyParameter(s.objectSchema(r), true),
 	}
 }
 
 func (s *schemas) item(r Resource, path string) spec.PathItem {
 	var p spec.PathItem
-	specified := r.part() + " the specified " + r.Parent
-	if r.can("get") {
-		c := call{action: "get", id: "read", doc: "read" + specified, answer: s.one(r)}
+	specified := r.subresourcePhrase() + " the specified " + r.Parent
+	if r.hasVerb("get") {
+		c := operation{action: "get", id: "read", doc: "read" + specified, response: s.objectSchema(r)}
 		if r.Model != nil {
 			c.params = options(reflect.TypeFor[metav1.GetOptions]())
 		}
 		p.Get = s.operation(r, path, c)
 	}
-	if r.can("create") && r.Subresource != "" {
+	if r.hasVerb("create") && r.Subresource != "" {
 		p.Post = s.operation(r, path, s.create(r))
 	}
-	if r.can("update") {
-		p.Put = s.operation(r, path, call{
-			action: "put", id: "replace", doc: "replace" + specified, answer: s.one(r), codes: []int{201},
-			params: options(reflect.TypeFor[metav1.UpdateOptions]()), body: bodyParameter(s.one(r), true),
+	if r.hasVerb("update") {
+		p.Put = s.operation(r, path, operation{
+			action: "put", id: "replace", doc: "replace" + specified, response: s.objectSchema(r), codes: []int{201},
+			params: options(reflect.TypeFor[metav1.UpdateOptions]()), body: bodyParameter(s.objectSchema(r), true),
 		})
 	}
-	if r.can("patch") {
+	if r.hasVerb("patch") {
 		p.Patch = s.operation(r, path, s.patch(r, specified))
 	}
-	if r.can("delete") && r.Subresource == "" {
-		c := call{
-			action: "delete", id: "delete", doc: "delete" + article(r.Parent) + r.Parent, answer: s.ref(reflect.TypeFor[metav1.Status]()), codes: []int{202},
+	if r.hasVerb("delete") && r.Subresource == "" {
+		c := operation{
+			action: "delete", id: "delete", doc: "delete" + article(r.Parent) + r.Parent, response: s.ref(reflect.TypeFor[metav1.Status]()), codes: []int{202},
 			params: options(reflect.TypeFor[metav1.DeleteOptions]()), body: bodyParameter(s.ref(reflect.TypeFor[metav1.DeleteOptions]()), false),
 		}
-		if r.Model == nil && slices.Contains(answeredWithObject, r.Kind.Kind) {
-			c.answer = s.one(r)
+		if r.Model == nil && slices.Contains(deleteReturnsObject, r.Kind.Kind) {
+			c.response = s.objectSchema(r)
 		}
 		p.Delete = s.operation(r, path, c)
 	}
-	return hoisted(p)
+	return hoistParameters(p)
 }
 
-// answeredWithObject are the kinds whose delete responds with the deleted object.
-var answeredWithObject = []string{
+// deleteReturnsObject are the kinds whose delete responds with the deleted object.
+var deleteReturnsObject = []string{
 	"CSIDriver", "CSINode", "DeviceClass", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodTemplate", "ResourceClaim",
 	"ResourceClaimTemplate", "ResourceQuota", "ResourceSlice", "Service", "ServiceAccount", "StorageClass", "VolumeAttachment", "VolumeAttributesClass",
 }
 
-func (s *schemas) patch(r Resource, specified string) call {
-	c := call{
-		action: "patch", id: "patch", doc: "partially update" + specified, answer: s.one(r),
+func (s *schemas) patch(r Resource, specified string) operation {
+	c := operation{
+		action: "patch", id: "patch", doc: "partially update" + specified, response: s.objectSchema(r),
 		params: options(reflect.TypeFor[metav1.PatchOptions]()), body: bodyParameter(s.ref(reflect.TypeFor[metav1.Patch]()), true),
 		consumes: []string{"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"},
 	}
@@ -206,33 +206,33 @@ func (s *schemas) patch(r Resource, specified string) call {
 	return c
 }
 
-// connections are the paths of streams, proxies and logs.
-func (s *schemas) connections(paths map[string]spec.PathItem, r Resource, path string) {
+// connectPaths are the paths of streams, proxies and logs.
+func (s *schemas) connectPaths(paths map[string]spec.PathItem, r Resource, path string) {
 	if r.Subresource == "log" {
 		p := spec.PathItem{}
-		p.Get = s.operation(r, path, call{
-			action: "get", id: "read", doc: "read log of the specified " + r.Parent, answer: plain("string", ""), params: options(reflect.TypeFor[corev1.PodLogOptions]()),
+		p.Get = s.operation(r, path, operation{
+			action: "get", id: "read", doc: "read log of the specified " + r.Parent, response: plain("string", ""), params: options(reflect.TypeFor[corev1.PodLogOptions]()),
 		})
 		p.Get.Produces = append([]string{"text/plain"}, p.Get.Produces...)
-		paths[path] = hoisted(p)
+		paths[path] = hoistParameters(p)
 		return
 	}
 	connect := func(path, method, suffix string) *spec.Operation {
-		return s.operation(r, path, call{
+		return s.operation(r, path, operation{
 			action: "connect", id: "connect", method: method, suffix: suffix, doc: "connect " + method + " requests to " + r.Subresource + " of " + r.Parent,
-			answer: plain("string", ""), params: options(r.Type),
+			response: plain("string", ""), params: options(r.Type),
 		})
 	}
 	if r.Subresource != "proxy" {
 		p := spec.PathItem{}
 		p.Get, p.Post = connect(path, "GET", ""), connect(path, "POST", "")
-		paths[path] = hoisted(p)
+		paths[path] = hoistParameters(p)
 		return
 	}
 	for suffix, path := range map[string]string{"": path, "WithPath": path + "/{path}"} {
 		p := spec.PathItem{}
 		p.Get, p.Head, p.Options = connect(path, "GET", suffix), connect(path, "HEAD", suffix), connect(path, "OPTIONS", suffix)
 		p.Post, p.Put, p.Patch, p.Delete = connect(path, "POST", suffix), connect(path, "PUT", suffix), connect(path, "PATCH", suffix), connect(path, "DELETE", suffix)
-		paths[path] = hoisted(p)
+		paths[path] = hoistParameters(p)
 	}
 }

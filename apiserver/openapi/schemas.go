@@ -27,10 +27,10 @@ const definitions = "#/definitions/"
 
 // schemas builds the definitions of Go types, each once.
 type schemas struct {
-	defs  spec.Definitions
-	v2    bool
-	about schema.GroupVersion // the group version of a v3 document
-	err   error               // the first error
+	defs         spec.Definitions
+	v2           bool
+	groupVersion schema.GroupVersion // the group version of a v3 document
+	err          error               // the first error
 }
 
 // modelName is the OpenAPI name of a type: "io.k8s.api.core.v1.Pod". Types without a published name get one from their package path.
@@ -68,7 +68,7 @@ func (s *schemas) kinds(d *spec.Schema, t reflect.Type) {
 	known = slices.SortedFunc(slices.Values(known), byName) // a copy: the scheme returns its own slice
 	var kinds []any
 	for _, gvk := range known {
-		inside := gvk.GroupVersion() == s.about || gvk.GroupVersion() == schema.GroupVersion{Version: "v1"}
+		inside := gvk.GroupVersion() == s.groupVersion || gvk.GroupVersion() == schema.GroupVersion{Version: "v1"}
 		if gvk.Version != runtime.APIVersionInternal && (s.v2 || len(known) == 1 || inside) {
 			kinds = append(kinds, gvkOf(gvk, gvk.Kind))
 		}
@@ -91,10 +91,10 @@ func (s *schemas) object(t reflect.Type) spec.Schema {
 		return special
 	}
 	if t.Kind() != reflect.Struct {
-		return s.of(t)
+		return s.schemaOf(t)
 	}
 	out := spec.Schema{SchemaProps: spec.SchemaProps{Description: text, Type: []string{"object"}}}
-	extend(&out, f.Extensions)
+	addExtensions(&out, f.Extensions)
 	s.kinds(&out, t)
 	s.fields(&out, t, docs, f)
 	return out
@@ -116,7 +116,7 @@ func docsOf(t reflect.Type) map[string]string {
 	return nil
 }
 
-func extend(s *spec.Schema, extensions map[string]any) {
+func addExtensions(s *spec.Schema, extensions map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(extensions)) {
 		s.AddExtension(name, extensions[name])
 	}
@@ -151,8 +151,8 @@ func (s *schemas) fields(out *spec.Schema, t reflect.Type, docs map[string]strin
 		if known.Text != nil {
 			text = *known.Text
 		}
-		p := s.of(f.Type)
-		p.Description = strings.TrimSpace(text + s.meanings(f.Type))
+		p := s.schemaOf(f.Type)
+		p.Description = strings.TrimSpace(text + s.enumDescriptions(f.Type))
 		if !s.v2 {
 			p.Default = known.Default
 			if p.Default == nil {
@@ -165,7 +165,7 @@ func (s *schemas) fields(out *spec.Schema, t reflect.Type, docs map[string]strin
 		if v := f.Tag.Get("patchMergeKey"); v != "" {
 			p.AddExtension("x-kubernetes-patch-merge-key", v)
 		}
-		extend(&p, known.Extensions)
+		addExtensions(&p, known.Extensions)
 		if out.Properties == nil {
 			out.Properties = map[string]spec.Schema{}
 		}
@@ -176,8 +176,8 @@ func (s *schemas) fields(out *spec.Schema, t reflect.Type, docs map[string]strin
 	}
 }
 
-// meanings lists the meanings of an enum's values, for the end of the description.
-func (s *schemas) meanings(t reflect.Type) string {
+// enumDescriptions lists the meanings of an enum's values, for the end of the description.
+func (s *schemas) enumDescriptions(t reflect.Type) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -217,8 +217,8 @@ func zero(t reflect.Type, omitEmpty bool) any {
 	}
 }
 
-// of is the schema of a field's type: inline for plain types, a reference for structs.
-func (s *schemas) of(t reflect.Type) spec.Schema {
+// schemaOf is the schema of a field's type: inline for plain types, a reference for structs.
+func (s *schemas) schemaOf(t reflect.Type) spec.Schema {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -230,10 +230,10 @@ func (s *schemas) of(t reflect.Type) spec.Schema {
 		if t.Elem().Kind() == reflect.Uint8 {
 			return plain("string", "byte")
 		}
-		item := s.of(t.Elem())
+		item := s.schemaOf(t.Elem())
 		return *spec.ArrayProperty(&item)
 	case reflect.Map:
-		value := s.of(t.Elem())
+		value := s.schemaOf(t.Elem())
 		return *spec.MapProperty(&value)
 	case reflect.Interface:
 		return spec.Schema{}

@@ -27,7 +27,7 @@ func (o *Admission) addFlags(fl *pflag.FlagSet) {
 func (o *Admission) validate() error { return plugins.Check(o.Enable, o.Disable) }
 
 // New returns the chain of admission plugins over the server's own objects, and the resources that the plugins follow.
-func (o *Admission) New(c plugins.Config) (*admission.Chain, []plugins.Follow, error) {
+func (o *Admission) New(c plugins.Config) (*admission.Chain, []plugins.EventHandler, error) {
 	c.Enable, c.Disable = o.Enable, o.Disable
 	if o.ConfigFile != "" {
 		var err error

@@ -79,8 +79,8 @@ func (o *Authentication) validate() error {
 	return errors.Join(errs...)
 }
 
-// Own holds the cluster's own authentication.
-type Own struct {
+// Dependencies holds the cluster's own authentication.
+type Dependencies struct {
 	// Authenticators of the cluster's own credentials.
 	Authenticators []auth.Authenticator
 	// Tokens of service accounts; no other authenticator may have their issuers.
@@ -94,7 +94,7 @@ type Own struct {
 }
 
 // New returns the authenticators in order: proxies, the cluster's own, those of o, and last the anonymous one.
-func (o *Authentication) New(files *configreload.Files, own Own) ([]auth.Authenticator, error) {
+func (o *Authentication) New(files *configreload.Files, own Dependencies) ([]auth.Authenticator, error) {
 	all := own.Authenticators
 	add := func(a auth.Authenticator, err error) error {
 		if err == nil {
@@ -168,7 +168,7 @@ func (o *Authentication) requestHeader(files *configreload.Files, certs *Certifi
 }
 
 // issuers are the JWT authenticators of the AuthenticationConfiguration.
-func (o *Authentication) issuers(files *configreload.Files, own Own) (live *authn.Live, err error) {
+func (o *Authentication) issuers(files *configreload.Files, own Dependencies) (live *authn.Live, err error) {
 	err = files.Configuration(o.ConfigFile, "authentication", func(b []byte) (configreload.Apply, error) {
 		if live, err = authn.NewLive(b, own.Tokens.Issuers(), own.Issuers); err != nil {
 			return nil, err

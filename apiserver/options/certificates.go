@@ -21,29 +21,29 @@ import (
 // Certificates holds the API's serving certificates and the client CAs that it announces. They can change while the server runs; existing
 // connections keep theirs.
 type Certificates struct {
-	own    tls.Certificate // for the cluster's own names, in any case
-	opts   Serving
-	shown  atomic.Pointer[shown]
-	config atomic.Pointer[tls.Config] // for new connections, with the announced client CAs
+	clusterCert tls.Certificate // for the cluster's own names, in any case
+	opts        Serving
+	certs       atomic.Pointer[certificateSet]
+	config      atomic.Pointer[tls.Config] // for new connections, with the announced client CAs
 
 	mu      sync.Mutex        // serializes changes
 	trusted map[string][]byte // client CAs in PEM, by their source
 }
 
-// shown holds certificates by name.
-type shown struct {
-	otherwise *tls.Certificate
-	exact     map[string]*tls.Certificate
+// certificateSet holds certificates by name.
+type certificateSet struct {
+	defaultCert *tls.Certificate
+	exact       map[string]*tls.Certificate
 }
 
 // NewCertificates loads the certificates of opts; own is the cluster's.
 func NewCertificates(own tls.Certificate, opts Serving) (*Certificates, error) {
-	s := &Certificates{own: own, opts: opts, trusted: map[string][]byte{}}
+	s := &Certificates{clusterCert: own, opts: opts, trusted: map[string][]byte{}}
 	return s, s.load()
 }
 
-// Own reports whether the default certificate is the cluster's own.
-func (s *Certificates) Own() bool { return s.opts.CertFile == "" }
+// UsesClusterCert reports whether the default certificate is the cluster's own.
+func (s *Certificates) UsesClusterCert() bool { return s.opts.CertFile == "" }
 
 // load loads all certificates; on an error the previous ones stay.
 func (s *Certificates) load() error {
@@ -53,12 +53,12 @@ func (s *Certificates) load() error {
 	if err != nil {
 		return err
 	}
-	next := &shown{otherwise: &s.own, exact: map[string]*tls.Certificate{}}
+	next := &certificateSet{defaultCert: &s.clusterCert, exact: map[string]*tls.Certificate{}}
 	if s.opts.CertFile != "" {
-		if next.otherwise, err = pki.ReadServing(s.opts.CertFile, s.opts.KeyFile); err != nil {
+		if next.defaultCert, err = pki.ReadServing(s.opts.CertFile, s.opts.KeyFile); err != nil {
 			return err
 		}
-		if err := errors.Join(next.add(&s.own, nil), next.add(next.otherwise, nil)); err != nil {
+		if err := errors.Join(next.add(&s.clusterCert, nil), next.add(next.defaultCert, nil)); err != nil {
 			return err
 		}
 	}
@@ -79,12 +79,12 @@ func (s *Certificates) load() error {
 			return err
 		}
 	}
-	s.shown.Store(next)
+	s.certs.Store(next)
 	return nil
 }
 
 // add uses c for names, or for the names in it.
-func (s *shown) add(c *tls.Certificate, names []string) error {
+func (s *certificateSet) add(c *tls.Certificate, names []string) error {
 	if names == nil {
 		leaf, err := x509.ParseCertificate(c.Certificate[0])
 		if err != nil {
@@ -103,7 +103,7 @@ func (s *shown) add(c *tls.Certificate, names []string) error {
 
 // certificate chooses the certificate for a client.
 func (s *Certificates) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	now := s.shown.Load()
+	now := s.certs.Load()
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	if c, ok := now.exact[name]; ok {
 		return c, nil
@@ -113,7 +113,7 @@ func (s *Certificates) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate
 			return c, nil
 		}
 	}
-	return now.otherwise, nil
+	return now.defaultCert, nil
 }
 
 // SetClientCAs sets the announced client CAs of one source. Clients choose their certificate by them.
@@ -153,7 +153,7 @@ func (s *Certificates) Watch(files *configreload.Files) error {
 		return err
 	}
 	if s.opts.CertFile != "" {
-		list = append(list, named{cert: s.opts.CertFile, key: s.opts.KeyFile})
+		list = append(list, sniEntry{cert: s.opts.CertFile, key: s.opts.KeyFile})
 	}
 	for _, n := range list {
 		for _, path := range []string{n.cert, n.key} {

@@ -26,7 +26,7 @@ func TestModes(t *testing.T) {
 		{Options{Authorization: Authorization{Modes: []string{authz.ModeWebhook}}}, "must be given together"},
 		{Options{Authorization: Authorization{Modes: []string{"RBAC"}, ConfigFile: "f"}}, "exclude each other"},
 		{Options{Tokens: ServiceAccountTokens{JWKSURI: "http://x"}}, "service-account-jwks-uri requires https scheme, parsed as: http://x"},
-		{Options{Tokens: ServiceAccountTokens{Longest: time.Minute}}, "must be between 1 hour and 2^32 seconds"},
+		{Options{Tokens: ServiceAccountTokens{MaxExpiration: time.Minute}}, "must be between 1 hour and 2^32 seconds"},
 	} {
 		got := strings.Join(c.o.Authorization.modes(), " ")
 		if err := c.o.Validate(); err != nil {

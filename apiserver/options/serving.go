@@ -21,8 +21,8 @@ type Serving struct {
 	StandardHTTP2 bool
 }
 
-// named is a parsed SNI entry.
-type named struct {
+// sniEntry is a parsed SNI entry.
+type sniEntry struct {
 	cert, key string
 	names     []string // none: the names in the certificate
 }
@@ -39,18 +39,18 @@ func (o *Serving) validate() error {
 	return err
 }
 
-func (o Serving) parse() ([]named, error) {
+func (o Serving) parse() ([]sniEntry, error) {
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return nil, errors.New("--tls-cert-file and --tls-private-key-file must be given together")
 	}
-	var out []named
+	var out []sniEntry
 	for _, text := range o.SNI {
 		files, names, more := strings.Cut(text, ":")
 		cert, key, ok := strings.Cut(files, ",")
 		if !ok || cert == "" || key == "" || strings.Contains(key, ",") || more && names == "" {
 			return nil, fmt.Errorf("--tls-sni-cert-key %q is not of the form CERT,KEY or CERT,KEY:NAME,NAME", text)
 		}
-		n := named{cert: cert, key: key}
+		n := sniEntry{cert: cert, key: key}
 		if more {
 			n.names = strings.Split(names, ",")
 		}

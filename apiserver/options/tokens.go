@@ -30,10 +30,10 @@ type ServiceAccountTokens struct {
 	Audiences []string
 	// JWKSURI is the jwks_uri of the discovery document.
 	JWKSURI string
-	// Longest is the maximum token lifetime; 0: none.
-	Longest time.Duration
-	// Short disables the extended lifetime of tokens that kubelets request for pods.
-	Short bool
+	// MaxExpiration is the maximum token lifetime; 0: none.
+	MaxExpiration time.Duration
+	// NoExtendedExpiration disables the extended lifetime of tokens that kubelets request for pods.
+	NoExtendedExpiration bool
 }
 
 func (o *ServiceAccountTokens) addFlags(fl *pflag.FlagSet) {
@@ -42,8 +42,8 @@ func (o *ServiceAccountTokens) addFlags(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&o.KeyFiles, "service-account-key-file", nil, "verify service account tokens with the keys in `FILE`, too; may be repeated")
 	fl.StringSliceVar(&o.Audiences, "api-audiences", nil, "`AUDIENCES` of the API server, one of which service account tokens must name (default the issuers)")
 	fl.StringVar(&o.JWKSURI, "service-account-jwks-uri", "", "`URL` of the JSON Web Key Set that the issuer's discovery document names")
-	fl.DurationVar(&o.Longest, "service-account-max-token-expiration", 0, "maximum lifetime of a service account token; 0: unlimited")
-	AddNegated(fl, &o.Short, "service-account-extend-token-expiration", "extend the tokens that kubelets ask for pods to a year, and count uses after their hour")
+	fl.DurationVar(&o.MaxExpiration, "service-account-max-token-expiration", 0, "maximum lifetime of a service account token; 0: unlimited")
+	AddNegated(fl, &o.NoExtendedExpiration, "service-account-extend-token-expiration", "extend the tokens that kubelets ask for pods to a year, and count uses after their hour")
 }
 
 // validate returns one sentence for each error.
@@ -61,7 +61,7 @@ func (o *ServiceAccountTokens) validate() error {
 			errs = append(errs, fmt.Errorf("service-account-jwks-uri requires https scheme, parsed as: %s", u))
 		}
 	}
-	if o.Longest != 0 && (o.Longest < time.Hour || o.Longest > 1<<32*time.Second) {
+	if o.MaxExpiration != 0 && (o.MaxExpiration < time.Hour || o.MaxExpiration > 1<<32*time.Second) {
 		errs = append(errs, errors.New("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"))
 	}
 	return errors.Join(errs...)
@@ -77,7 +77,7 @@ func (o *ServiceAccountTokens) Signer(own func() (crypto.Signer, error)) (crypto
 
 // Config configures issuing and verification; key signs.
 func (o *ServiceAccountTokens) Config(key crypto.Signer) (authn.TokenConfig, error) {
-	c := authn.TokenConfig{Key: key, Issuers: o.Issuers, Audiences: o.Audiences, JWKS: o.JWKSURI, Longest: o.Longest, Extend: !o.Short}
+	c := authn.TokenConfig{Key: key, Issuers: o.Issuers, Audiences: o.Audiences, JWKS: o.JWKSURI, Longest: o.MaxExpiration, Extend: !o.NoExtendedExpiration}
 	if len(c.Issuers) == 0 {
 		c.Issuers = []string{clusterIssuer}
 	}

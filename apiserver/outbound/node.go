@@ -13,10 +13,10 @@ import (
 // nodeUser is the prefix of a kubelet's user name, the common name of its certificate.
 const nodeUser = "system:node:"
 
-// Through opens a connection to a node's kubelet by a tunnel; nil without an error: there is no tunnel.
-type Through func(ctx context.Context, node string) (net.Conn, error)
+// TunnelDialer opens a connection to a node's kubelet by a tunnel; nil without an error: there is no tunnel.
+type TunnelDialer func(ctx context.Context, node string) (net.Conn, error)
 
-// Nodes returns a transport for URLs like https://<node name>:<port>/ with HTTP/1.1 and connections per node. address returns the host of a
+// NodeTransport returns a transport for URLs like https://<node name>:<port>/ with HTTP/1.1 and connections per node. address returns the host of a
 // node's kubelet. Before anything is sent, the kubelet must present a certificate of conf's CA for the address and for the node: no node
 // can act as another one or make the server call itself.
 //
@@ -24,8 +24,8 @@ type Through func(ctx context.Context, node string) (net.Conn, error)
 // address. Such a connection leads only to the node's kubelet, so its address is not checked; the kubelet's certificate is.
 //
 // A connection from the transport's DialContext is encrypted already, so a caller that uses it must use an http:// URL.
-func (d *Door) Nodes(conf *tls.Config, address func(ctx context.Context, node string) (string, error), through Through) *http.Transport {
-	t := d.Transport(Options{Target: Kubelet, TLS: conf})
+func (e *Egress) NodeTransport(conf *tls.Config, address func(ctx context.Context, node string) (string, error), through TunnelDialer) *http.Transport {
+	t := e.Transport(Options{Target: Kubelet, TLS: conf})
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		node, port, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -42,7 +42,7 @@ func (d *Door) Nodes(conf *tls.Config, address func(ctx context.Context, node st
 			}
 		}
 		if raw == nil {
-			if raw, err = d.Dial(ctx, Kubelet, network, net.JoinHostPort(host, port)); err != nil {
+			if raw, err = e.Dial(ctx, Kubelet, network, net.JoinHostPort(host, port)); err != nil {
 				return nil, err
 			}
 		}
@@ -51,7 +51,7 @@ func (d *Door) Nodes(conf *tls.Config, address func(ctx context.Context, node st
 			own = conf.Clone()
 		}
 		own.ServerName = host
-		own.VerifyConnection = func(s tls.ConnectionState) error { return isNode(s, node) }
+		own.VerifyConnection = func(s tls.ConnectionState) error { return verifyNodeCertificate(s, node) }
 		conn := tls.Client(raw, own)
 		ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 		defer cancel()
@@ -65,7 +65,7 @@ func (d *Door) Nodes(conf *tls.Config, address func(ctx context.Context, node st
 	return t
 }
 
-func isNode(s tls.ConnectionState, node string) error {
+func verifyNodeCertificate(s tls.ConnectionState, node string) error {
 	if len(s.PeerCertificates) == 0 {
 		return fmt.Errorf("no certificate was shown")
 	}

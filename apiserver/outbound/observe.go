@@ -15,17 +15,17 @@ import (
 
 // Observe wraps rt with request metrics under a name ("admission webhook"), and with spans for sampled requests, whose traceparent header
 // is sent. A span ends with the response header.
-func (d *Door) Observe(name string, rt http.RoundTripper) http.RoundTripper {
-	if d == nil {
-		d = New(Config{})
+func (e *Egress) Observe(name string, rt http.RoundTripper) http.RoundTripper {
+	if e == nil {
+		e = New(Config{})
 	}
-	return &observed{d, name, rt}
+	return &observed{e, name, rt}
 }
 
 type observed struct {
-	door *Door
-	name string
-	next http.RoundTripper
+	egress *Egress
+	name   string
+	next   http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -55,7 +55,7 @@ func (o *observed) send(r *http.Request) (*http.Response, error) {
 	if err == nil {
 		code = strconv.Itoa(resp.StatusCode)
 	}
-	o.door.requests.WithLabelValues(o.name, code).Observe(time.Since(begin).Seconds())
+	o.egress.requests.WithLabelValues(o.name, code).Observe(time.Since(begin).Seconds())
 	return resp, err
 }
 

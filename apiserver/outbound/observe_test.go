@@ -26,8 +26,8 @@ func TestObserve(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 	}))
 	defer srv.Close()
-	door := outbound.New(outbound.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	client := &http.Client{Transport: door.Observe("admission webhook", door.Transport(outbound.Options{Target: outbound.Backend}))}
+	egress := outbound.New(outbound.Config{AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	client := &http.Client{Transport: egress.Observe("admission webhook", egress.Transport(outbound.Options{Target: outbound.Backend}))}
 	spans := tracetest.NewSpanRecorder()
 	ctx, parent := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("t").Start(t.Context(), "request")
 	post := func(sampled bool, url string) {
@@ -67,7 +67,7 @@ func TestObserve(t *testing.T) {
 	client.CloseIdleConnections()
 	series := map[string]int{}
 	all := prometheus.NewRegistry()
-	all.MustRegister(door.Collectors()...)
+	all.MustRegister(egress.Collectors()...)
 	families, err := all.Gather()
 	if err != nil {
 		t.Fatal(err)

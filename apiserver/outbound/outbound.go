@@ -42,14 +42,14 @@ const (
 type Config struct {
 	// Listeners are this process's listen addresses. An unspecified address means all of the machine's.
 	Listeners []netip.AddrPort
-	// Own are further addresses of this server, on every port: the cluster IP of the Service "kubernetes".
-	Own []netip.Addr
-	// Allow are ranges that are always allowed, for tests with backends on the loopback interface.
-	Allow []netip.Prefix
+	// OwnAddresses are further addresses of this server, on every port: the cluster IP of the Service "kubernetes".
+	OwnAddresses []netip.Addr
+	// AllowedPrefixes are ranges that are always allowed, for tests with backends on the loopback interface.
+	AllowedPrefixes []netip.Prefix
 	// Resolver resolves names; nil: the machine's.
 	Resolver *net.Resolver
-	// Machine lists the machine's addresses; nil: those of its interfaces.
-	Machine func() ([]netip.Addr, error)
+	// MachineAddresses lists the machine's addresses; nil: those of its interfaces.
+	MachineAddresses func() ([]netip.Addr, error)
 }
 
 // Time-outs of connections. The caller limits the duration of a response.
@@ -58,45 +58,45 @@ const (
 	keepAlive        = 30 * time.Second
 	handshakeTimeout = 10 * time.Second
 	idleTimeout      = 90 * time.Second
-	mostIdle         = 16
+	maxIdleConns     = 16
 )
 
-// Door makes connections. It is safe for concurrent use.
-type Door struct {
+// Egress makes connections. It is safe for concurrent use.
+type Egress struct {
 	cfg      Config
 	refused  *prometheus.CounterVec
 	dials    *prometheus.HistogramVec
 	requests *prometheus.HistogramVec
 }
 
-// New returns a door.
-func New(cfg Config) *Door {
-	d := &Door{
+// New returns an Egress.
+func New(cfg Config) *Egress {
+	e := &Egress{
 		cfg: cfg,
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keelson_apiserver_outbound_refused_total", Help: "Connections that the server refused to open, by target.",
 		}, []string{"target"}),
 		dials: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "keelson_apiserver_outbound_dial_duration_seconds", Help: "Duration of connection attempts to other servers, by target and result.",
-			Buckets: seconds,
+			Buckets: latencyBuckets,
 		}, []string{"target", "result"}),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "keelson_apiserver_outbound_request_duration_seconds", Help: "Time until the response header of outgoing requests, by destination and status code.",
-			Buckets: seconds,
+			Buckets: latencyBuckets,
 		}, []string{"to", "code"}),
 	}
-	if d.cfg.Machine == nil {
-		d.cfg.Machine = interfaceAddresses
+	if e.cfg.MachineAddresses == nil {
+		e.cfg.MachineAddresses = interfaceAddresses
 	}
-	return d
+	return e
 }
 
-// seconds are the histogram buckets, from a local connection to the longest time-out.
-var seconds = []float64{0.0005, 0.002, 0.01, 0.05, 0.2, 1, 5, 30}
+// latencyBuckets are the histogram buckets, from a local connection to the longest time-out.
+var latencyBuckets = []float64{0.0005, 0.002, 0.01, 0.05, 0.2, 1, 5, 30}
 
-// Collectors are the door's metrics.
-func (d *Door) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{d.refused, d.dials, d.requests}
+// Collectors are the metrics of the connections.
+func (e *Egress) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{e.refused, e.dials, e.requests}
 }
 
 // RefusedError is the error for an address that is not allowed.
@@ -110,53 +110,53 @@ func (e *RefusedError) Error() string {
 }
 
 // Dial connects to addr (host:port) for a target. For an address that is not allowed the error is or wraps a *RefusedError.
-func (d *Door) Dial(ctx context.Context, t Target, network, addr string) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Resolver: d.cfg.Resolver}
+func (e *Egress) Dial(ctx context.Context, t Target, network, addr string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Resolver: e.cfg.Resolver}
 	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil {
 			return fmt.Errorf("connect to %s: %w", address, err)
 		}
-		return d.Check(t, to)
+		return e.Check(t, to)
 	}
 	begin := time.Now()
 	conn, err := dialer.DialContext(ctx, network, addr)
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
-		d.refused.WithLabelValues(string(t)).Inc()
+		e.refused.WithLabelValues(string(t)).Inc()
 		return nil, refused
 	}
 	result := "connected"
 	if err != nil {
 		result = "failed"
 	}
-	d.dials.WithLabelValues(string(t), result).Observe(time.Since(begin).Seconds())
+	e.dials.WithLabelValues(string(t), result).Observe(time.Since(begin).Seconds())
 	return conn, err
 }
 
-// Dialer is Dial for a target, for clients built elsewhere (webhooks in kubeconfigs, token issuers). A nil *Door knows no address of this
+// Dialer is Dial for a target, for clients built elsewhere (webhooks in kubeconfigs, token issuers). A nil *Egress knows no address of this
 // server.
-func (d *Door) Dialer(t Target) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	if d == nil {
-		d = New(Config{})
+func (e *Egress) Dialer(t Target) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if e == nil {
+		e = New(Config{})
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return d.Dial(ctx, t, network, addr)
+		return e.Dial(ctx, t, network, addr)
 	}
 }
 
-// reserved is refused in addition to netip.Addr's special addresses: Linux treats some of 0.0.0.0/8 as local.
-var reserved = netip.MustParsePrefix("0.0.0.0/8")
+// reservedPrefix is refused in addition to netip.Addr's special addresses: Linux treats some of 0.0.0.0/8 as local.
+var reservedPrefix = netip.MustParsePrefix("0.0.0.0/8")
 
 // Check reports whether a target may have an address; the error is a *RefusedError.
-func (d *Door) Check(t Target, to netip.AddrPort) error {
+func (e *Egress) Check(t Target, to netip.AddrPort) error {
 	ip := to.Addr().Unmap().WithZone("")
 	to = netip.AddrPortFrom(ip, to.Port())
-	if t == Configured || slices.ContainsFunc(d.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+	if t == Configured || slices.ContainsFunc(e.cfg.AllowedPrefixes, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 		return nil
 	}
 	refuse := func(why string) error { return &RefusedError{Address: to, Why: why} }
 	switch {
-	case ip.IsUnspecified(), reserved.Contains(ip):
+	case ip.IsUnspecified(), reservedPrefix.Contains(ip):
 		return refuse("an unspecified address")
 	case ip.IsLoopback():
 		return refuse("a loopback address")
@@ -167,7 +167,7 @@ func (d *Door) Check(t Target, to netip.AddrPort) error {
 	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return refuse("the broadcast address")
 	}
-	own, err := d.isOwn(to)
+	own, err := e.isOwnAddress(to)
 	if err != nil {
 		return err
 	}
@@ -177,12 +177,12 @@ func (d *Door) Check(t Target, to netip.AddrPort) error {
 	return nil
 }
 
-// isOwn reports whether an address leads to this process.
-func (d *Door) isOwn(to netip.AddrPort) (bool, error) {
-	if slices.Contains(d.cfg.Own, to.Addr()) {
+// isOwnAddress reports whether an address leads to this process.
+func (e *Egress) isOwnAddress(to netip.AddrPort) (bool, error) {
+	if slices.Contains(e.cfg.OwnAddresses, to.Addr()) {
 		return true, nil
 	}
-	for _, l := range d.cfg.Listeners {
+	for _, l := range e.cfg.Listeners {
 		if l.Port() != to.Port() {
 			continue
 		}
@@ -190,7 +190,7 @@ func (d *Door) isOwn(to netip.AddrPort) (bool, error) {
 			return true, nil
 		}
 		// A loopback listener counts too: NAT rules may redirect the machine's other addresses to it.
-		machine, err := d.cfg.Machine()
+		machine, err := e.cfg.MachineAddresses()
 		if err != nil {
 			return false, fmt.Errorf("list the machine's addresses: %w", err)
 		}
@@ -227,15 +227,15 @@ type Options struct {
 	Resolve func(ctx context.Context) (hostPort string, err error)
 }
 
-// Transport returns an HTTP transport with the door's connections. As in Kubernetes, Configured targets use the proxies of the environment,
-// others do not. A nil *Door knows no address of this server.
-func (d *Door) Transport(o Options) *http.Transport {
-	if d == nil {
-		d = New(Config{})
+// Transport returns an HTTP transport whose connections e makes. As in Kubernetes, Configured targets use the proxies of the environment,
+// others do not. A nil *Egress knows no address of this server.
+func (e *Egress) Transport(o Options) *http.Transport {
+	if e == nil {
+		e = New(Config{})
 	}
 	t := &http.Transport{
 		TLSClientConfig: o.TLS, ForceAttemptHTTP2: o.HTTP2, TLSHandshakeTimeout: handshakeTimeout, IdleConnTimeout: idleTimeout,
-		MaxIdleConnsPerHost: mostIdle,
+		MaxIdleConnsPerHost: maxIdleConns,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if o.Resolve != nil {
 				var err error
@@ -243,7 +243,7 @@ func (d *Door) Transport(o Options) *http.Transport {
 					return nil, err
 				}
 			}
-			return d.Dial(ctx, o.Target, network, addr)
+			return e.Dial(ctx, o.Target, network, addr)
 		},
 	}
 	if !o.HTTP2 {

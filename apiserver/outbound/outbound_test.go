@@ -28,9 +28,9 @@ var machine = func() ([]netip.Addr, error) {
 // TestAddresses: which address may be dialled for what.
 func TestAddresses(t *testing.T) {
 	d := outbound.New(outbound.Config{
-		Machine:   machine,
-		Listeners: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8443"), netip.MustParseAddrPort("[::]:2379"), netip.MustParseAddrPort("203.0.113.9:6443")},
-		Own:       []netip.Addr{netip.MustParseAddr("10.96.0.1")},
+		MachineAddresses: machine,
+		Listeners:        []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8443"), netip.MustParseAddrPort("[::]:2379"), netip.MustParseAddrPort("203.0.113.9:6443")},
+		OwnAddresses:     []netip.Addr{netip.MustParseAddr("10.96.0.1")},
 	})
 	for _, tt := range []struct{ to, why string }{
 		{"10.244.0.5:80", ""},
@@ -77,7 +77,7 @@ func TestAddresses(t *testing.T) {
 
 // TestAllowed: ranges that are allowed are, others still are not.
 func TestAllowed(t *testing.T) {
-	d := outbound.New(outbound.Config{Machine: machine, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	d := outbound.New(outbound.Config{MachineAddresses: machine, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	if err := d.Check(outbound.Backend, netip.MustParseAddrPort("127.0.0.1:80")); err != nil {
 		t.Error(err)
 	}
@@ -133,7 +133,7 @@ func TestRebinding(t *testing.T) {
 		}
 		return [4]byte{127, 0, 0, 1}
 	})
-	d := outbound.New(outbound.Config{Resolver: resolver, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}})
+	d := outbound.New(outbound.Config{Resolver: resolver, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}})
 	url := "http://changing.example.:" + strings.TrimPrefix(backend.URL, "http://127.0.0.1:") + "/"
 	get := func() error {
 		tr := d.Transport(outbound.Options{Target: outbound.Backend})
@@ -196,8 +196,8 @@ func TestNodesProveTheyAreTheNode(t *testing.T) {
 		t.Cleanup(srv.Close)
 		return srv.Listener.Addr().String()
 	}
-	door := outbound.New(outbound.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	tr := door.Nodes(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca.Pool()}, func(_ context.Context, node string) (string, error) {
+	egress := outbound.New(outbound.Config{AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	tr := egress.NodeTransport(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca.Pool()}, func(_ context.Context, node string) (string, error) {
 		if node == "gone" {
 			return "", errors.New("no such node")
 		}

@@ -17,10 +17,10 @@ import (
 	"keelson/auth"
 )
 
-// record is what the audit log gets about a request. It is nil if the policy records nothing.
-type record struct {
+// auditRecord is what the audit log gets about a request. It is nil if the policy records nothing.
+type auditRecord struct {
 	auditor *audit.Auditor
-	verdict audit.Verdict
+	config  audit.RequestAuditConfig
 	event   *audit.Event
 
 	mu          sync.Mutex
@@ -32,7 +32,7 @@ type record struct {
 }
 
 // Audits reports whether the audit log needs this level of detail.
-func (r *Request) Audits(l audit.Level) bool { return r.audit != nil && r.audit.verdict.AtLeast(l) }
+func (r *Request) Audits(l audit.Level) bool { return r.audit != nil && r.audit.config.AtLeast(l) }
 
 // AuditRequest adds the request's object as JSON. It may be called if Audits is true.
 func (r *Request) AuditRequest(object []byte) {
@@ -105,7 +105,7 @@ func auditRequests(c *Config, next http.Handler) http.Handler {
 				panic(p)
 			}
 			code := http.StatusOK
-			if a, ok := w.(*answer); ok && a.code != 0 {
+			if a, ok := w.(*responseRecorder); ok && a.code != 0 {
 				code = a.code
 			}
 			rec.emit(rq, audit.StageResponseComplete, code)
@@ -115,7 +115,7 @@ func auditRequests(c *Config, next http.Handler) http.Handler {
 }
 
 // newRecord starts a request's record; nil: the policy records nothing.
-func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *record {
+func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *auditRecord {
 	u := rq.User
 	if u == nil {
 		u = &auth.User{}
@@ -139,7 +139,7 @@ func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *record {
 			Resource: rq.Resource, Namespace: rq.Namespace, Name: rq.Name, APIGroup: rq.Group, APIVersion: rq.Version, Subresource: rq.Subresource,
 		}
 	}
-	return &record{auditor: auditor, verdict: v, event: e, annotations: maps.Clone(u.Annotations)}
+	return &auditRecord{auditor: auditor, config: v, event: e, annotations: maps.Clone(u.Annotations)}
 }
 
 // UserInfo converts a user to the API type.
@@ -155,8 +155,8 @@ func UserInfo(u *auth.User) authenticationv1.UserInfo {
 }
 
 // emit records a stage if the policy wants it; code is the response's, 0 if there is none yet.
-func (c *record) emit(rq *Request, stage audit.Stage, code int) {
-	if !c.verdict.Wants(stage) {
+func (c *auditRecord) emit(rq *Request, stage audit.Stage, code int) {
+	if !c.config.Wants(stage) {
 		return
 	}
 	c.mu.Lock()
@@ -175,13 +175,13 @@ func (c *record) emit(rq *Request, stage audit.Stage, code int) {
 		maps.Copy(e.Annotations, c.annotations)
 	}
 	if code != 0 {
-		c.answered(&e, rq, code)
+		c.setResponse(&e, rq, code)
 	}
 	c.auditor.Record(&e)
 }
 
-// answered adds what is known when there is a response. c.mu is held.
-func (c *record) answered(e *audit.Event, rq *Request, code int) {
+// setResponse adds what is known when there is a response. c.mu is held.
+func (c *auditRecord) setResponse(e *audit.Event, rq *Request, code int) {
 	e.ResponseStatus = &metav1.Status{Code: int32(code)} //nolint:gosec // an HTTP code
 	if c.status != nil {
 		e.ResponseStatus.Status, e.ResponseStatus.Message = c.status.Status, c.status.Message
@@ -193,7 +193,7 @@ func (c *record) answered(e *audit.Event, rq *Request, code int) {
 		e.ObjectRef = &ref
 	}
 	e.RequestObject, e.ResponseObject = c.request, c.response
-	if c.verdict.OmitManagedFields {
+	if c.config.OmitManagedFields {
 		if e.RequestObject != nil {
 			e.RequestObject = audit.WithoutManagedFields(e.RequestObject)
 		}
@@ -203,8 +203,8 @@ func (c *record) answered(e *audit.Event, rq *Request, code int) {
 	}
 }
 
-// headerOut is called when the response begins, which is an audit stage of long-running requests.
-func (r *Request) headerOut(code int) {
+// responseStarted is called when the response begins, which is an audit stage of long-running requests.
+func (r *Request) responseStarted(code int) {
 	if r.audit == nil || r.audit.started || !r.LongRunning() {
 		return
 	}
@@ -212,8 +212,8 @@ func (r *Request) headerOut(code int) {
 	r.audit.emit(r, audit.StageResponseStarted, code)
 }
 
-// auditStranger records a request that failed authentication.
-func auditStranger(c *Config, rq *Request, r *http.Request) {
+// auditUnauthenticated records a request that failed authentication.
+func auditUnauthenticated(c *Config, rq *Request, r *http.Request) {
 	if c.Audit == nil {
 		return
 	}

@@ -19,14 +19,14 @@ func authenticate(c *Config, next http.Handler) http.Handler {
 		rq := From(r.Context())
 		begin := time.Now()
 		browserToken(r)
-		u, err := c.who(r)
+		u, err := c.authenticateRequest(r)
 		rq.Mark.Authn = time.Since(begin)
 		c.Metrics.authenticated(r, u, err, rq.Mark.Authn)
 		if err != nil || u == nil {
 			if err != nil {
 				c.Log.Debug("authentication refused", "error", err, "path", r.URL.Path, "remote", r.RemoteAddr)
 			}
-			auditStranger(c, rq, r)
+			auditUnauthenticated(c, rq, r)
 			w.Header().Set("Www-Authenticate", `Bearer realm="keelson"`)
 			wire.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
@@ -44,7 +44,7 @@ func authenticate(c *Config, next http.Handler) http.Handler {
 	})
 }
 
-func (c *Config) who(r *http.Request) (*auth.User, error) {
+func (c *Config) authenticateRequest(r *http.Request) (*auth.User, error) {
 	if u := auth.UserFrom(r.Context()); u != nil {
 		return u, nil
 	}
@@ -56,14 +56,14 @@ func (c *Config) who(r *http.Request) (*auth.User, error) {
 			continue
 		}
 		if ok {
-			return u, wrongUnlessKnown(u, wrong)
+			return u, rejectInvalidCredential(u, wrong)
 		}
 	}
 	return nil, wrong
 }
 
-// wrongUnlessKnown prevents that an invalid credential counts as anonymous.
-func wrongUnlessKnown(u *auth.User, wrong error) error {
+// rejectInvalidCredential prevents that an invalid credential counts as anonymous.
+func rejectInvalidCredential(u *auth.User, wrong error) error {
 	if u.Name == auth.Anonymous {
 		return wrong
 	}

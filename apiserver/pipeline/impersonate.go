@@ -25,9 +25,9 @@ const (
 
 // impersonate lets a user act as another, if the authorizer allows it in one of the modes.
 func impersonate(c *Config, next http.Handler) http.Handler {
-	last := lru.New(rememberedModes)
+	last := lru.New(modeCacheSize)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		wanted, err := wantedIdentity(r.Header)
+		wanted, err := requestedUser(r.Header)
 		if err != nil {
 			wire.WriteError(w, r, err)
 			return
@@ -55,8 +55,8 @@ func impersonate(c *Config, next http.Handler) http.Handler {
 	})
 }
 
-// wantedIdentity parses the impersonation headers; nil: there are none.
-func wantedIdentity(h http.Header) (*auth.User, error) {
+// requestedUser parses the impersonation headers; nil: there are none.
+func requestedUser(h http.Header) (*auth.User, error) {
 	if !impersonates(h) {
 		return nil, nil //nolint:nilnil // no impersonation
 	}

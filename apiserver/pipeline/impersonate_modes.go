@@ -20,34 +20,34 @@ import (
 )
 
 const (
-	// rememberedModes is the number of users whose last mode is remembered.
-	rememberedModes = 10_000
-	// manyChecks is the number of groups, or extra values, from which the right to all of them is checked first.
-	manyChecks   = 4
-	nodePrefix   = "system:node:"
-	nodeNameKey  = "authentication.kubernetes.io/node-name"
-	nodeKeysKey  = "authentication.kubernetes.io/associated-node-keys"
-	authnGroup   = "authentication.k8s.io"
-	associated   = "associated-node"
-	anotherNode  = "arbitrary-node"
-	anotherSA    = "serviceaccount"
-	anotherUser  = "user-info"
-	unrestricted = "" // the plain verb "impersonate": without restriction
+	// modeCacheSize is the number of users whose last mode is remembered.
+	modeCacheSize = 10_000
+	// wildcardCheckMin is the number of groups, or extra values, from which the right to all of them is checked first.
+	wildcardCheckMin = 4
+	nodePrefix       = "system:node:"
+	nodeNameKey      = "authentication.kubernetes.io/node-name"
+	nodeKeysKey      = "authentication.kubernetes.io/associated-node-keys"
+	authnGroup       = "authentication.k8s.io"
+	associated       = "associated-node"
+	anotherNode      = "arbitrary-node"
+	anotherSA        = "serviceaccount"
+	anotherUser      = "user-info"
+	unrestricted     = "" // the plain verb "impersonate": without restriction
 )
 
 // modes are the ways to impersonate, in the order of the attempts. Except in the last one, the right to impersonate somebody
 // (impersonate:MODE) is separate from the right to an action as somebody (impersonate-on:MODE:VERB); KEP 5284.
 var modes = []string{associated, anotherNode, anotherSA, anotherUser, unrestricted}
 
-// applies reports whether a mode can have the wanted identity.
-func applies(mode string, wanted, asker *auth.User) bool {
+// modeApplies reports whether a mode can have the wanted identity.
+func modeApplies(mode string, wanted, requester *auth.User) bool {
 	node, isNode := nodeOf(wanted.Name)
 	_, _, isAccount := serviceAccount(wanted.Name)
 	alone := wanted.UID == "" && len(wanted.Groups) == 0 && len(wanted.Extra) == 0
 	switch mode {
 	case associated:
-		_, _, byAccount := serviceAccount(asker.Name)
-		on := asker.Extra[nodeNameKey]
+		_, _, byAccount := serviceAccount(requester.Name)
+		on := requester.Extra[nodeNameKey]
 		return alone && isNode && byAccount && len(on) == 1 && on[0] == node
 	case anotherNode:
 		return alone && isNode
@@ -61,14 +61,14 @@ func applies(mode string, wanted, asker *auth.User) bool {
 
 // impersonated returns the complete identity and the verb of the mode that allows it; empty for the unrestricted one. The last mode of a
 // user is tried first, and its rejection is the error.
-func (c *Config) impersonated(ctx context.Context, rq *Request, wanted *auth.User, last *lru.Cache) (as *auth.User, verb string, err error) {
+func (c *Config) impersonated(ctx context.Context, rq *Request, wanted *auth.User, modeCache *lru.Cache) (as *auth.User, verb string, err error) {
 	order := modes
-	if m, ok := last.Get(rq.User.Name); ok {
+	if m, ok := modeCache.Get(rq.User.Name); ok {
 		first, _ := m.(string)
 		order = append([]string{first}, slices.DeleteFunc(slices.Clone(modes), func(m string) bool { return m == first })...)
 	}
 	for _, mode := range order {
-		if !applies(mode, wanted, rq.User) {
+		if !modeApplies(mode, wanted, rq.User) {
 			continue
 		}
 		as, refusal := c.impersonatedBy(ctx, rq, mode, wanted)
@@ -78,7 +78,7 @@ func (c *Config) impersonated(ctx context.Context, rq *Request, wanted *auth.Use
 			}
 			continue
 		}
-		last.Add(rq.User.Name, mode)
+		modeCache.Add(rq.User.Name, mode)
 		if mode == unrestricted {
 			return as, "", nil
 		}
@@ -92,17 +92,17 @@ func (c *Config) impersonated(ctx context.Context, rq *Request, wanted *auth.Use
 
 // impersonatedBy returns the identity if one mode allows it.
 func (c *Config) impersonatedBy(ctx context.Context, rq *Request, mode string, wanted *auth.User) (*auth.User, error) {
-	i := &impersonator{c: c, mode: mode, verb: "impersonate", asker: rq.User}
+	i := &impersonator{c: c, mode: mode, verb: "impersonate", requester: rq.User}
 	if mode != unrestricted {
 		i.verb, i.group = "impersonate:"+mode, authnGroup
 		if mode == associated { // all pods of an account have the same identity
 			own := *rq.User
 			own.Extra = map[string][]string{nodeKeysKey: slices.Sorted(maps.Keys(rq.User.Extra))}
-			i.asker = &own
+			i.requester = &own
 		}
 		a := Attributes(rq)
-		a.User, a.Verb = i.asker, "impersonate-on:"+mode+":"+a.Verb
-		if err := c.grants(ctx, a); err != nil {
+		a.User, a.Verb = i.requester, "impersonate-on:"+mode+":"+a.Verb
+		if err := c.authorize(ctx, a); err != nil {
 			return nil, err
 		}
 	}
@@ -111,7 +111,7 @@ func (c *Config) impersonatedBy(ctx context.Context, rq *Request, mode string, w
 		return nil, err
 	}
 	if as.UID != "" {
-		if err := i.may(ctx, auth.Attributes{Group: authnGroup, Resource: "uids", Name: as.UID}); err != nil {
+		if err := i.check(ctx, auth.Attributes{Group: authnGroup, Resource: "uids", Name: as.UID}); err != nil {
 			return nil, err
 		}
 	}
@@ -133,20 +133,20 @@ func (c *Config) impersonatedBy(ctx context.Context, rq *Request, mode string, w
 
 // impersonator checks the rights for one impersonation.
 type impersonator struct {
-	c     *Config
-	mode  string
-	verb  string
-	group string // API group of users, groups, nodes and service accounts
-	asker *auth.User
+	c         *Config
+	mode      string
+	verb      string
+	group     string // API group of users, groups, nodes and service accounts
+	requester *auth.User
 }
 
 func (i *impersonator) attributes(a auth.Attributes) *auth.Attributes {
-	a.User, a.Verb, a.Version, a.ResourceRequest = i.asker, i.verb, "v1", true
+	a.User, a.Verb, a.Version, a.ResourceRequest = i.requester, i.verb, "v1", true
 	return &a
 }
 
-func (i *impersonator) may(ctx context.Context, a auth.Attributes) error {
-	return i.c.grants(ctx, i.attributes(a))
+func (i *impersonator) check(ctx context.Context, a auth.Attributes) error {
+	return i.c.authorize(ctx, i.attributes(a))
 }
 
 // name checks the right to the user name; the groups of nodes and service accounts follow from it.
@@ -164,7 +164,7 @@ func (i *impersonator) name(ctx context.Context, as *auth.User) error {
 			as.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + ns}
 		}
 	}
-	return i.may(ctx, a)
+	return i.check(ctx, a)
 }
 
 func (i *impersonator) groups(ctx context.Context, groups []string) error {
@@ -177,12 +177,12 @@ func (i *impersonator) groups(ctx context.Context, groups []string) error {
 			return Forbidden(i.attributes(ask("")), "impersonating the empty string group is not allowed")
 		case slices.Contains(groups, auth.Masters):
 			return Forbidden(i.attributes(ask(auth.Masters)), "impersonating the system:masters group is not allowed")
-		case len(groups) >= manyChecks && i.may(ctx, ask("*")) == nil:
+		case len(groups) >= wildcardCheckMin && i.check(ctx, ask("*")) == nil:
 			return nil
 		}
 	}
 	for _, g := range groups {
-		if err := i.may(ctx, ask(g)); err != nil {
+		if err := i.check(ctx, ask(g)); err != nil {
 			return err
 		}
 	}
@@ -201,13 +201,13 @@ func (i *impersonator) extras(ctx context.Context, extra map[string][]string) er
 		for _, vs := range extra {
 			values += len(vs)
 		}
-		if values >= manyChecks && i.may(ctx, ask("*", "*")) == nil {
+		if values >= wildcardCheckMin && i.check(ctx, ask("*", "*")) == nil {
 			return nil
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(extra)) {
 		for _, value := range extra[key] {
-			if err := i.may(ctx, ask(key, value)); err != nil {
+			if err := i.check(ctx, ask(key, value)); err != nil {
 				return err
 			}
 		}
@@ -250,8 +250,8 @@ func serviceAccount(name string) (ns, account string, ok bool) {
 	return ns, account, ok && len(metavalidation.ValidateNamespaceName(ns, false)) == 0 && len(metavalidation.ValidateServiceAccountName(account, false)) == 0
 }
 
-// grants calls the authorizer; an error counts as a rejection and is part of the message.
-func (c *Config) grants(ctx context.Context, a *auth.Attributes) error {
+// authorize calls the authorizer; an error counts as a rejection and is part of the message.
+func (c *Config) authorize(ctx context.Context, a *auth.Attributes) error {
 	begin := time.Now()
 	d, err := c.Authorizer.Authorize(ctx, a)
 	c.Metrics.decided(d, err, time.Since(begin))

@@ -112,7 +112,7 @@ func ParseInfo(r *http.Request) Info {
 		info.Subresource = parts[2]
 	}
 	if len(parts) > 3 {
-		info.Rest = restOf(r.URL.Path, len(split(r.URL.Path))-len(parts)+3)
+		info.Rest = pathAfter(r.URL.Path, len(split(r.URL.Path))-len(parts)+3)
 	}
 	info.collectionVerb(r.URL)
 	return info
@@ -178,8 +178,8 @@ func split(path string) []string {
 	return strings.Split(path, "/")
 }
 
-// restOf returns the path after its first n elements, with a trailing slash, which proxied servers may need.
-func restOf(path string, n int) string {
+// pathAfter returns the path after its first n elements, with a trailing slash, which proxied servers may need.
+func pathAfter(path string, n int) string {
 	path = strings.TrimLeft(path, "/")
 	for range n {
 		_, path, _ = strings.Cut(path, "/")

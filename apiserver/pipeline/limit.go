@@ -22,30 +22,30 @@ import (
 // second later.
 const (
 	waitersPerSeat = 10
-	longestWait    = 15 * time.Second
+	maxWait        = 15 * time.Second
 )
 
 // seats limits concurrent requests of one kind.
 type seats struct {
-	taken   chan struct{}
+	inUse   chan struct{}
 	waiting atomic.Int64
 }
 
-// take waits for a seat; false: too many wait already, or the wait was too long.
-func (s *seats) take(ctx context.Context) bool {
+// acquire waits for a seat; false: too many wait already, or the wait was too long.
+func (s *seats) acquire(ctx context.Context) bool {
 	select {
-	case s.taken <- struct{}{}:
+	case s.inUse <- struct{}{}:
 		return true
 	default:
 	}
 	defer s.waiting.Add(-1)
-	if s.waiting.Add(1) > int64(waitersPerSeat*cap(s.taken)) {
+	if s.waiting.Add(1) > int64(waitersPerSeat*cap(s.inUse)) {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, longestWait)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	select {
-	case s.taken <- struct{}{}:
+	case s.inUse <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false
@@ -56,9 +56,9 @@ func (s *seats) take(ctx context.Context) bool {
 func limitInFlight(c *Config, next http.Handler) http.Handler {
 	readGauge, writeGauge := c.Metrics.inflight.WithLabelValues("readOnly"), c.Metrics.inflight.WithLabelValues("mutating")
 	var streams atomic.Int64 // running requests
-	enter := c.count()
+	enter := c.inFlightLimiter()
 	if c.Fairness != nil {
-		enter = c.seat
+		enter = c.acquireSeats
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
@@ -82,7 +82,7 @@ func limitInFlight(c *Config, next http.Handler) http.Handler {
 		}
 		defer release()
 		if rq.LongRunning() { // a watch holds a seat until it has sent its initial events
-			rq.begun = release
+			rq.releaseSeats = release
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -97,17 +97,17 @@ func limitInFlight(c *Config, next http.Handler) http.Handler {
 }
 
 func tooMany(w http.ResponseWriter, rq *Request) {
-	rq.Failure, rq.ended = "too many requests", true
+	rq.Failure, rq.terminated = "too many requests", true
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 }
 
-// enterer admits a request; nil: it is rejected.
-type enterer func(w http.ResponseWriter, r *http.Request, rq *Request) (release func())
+// limiter admits a request; nil: it is rejected.
+type limiter func(w http.ResponseWriter, r *http.Request, rq *Request) (release func())
 
-// count limits the numbers of reads and writes. Cluster administrators are exempt.
-func (c *Config) count() enterer {
-	reads, writes := &seats{taken: make(chan struct{}, c.MaxReads)}, &seats{taken: make(chan struct{}, c.MaxWrites)}
+// inFlightLimiter limits the numbers of reads and writes. Cluster administrators are exempt.
+func (c *Config) inFlightLimiter() limiter {
+	reads, writes := &seats{inUse: make(chan struct{}, c.MaxReads)}, &seats{inUse: make(chan struct{}, c.MaxWrites)}
 	return func(_ http.ResponseWriter, r *http.Request, rq *Request) func() {
 		s := writes
 		if rq.ReadOnly() {
@@ -116,15 +116,15 @@ func (c *Config) count() enterer {
 		if slices.Contains(rq.User.Groups, auth.Masters) {
 			return func() {}
 		}
-		if !s.take(r.Context()) {
+		if !s.acquire(r.Context()) {
 			return nil
 		}
-		return func() { <-s.taken }
+		return func() { <-s.inUse }
 	}
 }
 
-// seat waits for a seat of the request's priority level.
-func (c *Config) seat(w http.ResponseWriter, r *http.Request, rq *Request) func() {
+// acquireSeats waits for a seat of the request's priority level.
+func (c *Config) acquireSeats(w http.ResponseWriter, r *http.Request, rq *Request) func() {
 	q := &fairness.Request{
 		User: rq.User.Name, Groups: rq.User.Groups, Verb: rq.Verb, IsResource: rq.IsResource, Group: rq.Group, Resource: rq.Resource,
 		Subresource: rq.Subresource, Namespace: rq.Namespace, Path: rq.Path, Cost: 1,
@@ -149,8 +149,8 @@ func (c *Config) seat(w http.ResponseWriter, r *http.Request, rq *Request) func(
 	return release
 }
 
-// lastAnswer is the additional time for a client to read the time-out response.
-const lastAnswer = 5 * time.Second
+// timeoutGrace is the additional time for a client to read the time-out response.
+const timeoutGrace = 5 * time.Second
 
 // deadline ends requests that are not long-running after Config.Timeout, or sooner with ?timeout=.
 func deadline(c *Config, next http.Handler) http.Handler {
@@ -161,8 +161,8 @@ func deadline(c *Config, next http.Handler) http.Handler {
 		}
 		limit := c.Timeout
 		if r.URL.RawQuery != "" {
-			if asked := r.URL.Query().Get("timeout"); asked != "" {
-				d, err := time.ParseDuration(asked)
+			if value := r.URL.Query().Get("timeout"); value != "" {
+				d, err := time.ParseDuration(value)
 				if err != nil {
 					wire.WriteError(w, r, apierrors.NewBadRequest("invalid timeout specified in the request URL - "+err.Error()))
 					return
@@ -179,11 +179,11 @@ func deadline(c *Config, next http.Handler) http.Handler {
 		// slow clients.
 		out, end := http.NewResponseController(w), time.Now().Add(limit)
 		if out.SetReadDeadline(end) == nil {
-			_ = out.SetWriteDeadline(end.Add(lastAnswer))            // a writer with the one method has the other
+			_ = out.SetWriteDeadline(end.Add(timeoutGrace))          // a writer with the one method has the other
 			defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // the connection may be reused
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
-		From(ctx).ended = errors.Is(ctx.Err(), context.DeadlineExceeded)
+		From(ctx).terminated = errors.Is(ctx.Err(), context.DeadlineExceeded)
 	})
 }
 

@@ -55,7 +55,7 @@ func TestLimitQueues(t *testing.T) {
 			t.Errorf("three were released: got %d of 429 and %d of 200, want 3 of 200", answers(http.StatusTooManyRequests), answers(http.StatusOK))
 		}
 		send(auth.Masters)
-		time.Sleep(longestWait + time.Second) // synctest's clock
+		time.Sleep(maxWait + time.Second) // synctest's clock
 		synctest.Wait()
 		if want := 2 + waitersPerSeat - 3; answers(http.StatusTooManyRequests) != want {
 			t.Errorf("after the longest wait: got %d of 429 and %d of 200, want %d of 429", answers(http.StatusTooManyRequests), answers(http.StatusOK), want)

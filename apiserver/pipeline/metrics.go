@@ -19,7 +19,7 @@ import (
 type Metrics struct {
 	Registry *prometheus.Registry
 	total    *prometheus.CounterVec
-	took     *prometheus.HistogramVec
+	duration *prometheus.HistogramVec
 	own      *prometheus.HistogramVec
 	ended    *prometheus.CounterVec
 	inflight *prometheus.GaugeVec
@@ -66,7 +66,7 @@ func NewMetrics() *Metrics {
 			Name: "apiserver_request_total",
 			Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
 		}, append(labels, "code")),
-		took: newHistogramVec(prometheus.HistogramOpts{
+		duration: newHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_request_duration_seconds",
 			Help:    "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
 			Buckets: latencies,
@@ -97,16 +97,16 @@ func NewMetrics() *Metrics {
 		}, []string{"priority_level", "flow_schema", "execute"}),
 		auths: newAuthMetrics(),
 	}
-	m.newAnswers()
+	m.newResponseMetrics()
 	j := &m.auths
-	m.Registry.MustRegister(m.total, m.took, m.own, m.ended, m.inflight, m.running, m.rejected, m.waited, m.events, m.bytes, m.sizes, m.old,
+	m.Registry.MustRegister(m.total, m.duration, m.own, m.ended, m.inflight, m.running, m.rejected, m.waited, m.events, m.bytes, m.sizes, m.old,
 		j.attempts, j.authorized, j.attemptsTook, j.authorizedTook, j.users, j.certificates,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// newAnswers creates the metrics of responses and watch events.
-func (m *Metrics) newAnswers() {
+// newResponseMetrics creates the metrics of responses and watch events.
+func (m *Metrics) newResponseMetrics() {
 	kinds := []string{"group", "version", "resource"}
 	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_watch_events_total", Help: "Number of events sent in watch clients",
@@ -202,17 +202,17 @@ func (m *Metrics) decided(d auth.Decision, err error, took time.Duration) {
 	m.auths.authorizedTook.WithLabelValues(result).Observe(took.Seconds())
 }
 
-var shownVerbs = map[string]string{
+var reportedVerbs = map[string]string{
 	"get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH",
 	"delete": "DELETE", "deletecollection": "DELETECOLLECTION", "proxy": "CONNECT",
 }
 
 // done counts a finished request.
 func (m *Metrics) done(rq *Request, r *http.Request, code int, took time.Duration, size int64) {
-	verb, scope, dry := shownVerbs[rq.Verb], scopeOf(rq), ""
+	verb, scope, dry := reportedVerbs[rq.Verb], scopeOf(rq), ""
 	switch {
 	case !rq.IsResource:
-		verb = shownMethod(r.Method)
+		verb = reportedMethod(r.Method)
 	case verb == "PATCH" && strings.HasPrefix(r.Header.Get("Content-Type"), "application/apply-patch"):
 		verb = "APPLY"
 	}
@@ -229,19 +229,19 @@ func (m *Metrics) done(rq *Request, r *http.Request, code int, took time.Duratio
 	}
 	m.total.WithLabelValues(labels[:]...).Inc()
 	if !rq.LongRunning() {
-		m.took.WithLabelValues(labels[:8]...).Observe(took.Seconds())
+		m.duration.WithLabelValues(labels[:8]...).Observe(took.Seconds())
 		m.own.WithLabelValues(labels[0], labels[2], labels[3], labels[4], labels[5], scope, "apiserver").Observe((took - rq.queued).Seconds())
 	}
 	if verb == "GET" || verb == "LIST" {
 		m.sizes.WithLabelValues(labels[0], labels[2], labels[3], labels[4], labels[5], scope, "apiserver").Observe(float64(size))
 	}
-	if rq.ended {
+	if rq.terminated {
 		m.ended.WithLabelValues(labels[0], labels[2], labels[3], labels[4], labels[5], scope, "apiserver", labels[8]).Inc()
 	}
 }
 
-// shownMethod prevents label values from arbitrary methods.
-func shownMethod(method string) string {
+// reportedMethod prevents label values from arbitrary methods.
+func reportedMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace:
 		return method

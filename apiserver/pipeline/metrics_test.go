@@ -14,7 +14,7 @@ import (
 func TestHistogramsAreNativeToo(t *testing.T) {
 	m := NewMetrics()
 	for labels, vecs := range map[int][]*prometheus.HistogramVec{
-		8: {m.took},
+		8: {m.duration},
 		7: {m.own, m.sizes},
 		3: {m.waited, m.bytes},
 		1: {m.auths.attemptsTook, m.auths.authorizedTook},

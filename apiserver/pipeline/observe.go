@@ -17,7 +17,7 @@ func observe(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
 		if rq.LongRunning() {
-			verb, scope := shownVerbs[rq.Verb], scopeOf(rq)
+			verb, scope := reportedVerbs[rq.Verb], scopeOf(rq)
 			if verb == "" {
 				verb = "CONNECT"
 			}
@@ -28,7 +28,7 @@ func observe(c *Config, next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 		took := time.Since(rq.Begin)
 		code, size := http.StatusOK, int64(0)
-		if a, ok := w.(*answer); ok {
+		if a, ok := w.(*responseRecorder); ok {
 			code, size = a.code, a.size
 		}
 		c.Metrics.done(rq, r, code, took, size)
@@ -46,7 +46,7 @@ func observe(c *Config, next http.Handler) http.Handler {
 		if m.Revision == 0 {
 			return
 		}
-		for _, f := range rq.Further {
+		for _, f := range rq.ExtraMarks {
 			f.Component, f.At, f.Took = "apiserver", rq.Begin, took
 			if e, ok := f.Detail.(*mark.Endpoint); ok {
 				e.Revision = m.Revision

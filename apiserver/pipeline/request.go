@@ -28,19 +28,19 @@ type Request struct {
 	// Mark collects the durations of the stages; observe emits it for writes, about Subject.
 	Mark    mark.Request
 	Subject mark.Subject
-	// Further are marks about other objects of the write. They get its time, and are emitted if it was stored.
-	Further []mark.Mark
+	// ExtraMarks are marks about other objects of the write. They get its time, and are emitted if it was stored.
+	ExtraMarks []mark.Mark
 	// Failure is why the request failed, for the mark.
 	Failure string
 
-	queued time.Duration // wait for a seat
-	ended  bool          // rejected or ended by the server to protect itself
-	begun  func()        // releases the seat of a watch's initial events; nil: none
+	queued       time.Duration // wait for a seat
+	terminated   bool          // rejected or ended by the server to protect itself
+	releaseSeats func()        // releases the seat of a watch's initial events; nil: none
 
-	audit        *record
+	audit        *auditRecord
 	impersonator *auth.User // the real user if User is impersonated
 	constraint   string     // the verb of the impersonation; empty: the unrestricted one
-	whole        *Request   // the request that this one is a part of; nil: none
+	parent       *Request   // the request that this one is a part of; nil: none
 
 	mu       sync.Mutex
 	warnings []string
@@ -57,13 +57,13 @@ func From(ctx context.Context) *Request {
 
 // Part is the record of one of several parallel parts of a request: the same request with its own marks.
 func (r *Request) Part() *Request {
-	return &Request{Info: r.Info, User: r.User, AuditID: r.AuditID, Begin: r.Begin, audit: r.audit, impersonator: r.impersonator, constraint: r.constraint, whole: r}
+	return &Request{Info: r.Info, User: r.User, AuditID: r.AuditID, Begin: r.Begin, audit: r.audit, impersonator: r.impersonator, constraint: r.constraint, parent: r}
 }
 
 // Warn adds a warning header to the response. Duplicates are dropped, long texts cut, and the number is limited.
 func (r *Request) Warn(text string) {
-	if r.whole != nil {
-		r.whole.Warn(text)
+	if r.parent != nil {
+		r.parent.Warn(text)
 		return
 	}
 	const longest, most = 256, 4 << 10
@@ -86,10 +86,10 @@ func (r *Request) Warned() bool {
 	return len(r.warnings) > 0
 }
 
-// Begun says that a watch has sent its initial events: from then on it only waits and needs no seat. It may be called twice.
-func (r *Request) Begun() {
-	if r.begun != nil {
-		r.begun()
+// InitialEventsSent says that a watch has sent its initial events: from then on it only waits and needs no seat. It may be called twice.
+func (r *Request) InitialEventsSent() {
+	if r.releaseSeats != nil {
+		r.releaseSeats()
 	}
 }
 
@@ -107,7 +107,7 @@ func parse(_ *Config, next http.Handler) http.Handler {
 		}
 		w.Header().Set("Audit-Id", rq.AuditID)
 		w.Header().Set("Cache-Control", "no-cache, private") // the default; a handler may replace it
-		next.ServeHTTP(&answer{ResponseWriter: w, rq: rq}, r.WithContext(context.WithValue(r.Context(), requestKey{}, rq)))
+		next.ServeHTTP(&responseRecorder{ResponseWriter: w, rq: rq}, r.WithContext(context.WithValue(r.Context(), requestKey{}, rq)))
 	})
 }
 
@@ -122,18 +122,18 @@ func fieldsOf(h http.Header) int {
 	return n
 }
 
-// answer records the code and adds warnings before the header is sent.
-type answer struct {
+// responseRecorder records the code and adds warnings before the header is sent.
+type responseRecorder struct {
 	http.ResponseWriter
 	rq   *Request
 	code int
 	size int64 // of the body so far
 }
 
-func (a *answer) WriteHeader(code int) {
+func (a *responseRecorder) WriteHeader(code int) {
 	if a.code == 0 {
 		a.code = code
-		a.rq.headerOut(code)
+		a.rq.responseStarted(code)
 		a.rq.mu.Lock()
 		for _, text := range a.rq.warnings {
 			if h, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
@@ -145,7 +145,7 @@ func (a *answer) WriteHeader(code int) {
 	a.ResponseWriter.WriteHeader(code)
 }
 
-func (a *answer) Write(b []byte) (int, error) {
+func (a *responseRecorder) Write(b []byte) (int, error) {
 	if a.code == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
@@ -155,7 +155,7 @@ func (a *answer) Write(b []byte) (int, error) {
 }
 
 // Flush implements http.Flusher.
-func (a *answer) Flush() {
+func (a *responseRecorder) Flush() {
 	if a.code == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
@@ -163,7 +163,7 @@ func (a *answer) Flush() {
 }
 
 // Hijack implements http.Hijacker.
-func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (a *responseRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err == nil && a.code == 0 {
 		a.code = http.StatusSwitchingProtocols
@@ -172,4 +172,4 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // Unwrap supports http.ResponseController.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *responseRecorder) Unwrap() http.ResponseWriter { return a.ResponseWriter }

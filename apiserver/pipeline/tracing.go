@@ -35,9 +35,9 @@ type tracingFile struct {
 }
 
 const (
-	defaultEndpoint = "localhost:4317"
-	perMillion      = 1e6
-	deadlineOfSpans = 5 * time.Second
+	defaultEndpoint   = "localhost:4317"
+	perMillion        = 1e6
+	spanExportTimeout = 5 * time.Second
 )
 
 // LoadTracing reads a TracingConfiguration file and creates an exporter to its OTLP collector.
@@ -78,7 +78,7 @@ func NewTracing(p sdktrace.SpanProcessor, rate float64) *Tracing {
 // Run exports the remaining spans when ctx ends.
 func (t *Tracing) Run(ctx context.Context) error {
 	<-ctx.Done()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadlineOfSpans)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), spanExportTimeout)
 	defer cancel()
 	_ = t.provider.Shutdown(last) // an unreachable collector must not make the shutdown fail
 	return nil
@@ -102,7 +102,7 @@ func traceRequests(c *Config, next http.Handler) http.Handler {
 			return
 		}
 		code := http.StatusOK
-		if a, ok := w.(*answer); ok && a.code != 0 {
+		if a, ok := w.(*responseRecorder); ok && a.code != 0 {
 			code = a.code
 		}
 		span.SetAttributes(attribute.Int("http.response.status_code", code))

@@ -13,22 +13,22 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// Computer computes objects on request.
-type Computer interface {
+// Provider computes objects on request.
+type Provider interface {
 	// Get returns 404 if the object does not exist.
 	Get(ctx context.Context, namespace, name string) (kind.Object, error)
 	List(ctx context.Context, namespace string, l labels.Selector, f fields.Selector) ([]kind.Object, error)
 }
 
 // Computed is storage of objects computed by c. They have no resourceVersion, and cannot be changed or watched.
-func Computed(c Computer) objects.Storage { return &computed{of: c} }
+func Computed(c Provider) objects.Storage { return &computed{provider: c} }
 
-type computed struct{ of Computer }
+type computed struct{ provider Provider }
 
-var errFixed = errors.New("objects of this kind cannot be changed or watched")
+var errReadOnly = errors.New("objects of this kind cannot be changed or watched")
 
 func (c *computed) Get(ctx context.Context, namespace, name, _ string) (*objects.Entry, error) {
-	obj, err := c.of.Get(ctx, namespace, name)
+	obj, err := c.provider.Get(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (c *computed) Get(ctx context.Context, namespace, name, _ string) (*objects
 }
 
 func (c *computed) List(ctx context.Context, q objects.ListQuery) (*objects.List, error) {
-	all, err := c.of.List(ctx, q.Namespace, q.Labels, q.Fields)
+	all, err := c.provider.List(ctx, q.Namespace, q.Labels, q.Fields)
 	if err != nil {
 		return nil, err
 	}
@@ -48,23 +48,23 @@ func (c *computed) List(ctx context.Context, q objects.ListQuery) (*objects.List
 }
 
 func (c *computed) Watch(context.Context, objects.ListQuery) (objects.Watch, error) {
-	return nil, errFixed
+	return nil, errReadOnly
 }
 
 func (c *computed) Create(context.Context, kind.Object) (*objects.Entry, objects.Receipt, error) {
-	return nil, objects.Receipt{}, errFixed
+	return nil, objects.Receipt{}, errReadOnly
 }
 
 func (c *computed) Update(context.Context, string, string, bool, objects.UpdateFunc) (*objects.Entry, bool, objects.Receipt, error) {
-	return nil, false, objects.Receipt{}, errFixed
+	return nil, false, objects.Receipt{}, errReadOnly
 }
 
 func (c *computed) Delete(context.Context, string, string, func(kind.Object) error) (*objects.Entry, objects.Receipt, error) {
-	return nil, objects.Receipt{}, errFixed
+	return nil, objects.Receipt{}, errReadOnly
 }
 
-func (c *computed) DeleteUnread(context.Context, string, string, bool) (objects.Receipt, error) {
-	return objects.Receipt{}, errFixed
+func (c *computed) DeleteCorrupt(context.Context, string, string, bool) (objects.Receipt, error) {
+	return objects.Receipt{}, errReadOnly
 }
 
 func (c *computed) Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error {

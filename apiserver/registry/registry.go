@@ -28,23 +28,23 @@ type Row struct {
 	Subresources []Sub
 	// ReturnsDeleted: DELETE responds with the object, not with a Status.
 	ReturnsDeleted bool
-	// Held and Terminate are for kinds whose deletion is blocked by something besides metadata.finalizers (namespaces). Held reports
-	// whether it is blocked; Terminate marks the object as being deleted.
-	Held      func(kind.Object) bool
-	Terminate func(kind.Object)
+	// DeletionBlocked and Terminate are for kinds whose deletion is blocked by something besides metadata.finalizers (namespaces). DeletionBlocked
+	// reports whether it is blocked; Terminate marks the object as being deleted.
+	DeletionBlocked func(kind.Object) bool
+	Terminate       func(kind.Object)
 	// Indexed has the fields by which lists and watches are often selected; the values must equal those of the kind's Fields.
 	Indexed map[string]func(kind.Object) string
 	// ExcludedVerbs are the verbs that the resource does not support.
 	ExcludedVerbs []string
-	// Author stores the creator in a new object.
-	Author func(obj kind.Object, name, uid string, groups []string, extra map[string][]string)
+	// SetCreator stores the creator in a new object.
+	SetCreator func(obj kind.Object, name, uid string, groups []string, extra map[string][]string)
 	// Computed: objects are computed on request and never stored; the API server has the code. ExcludedVerbs then has the verbs that write
 	// and watch.
 	Computed bool
 	// ProtectDelete, if not nil, returns an error if the object of that name must not be deleted.
 	ProtectDelete func(name string) error
-	// Preserves is the warning for a delete without a propagation policy, for kinds whose dependents then stay.
-	Preserves string
+	// OrphanWarning is the warning for a delete without a propagation policy, for kinds whose dependents then stay.
+	OrphanWarning string
 	// Deprecated is the warning for users of a deprecated resource.
 	Deprecated string
 	// TTL: objects expire (events).
@@ -56,11 +56,11 @@ type Row struct {
 	// NameOnCreate: Kubernetes validates the name only at creation. As names never change, this affects only generateName.
 	// NameInSubresources: the name is also validated at updates of subresources.
 	NameOnCreate, NameInSubresources bool
-	// AnyFinalizer are the subresources ("" is the object, "*" all) whose updates accept finalizers of any name. Kinds validate new objects
+	// AllowsAnyFinalizer are the subresources ("" is the object, "*" all) whose updates accept finalizers of any name. Kinds validate new objects
 	// themselves.
-	AnyFinalizer []string
-	// KeepsEmpty: present but empty fields are stored, as for kinds that Kubernetes stores as JSON.
-	KeepsEmpty bool
+	AllowsAnyFinalizer []string
+	// KeepsEmptyFields: present but empty fields are stored, as for kinds that Kubernetes stores as JSON.
+	KeepsEmptyFields bool
 	// ErrorsAsFound: validation errors keep their order and the values as sent.
 	ErrorsAsFound bool
 	// RoutedByPath: a route depends on the path only, not on method, Content-Type and Accept.
@@ -71,14 +71,14 @@ type Row struct {
 	CustomFieldLabels bool
 	// Prefix is the key prefix below /registry/; "": Kubernetes' one.
 	Prefix string
-	// Notices are warnings in every response.
-	Notices []string
+	// ResponseWarnings are warnings in every response.
+	ResponseWarnings []string
 	// CreateDenied, if not "", is the error for every create.
 	CreateDenied string
 	// ScalePaths are the paths of the replica count by apiVersion; nil: there is one version.
 	ScalePaths map[string][]string
-	// Reset has the fields that each subresource never changes: "" -> {{"status"}}.
-	Reset map[string][][]string
+	// ResetFields has the fields that each subresource never changes: "" -> {{"status"}}.
+	ResetFields map[string][][]string
 }
 
 // Sub is a subresource with a kind of its own.
@@ -104,13 +104,13 @@ type Resource struct {
 	*kind.Kind
 	// Storage is nil for kinds that can only be created (reviews).
 	Storage objects.Storage
-	// Fields are the field managers by subresource; "" is the object.
-	Fields map[string]*apply.Manager
+	// FieldManagers are the field managers by subresource; "" is the object.
+	FieldManagers map[string]*apply.Manager
 
 	// Begin, if not nil, allocates what the server assigns to a new or changed object (cluster IPs), after mutating admission and before
-	// validation. settle is called once, with whether the object was stored. Ended is called after a delete.
-	Begin func(ctx context.Context, obj, old kind.Object, dry bool) (settle func(stored bool), err error)
-	Ended func(ctx context.Context, obj kind.Object)
+	// validation. settle is called once, with whether the object was stored. AfterDelete is called after a delete.
+	Begin       func(ctx context.Context, obj, old kind.Object, dry bool) (settle func(stored bool), err error)
+	AfterDelete func(ctx context.Context, obj kind.Object)
 
 	// Custom is set for custom resources.
 	Custom *Custom
@@ -157,7 +157,7 @@ func (row *Row) StorePrefix() string {
 
 // TakesAnyFinalizer reports whether an update of subresource sub ("": the object) accepts finalizers of any name.
 func (row *Row) TakesAnyFinalizer(sub string) bool {
-	return slices.Contains(row.AnyFinalizer, sub) || slices.Contains(row.AnyFinalizer, "*")
+	return slices.Contains(row.AllowsAnyFinalizer, sub) || slices.Contains(row.AllowsAnyFinalizer, "*")
 }
 
 // Encoder returns the encoder of the resource's objects.
@@ -174,7 +174,7 @@ func (r *Resource) Sub(name string) (Sub, bool) {
 
 // New returns the Resource of a row with its storage.
 func New(row Row, storage objects.Storage) *Resource {
-	r := &Resource{Row: row, Kind: row.Kind, Storage: storage, Fields: map[string]*apply.Manager{}}
+	r := &Resource{Row: row, Kind: row.Kind, Storage: storage, FieldManagers: map[string]*apply.Manager{}}
 	for _, m := range []wire.Media{wire.JSON, wire.YAML, wire.Proto} {
 		r.encoders[m] = wire.NewEncoder(m, r.GVK())
 	}
@@ -186,14 +186,14 @@ func New(row Row, storage objects.Storage) *Resource {
 		subs = append(subs, name)
 	}
 	for _, sub := range append(subs, "scale") {
-		r.Fields[sub] = apply.New(row.Kind, sub, row.reset(sub)...)
+		r.FieldManagers[sub] = apply.New(row.Kind, sub, row.resetFields(sub)...)
 	}
 	return r
 }
 
-// reset lists the fields that sub never changes: for the object its status, for the status the spec.
-func (row *Row) reset(sub string) [][]string {
-	if own, ok := row.Reset[sub]; ok {
+// resetFields lists the fields that sub never changes: for the object its status, for the status the spec.
+func (row *Row) resetFields(sub string) [][]string {
+	if own, ok := row.ResetFields[sub]; ok {
 		return own
 	}
 	switch _, hasStatus := row.Kind.Subs["status"]; {

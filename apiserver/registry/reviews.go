@@ -16,22 +16,22 @@ import (
 func reviews() []Row {
 	authn, authz := authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion
 	return []Row{
-		question(authn, "TokenReview", "tokenreviews", "tokenreview", false, func() *authenticationv1.TokenReview { return &authenticationv1.TokenReview{} }),
-		question(authn, "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview", false,
+		reviewRow(authn, "TokenReview", "tokenreviews", "tokenreview", false, func() *authenticationv1.TokenReview { return &authenticationv1.TokenReview{} }),
+		reviewRow(authn, "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview", false,
 			func() *authenticationv1.SelfSubjectReview { return &authenticationv1.SelfSubjectReview{} }),
-		question(authz, "SubjectAccessReview", "subjectaccessreviews", "subjectaccessreview", false,
+		reviewRow(authz, "SubjectAccessReview", "subjectaccessreviews", "subjectaccessreview", false,
 			func() *authorizationv1.SubjectAccessReview { return &authorizationv1.SubjectAccessReview{} }),
-		question(authz, "LocalSubjectAccessReview", "localsubjectaccessreviews", "localsubjectaccessreview", true,
+		reviewRow(authz, "LocalSubjectAccessReview", "localsubjectaccessreviews", "localsubjectaccessreview", true,
 			func() *authorizationv1.LocalSubjectAccessReview { return &authorizationv1.LocalSubjectAccessReview{} }),
-		question(authz, "SelfSubjectAccessReview", "selfsubjectaccessreviews", "selfsubjectaccessreview", false,
+		reviewRow(authz, "SelfSubjectAccessReview", "selfsubjectaccessreviews", "selfsubjectaccessreview", false,
 			func() *authorizationv1.SelfSubjectAccessReview { return &authorizationv1.SelfSubjectAccessReview{} }),
-		question(authz, "SelfSubjectRulesReview", "selfsubjectrulesreviews", "selfsubjectrulesreview", false,
+		reviewRow(authz, "SelfSubjectRulesReview", "selfsubjectrulesreviews", "selfsubjectrulesreview", false,
 			func() *authorizationv1.SelfSubjectRulesReview { return &authorizationv1.SelfSubjectRulesReview{} }),
-		question(corev1.SchemeGroupVersion, "Binding", "bindings", "binding", true, func() *corev1.Binding { return &corev1.Binding{} }),
+		reviewRow(corev1.SchemeGroupVersion, "Binding", "bindings", "binding", true, func() *corev1.Binding { return &corev1.Binding{} }),
 	}
 }
 
-func question[T kind.Object](gv schema.GroupVersion, name, resource, singular string, namespaced bool, fresh func() T) Row {
+func reviewRow[T kind.Object](gv schema.GroupVersion, name, resource, singular string, namespaced bool, fresh func() T) Row {
 	return Row{Kind: kind.Spec[T]{
 		Names: kind.Names{Group: gv.Group, Version: gv.Version, Kind: name, Resource: resource, Singular: singular, Namespaced: namespaced},
 		New:   fresh, CreateOnly: true,

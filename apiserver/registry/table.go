@@ -51,13 +51,13 @@ func Table(on gates.On) []Row {
 
 func coreGroup(on gates.On) []Row {
 	return []Row{
-		{Kind: core.Namespace(), IsNamespace: true, Held: namespaceHeld, Terminate: terminateNamespace, ExcludedVerbs: []string{"deletecollection"}},
+		{Kind: core.Namespace(), IsNamespace: true, DeletionBlocked: namespaceHasFinalizers, Terminate: terminateNamespace, ExcludedVerbs: []string{"deletecollection"}},
 		{Kind: core.Node(), Subresources: nodeSubs},
 		{Kind: core.ConfigMap()},
 		{Kind: core.Secret()},
 		{Kind: core.ServiceAccount(), Subresources: []Sub{tokenSub}, ReturnsDeleted: true},
 		{Kind: service.Service(), NameOnCreate: true, Subresources: serviceSubs, ReturnsDeleted: true},
-		{Kind: pod.Pod(on), MirrorAnnotation: corev1.MirrorPodAnnotationKey, Subresources: podSubs, ReturnsDeleted: true, Indexed: byNode(nodeOfPod), Reset: podReset},
+		{Kind: pod.Pod(on), MirrorAnnotation: corev1.MirrorPodAnnotationKey, Subresources: podSubs, ReturnsDeleted: true, Indexed: byNode(nodeOfPod), ResetFields: podReset},
 		{Kind: core.ReplicationController(on)},
 		{Kind: service.Endpoints(), Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"},
 		{Kind: core.LimitRange()},
@@ -69,36 +69,36 @@ func coreGroup(on gates.On) []Row {
 			ExcludedVerbs: readOnly,
 		},
 		{Kind: core.PodTemplate(on), NameOnCreate: true, ReturnsDeleted: true},
-		{Kind: core.Event(), AnyFinalizer: objectAlone, TTL: true},
+		{Kind: core.Event(), AllowsAnyFinalizer: objectOnly, TTL: true},
 	}
 }
 
 func namedGroups(on gates.On) []Row {
 	return []Row{
 		{Kind: events.Event(), TTL: true, View: eventView},
-		{Kind: admissionregistration.ValidatingWebhookConfiguration(), AnyFinalizer: all},
-		{Kind: admissionregistration.MutatingWebhookConfiguration(), AnyFinalizer: all},
-		{Kind: admissionregistration.ValidatingAdmissionPolicy(), AnyFinalizer: all, Reset: statusAlone},
-		{Kind: admissionregistration.ValidatingAdmissionPolicyBinding(), AnyFinalizer: all},
-		{Kind: admissionregistration.MutatingAdmissionPolicy(), AnyFinalizer: all},
-		{Kind: admissionregistration.MutatingAdmissionPolicyBinding(), AnyFinalizer: all},
-		{Kind: apps.Deployment(on), NameOnCreate: true, Reset: deploymentReset},
+		{Kind: admissionregistration.ValidatingWebhookConfiguration(), AllowsAnyFinalizer: all},
+		{Kind: admissionregistration.MutatingWebhookConfiguration(), AllowsAnyFinalizer: all},
+		{Kind: admissionregistration.ValidatingAdmissionPolicy(), AllowsAnyFinalizer: all, ResetFields: statusOnly},
+		{Kind: admissionregistration.ValidatingAdmissionPolicyBinding(), AllowsAnyFinalizer: all},
+		{Kind: admissionregistration.MutatingAdmissionPolicy(), AllowsAnyFinalizer: all},
+		{Kind: admissionregistration.MutatingAdmissionPolicyBinding(), AllowsAnyFinalizer: all},
+		{Kind: apps.Deployment(on), NameOnCreate: true, ResetFields: deploymentReset},
 		{Kind: apps.ReplicaSet(on), NameOnCreate: true},
 		{Kind: apps.StatefulSet(on), NameOnCreate: true},
 		{Kind: apps.DaemonSet(on), NameOnCreate: true},
 		{Kind: apps.ControllerRevision()},
 		{Kind: autoscaling.HorizontalPodAutoscalerV2(), NameOnCreate: true},
 		{Kind: autoscaling.HorizontalPodAutoscalerV1(), NameOnCreate: true, View: scalerView},
-		{Kind: batch.Job(on), NameOnCreate: true, Preserves: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them " +
+		{Kind: batch.Job(on), NameOnCreate: true, OrphanWarning: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them " +
 			"or set propagationPolicy=Orphan to suppress this warning"},
-		{Kind: batch.CronJob(on), NameOnCreate: true, AnyFinalizer: []string{"status"}},
-		{Kind: certificates.CertificateSigningRequest(), Author: certificates.SetRequester, Reset: requestReset},
+		{Kind: batch.CronJob(on), NameOnCreate: true, AllowsAnyFinalizer: []string{"status"}},
+		{Kind: certificates.CertificateSigningRequest(), SetCreator: certificates.SetRequester, ResetFields: requestReset},
 		{Kind: certificates.ClusterTrustBundle()},
 		{Kind: certificates.PodCertificateRequest()},
-		{Kind: coordination.Lease(), NameOnCreate: true, AnyFinalizer: objectAlone},
+		{Kind: coordination.Lease(), NameOnCreate: true, AllowsAnyFinalizer: objectOnly},
 		{Kind: discovery.EndpointSlice()},
-		{Kind: flowcontrol.FlowSchema(), Reset: statusAlone},
-		{Kind: flowcontrol.PriorityLevelConfiguration(), Reset: statusAlone},
+		{Kind: flowcontrol.FlowSchema(), ResetFields: statusOnly},
+		{Kind: flowcontrol.PriorityLevelConfiguration(), ResetFields: statusOnly},
 		{Kind: metrics.NodeMetrics(), Computed: true, ExcludedVerbs: readOnly},
 		{Kind: metrics.PodMetrics(), Computed: true, ExcludedVerbs: readOnly},
 		{Kind: decisions.Kind(), Computed: true, ExcludedVerbs: readOnly},
@@ -107,27 +107,27 @@ func namedGroups(on gates.On) []Row {
 		{Kind: networking.NetworkPolicy(), NameOnCreate: true},
 		{Kind: networking.IPAddress()},
 		{Kind: networking.ServiceCIDR(), NameOnCreate: true},
-		{Kind: node.RuntimeClass(), AnyFinalizer: objectAlone},
-		{Kind: policy.PodDisruptionBudget(), AnyFinalizer: []string{"", "status"}},
+		{Kind: node.RuntimeClass(), AllowsAnyFinalizer: objectOnly},
+		{Kind: policy.PodDisruptionBudget(), AllowsAnyFinalizer: []string{"", "status"}},
 		{Kind: rbac.Role()},
 		{Kind: rbac.ClusterRole()},
 		{Kind: rbac.RoleBinding()},
 		{Kind: rbac.ClusterRoleBinding()},
 		{Kind: resource.DeviceClass(), NameOnCreate: true, ReturnsDeleted: true},
-		{Kind: resource.DeviceTaintRule(), NameOnCreate: true, Reset: statusAlone},
+		{Kind: resource.DeviceTaintRule(), NameOnCreate: true, ResetFields: statusOnly},
 		{Kind: resource.ResourceClaim(), ReturnsDeleted: true},
 		{Kind: resource.ResourceClaimTemplate(), ReturnsDeleted: true},
 		{Kind: resource.ResourceSlice(), NameOnCreate: true, ReturnsDeleted: true, Indexed: byNode(nodeOfSlice)},
 		{Kind: scheduling.PriorityClass(), NameOnCreate: true, ProtectDelete: scheduling.ProtectDelete},
-		{Kind: apiregistration.APIService(), AnyFinalizer: all, KeepsEmpty: true},
+		{Kind: apiregistration.APIService(), AllowsAnyFinalizer: all, KeepsEmptyFields: true},
 		{Kind: storage.StorageClass(), ReturnsDeleted: true},
 		{Kind: storage.VolumeAttributesClass(), ReturnsDeleted: true},
-		{Kind: storage.VolumeAttachment(), NameInSubresources: true, ReturnsDeleted: true, Reset: statusAlone},
+		{Kind: storage.VolumeAttachment(), NameInSubresources: true, ReturnsDeleted: true, ResetFields: statusOnly},
 		{Kind: storage.CSIDriver(), NameOnCreate: true, ReturnsDeleted: true},
 		{Kind: storage.CSINode(), ReturnsDeleted: true},
 		{Kind: storage.CSIStorageCapacity()},
-		{Kind: storagemigration.StorageVersionMigration(), Reset: statusAlone},
-		{Kind: apiextensions.CustomResourceDefinition(), AnyFinalizer: all, KeepsEmpty: true, Held: apiextensions.Held, Terminate: apiextensions.Terminate},
+		{Kind: storagemigration.StorageVersionMigration(), ResetFields: statusOnly},
+		{Kind: apiextensions.CustomResourceDefinition(), AllowsAnyFinalizer: all, KeepsEmptyFields: true, DeletionBlocked: apiextensions.Held, Terminate: apiextensions.Terminate},
 	}
 }
 
@@ -136,13 +136,13 @@ func podGroups(on gates.On) []Row {
 	if !on.GenericWorkload {
 		return nil
 	}
-	return []Row{{Kind: scheduling.Workload()}, {Kind: scheduling.PodGroup(), Reset: statusAlone}}
+	return []Row{{Kind: scheduling.Workload()}, {Kind: scheduling.PodGroup(), ResetFields: statusOnly}}
 }
 
-// Values of AnyFinalizer.
+// Values of AllowsAnyFinalizer.
 var (
-	all         = []string{"*"}
-	objectAlone = []string{""}
+	all        = []string{"*"}
+	objectOnly = []string{""}
 )
 
 // readOnly are the verbs that computed kinds exclude.
@@ -172,8 +172,8 @@ var (
 	tokenSub    = Sub{Name: "token", GVK: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), Verbs: createVerbs}
 )
 
-// namespaceHeld: the finalizers in a namespace's spec block its deletion; the namespace controller removes them.
-func namespaceHeld(obj kind.Object) bool {
+// namespaceHasFinalizers: the finalizers in a namespace's spec block its deletion; the namespace controller removes them.
+func namespaceHasFinalizers(obj kind.Object) bool {
 	ns, ok := obj.(*corev1.Namespace)
 	return ok && len(ns.Spec.Finalizers) > 0
 }
@@ -184,15 +184,15 @@ func terminateNamespace(obj kind.Object) {
 	}
 }
 
-// Values of Reset where a subresource keeps more than the status or the spec.
+// Values of ResetFields where a subresource keeps more than the status or the spec.
 var (
 	podReset = map[string][][]string{
 		"status": {{"spec"}, {"metadata", "deletionTimestamp"}, {"metadata", "ownerReferences"}},
 		"resize": {{"status"}}, "ephemeralcontainers": {{"status"}},
 	}
 	deploymentReset = map[string][][]string{"status": {{"spec"}, {"metadata", "labels"}}}
-	// statusAlone: an update of the status does not change metadata either.
-	statusAlone  = map[string][][]string{"status": {{"spec"}, {"metadata"}}}
+	// statusOnly: an update of the status does not change metadata either.
+	statusOnly   = map[string][][]string{"status": {{"spec"}, {"metadata"}}}
 	requestReset = map[string][][]string{
 		"": {{"spec"}, {"status"}}, "status": {{"spec"}}, "approval": {{"spec"}, {"status", "certificate"}},
 	}

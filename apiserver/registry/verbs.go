@@ -10,10 +10,10 @@ import (
 )
 
 var (
-	allVerbs    = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
-	createVerbs = []string{"create"}
-	partVerbs   = []string{"get", "patch", "update"}
-	finalize    = []string{"update"}
+	allVerbs         = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	createVerbs      = []string{"create"}
+	subresourceVerbs = []string{"get", "patch", "update"}
+	finalize         = []string{"update"}
 	// customVerbs are allVerbs of a custom resource, in Kubernetes' order.
 	customVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 )
@@ -36,14 +36,14 @@ func (r *Resource) Verbs() []string {
 func (r *Resource) AllSubresources() []Sub {
 	out := slices.Clone(r.Subresources)
 	for name := range r.Subs {
-		s := Sub{Name: name, GVK: r.GVK(), Verbs: partVerbs}
+		s := Sub{Name: name, GVK: r.GVK(), Verbs: subresourceVerbs}
 		if name == "finalize" {
 			s.Verbs = finalize
 		}
 		out = append(out, s)
 	}
 	if r.Scale != nil {
-		out = append(out, Sub{Name: "scale", GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: partVerbs})
+		out = append(out, Sub{Name: "scale", GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: subresourceVerbs})
 	}
 	slices.SortFunc(out, func(a, b Sub) int {
 		if r.Custom != nil {

@@ -96,8 +96,8 @@ func (s *viewed) Delete(ctx context.Context, namespace, name string, check func(
 	return s.entry(e), r, err
 }
 
-func (s *viewed) DeleteUnread(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error) {
-	return s.st.DeleteUnread(ctx, namespace, name, dry)
+func (s *viewed) DeleteCorrupt(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error) {
+	return s.st.DeleteCorrupt(ctx, namespace, name, dry)
 }
 
 func (s *viewed) Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error {

@@ -19,34 +19,34 @@ import (
 
 var (
 	errFull = errors.New("range is full")
-	// errElsewhere means that no range contains an address.
-	errElsewhere = errors.New("the provided network does not match the current range")
+	// errNotInRange means that no range contains an address.
+	errNotInRange = errors.New("the provided network does not match the current range")
 )
 
-// claimTries limits the retries when another server has taken a free address.
-const claimTries = 32
+// maxCreateAttempts limits the retries when another server has taken a free address.
+const maxCreateAttempts = 32
 
-// taking is one allocation, with what it has allocated.
-type taking struct {
-	a       *Allocator
-	uid     types.UID
-	service types.NamespacedName
-	dry     bool
-	ips     []netip.Addr
-	ports   []int32
-	has     func(port int32) bool // whether a node port is in use
+// allocation is one allocation, with what it has allocated.
+type allocation struct {
+	a         *Allocator
+	uid       types.UID
+	service   types.NamespacedName
+	dry       bool
+	ips       []netip.Addr
+	ports     []int32
+	portInUse func(port int32) bool // whether a node port is in use
 }
 
-// giveBack releases everything.
-func (t *taking) giveBack(ctx context.Context) {
+// release releases everything.
+func (t *allocation) release(ctx context.Context) {
 	if !t.dry {
-		t.a.giveBack(ctx, t, t.ips, t.ports)
+		t.a.release(ctx, t, t.ips, t.ports)
 	}
 	t.ips, t.ports = nil, nil
 }
 
-// keep records that the Service has been stored.
-func (t *taking) keep() {
+// commit records that the Service has been stored.
+func (t *allocation) commit() {
 	t.a.mu.Lock()
 	defer t.a.mu.Unlock()
 	for _, ip := range t.ips {
@@ -56,32 +56,32 @@ func (t *taking) keep() {
 		}
 	}
 	for _, port := range t.ports {
-		t.a.storedPortLocked(port, t.uid)
+		t.a.markPortStoredLocked(port, t.uid)
 	}
 }
 
-// addresses allocates the addresses of s that it did not have before.
-func (t *taking) addresses(ctx context.Context, s, old *corev1.Service) error {
+// allocateIPs allocates the addresses of s that it did not have before.
+func (t *allocation) allocateIPs(ctx context.Context, s, old *corev1.Service) error {
 	if old != nil && service.LeftAlone(s, old) || s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
 	if old == nil || old.Spec.Type == corev1.ServiceTypeExternalName {
-		if !hasIP(s) {
+		if !needsClusterIP(s) {
 			return nil
 		}
-		return t.fill(ctx, s, 0)
+		return t.allocateFamilies(ctx, s, 0)
 	}
 	if slices.Equal(old.Spec.ClusterIPs, []string{corev1.ClusterIPNone}) {
 		return nil
 	}
 	if len(old.Spec.IPFamilies) == 1 && len(s.Spec.IPFamilies) == 2 {
-		return t.fill(ctx, s, 1)
+		return t.allocateFamilies(ctx, s, 1)
 	}
 	return nil
 }
 
-// fill allocates an address for each family of s from index from on.
-func (t *taking) fill(ctx context.Context, s *corev1.Service, from int) error {
+// allocateFamilies allocates an address for each family of s from index from on.
+func (t *allocation) allocateFamilies(ctx context.Context, s *corev1.Service, from int) error {
 	spec := &s.Spec
 	for len(spec.ClusterIPs) < len(spec.IPFamilies) {
 		spec.ClusterIPs = append(slices.Clip(spec.ClusterIPs), "")
@@ -90,7 +90,7 @@ func (t *taking) fill(ctx context.Context, s *corev1.Service, from int) error {
 	for i := from; i < len(spec.IPFamilies); i++ {
 		text := spec.ClusterIPs[i]
 		if text == "" {
-			ip, err := t.freeIP(ctx, spec.IPFamilies[i])
+			ip, err := t.allocateNextIP(ctx, spec.IPFamilies[i])
 			switch {
 			case errors.Is(err, errFull):
 				return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: %w", s.Name, err))
@@ -98,7 +98,7 @@ func (t *taking) fill(ctx context.Context, s *corev1.Service, from int) error {
 				return invalid(s, field.ErrorList{field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP: %v", err))})
 			}
 			spec.ClusterIPs[i] = ip.String()
-		} else if err := t.takeIP(ctx, text); err != nil {
+		} else if err := t.allocateIP(ctx, text); err != nil {
 			return invalid(s, field.ErrorList{field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", text, err))})
 		}
 	}
@@ -106,80 +106,80 @@ func (t *taking) fill(ctx context.Context, s *corev1.Service, from int) error {
 	return nil
 }
 
-// takeIP allocates a requested address.
-func (t *taking) takeIP(ctx context.Context, text string) error {
+// allocateIP allocates a requested address.
+func (t *allocation) allocateIP(ctx context.Context, text string) error {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
 		return err
 	}
 	a := t.a
 	if t.dry {
-		if p := a.firstOf(familyOf(ip)); !holds(p, ip) {
+		if p := a.dryRunRange(familyOf(ip)); !allocatable(p, ip) {
 			return fmt.Errorf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, p)
 		}
 		return nil
 	}
 	a.mu.Lock()
 	_, taken := a.ips[ip]
-	c, claimed := a.claimed[ip]
+	c, claimed := a.ipAddresses[ip]
 	switch {
-	case !a.givesLocked(ip):
-		err = errElsewhere
-	case taken, claimed && (!c.ours || c.service != t.service):
-		err = ErrTaken
+	case !a.inReadyRangeLocked(ip):
+		err = errNotInRange
+	case taken, claimed && (!c.managed || c.service != t.service):
+		err = ErrAllocated
 	default:
-		t.markLocked(ip)
+		t.addIPLocked(ip)
 	}
 	a.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return t.claim(ctx, ip)
+	return t.createIPAddress(ctx, ip)
 }
 
-func (t *taking) markLocked(ip netip.Addr) {
+func (t *allocation) addIPLocked(ip netip.Addr) {
 	t.a.ips[ip] = holder{uid: t.uid, service: t.service}
 	t.ips = append(t.ips, ip)
 }
 
-// claim creates the IPAddress of a marked address, or unmarks it.
-func (t *taking) claim(ctx context.Context, ip netip.Addr) error {
-	err := t.a.claims.Claim(ctx, ip, t.service)
+// createIPAddress creates the IPAddress of a marked address, or unmarks it.
+func (t *allocation) createIPAddress(ctx context.Context, ip netip.Addr) error {
+	err := t.a.ipAddressClient.Create(ctx, ip, t.service)
 	t.a.mu.Lock()
 	defer t.a.mu.Unlock()
 	if err == nil {
-		t.a.claimedLocked(ip, t.service)
+		t.a.addIPAddressLocked(ip, t.service)
 		return nil
 	}
-	t.a.freeLocked(t.uid, []netip.Addr{ip}, nil)
-	t.ips = without(t.ips, []netip.Addr{ip})
-	if errors.Is(err, ErrTaken) {
-		return ErrTaken
+	t.a.removeLocked(t.uid, []netip.Addr{ip}, nil)
+	t.ips = difference(t.ips, []netip.Addr{ip})
+	if errors.Is(err, ErrAllocated) {
+		return ErrAllocated
 	}
 	return err
 }
 
-// freeIP allocates a free address of the family.
-func (t *taking) freeIP(ctx context.Context, family corev1.IPFamily) (netip.Addr, error) {
+// allocateNextIP allocates a free address of the family.
+func (t *allocation) allocateNextIP(ctx context.Context, family corev1.IPFamily) (netip.Addr, error) {
 	if t.dry {
-		return t.a.firstOf(family).Addr(), nil
+		return t.a.dryRunRange(family).Addr(), nil
 	}
-	lost := map[netip.Addr]bool{} // taken by other servers, before their IPAddresses were observed
-	for range claimTries {
+	conflicts := map[netip.Addr]bool{} // taken by other servers, before their IPAddresses were observed
+	for range maxCreateAttempts {
 		t.a.mu.Lock()
-		ip, ok := t.a.freeIPLocked(family, lost)
+		ip, ok := t.a.freeIPLocked(family, conflicts)
 		if ok {
-			t.markLocked(ip)
+			t.addIPLocked(ip)
 		}
 		t.a.mu.Unlock()
 		if !ok {
 			return netip.Addr{}, errFull
 		}
-		err := t.claim(ctx, ip)
-		if err == nil || !errors.Is(err, ErrTaken) {
+		err := t.createIPAddress(ctx, ip)
+		if err == nil || !errors.Is(err, ErrAllocated) {
 			return ip, err
 		}
-		lost[ip] = true
+		conflicts[ip] = true
 	}
 	return netip.Addr{}, errFull
 }

@@ -25,7 +25,7 @@ var DefaultPorts = PortRange{First: 30000, Last: 32767}
 // String formats the range for messages.
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-func (r PortRange) holds(port int32) bool { return port >= r.First && port <= r.Last }
+func (r PortRange) Contains(port int32) bool { return port >= r.First && port <= r.Last }
 
 // static is the number of ports at the low end that automatic allocation uses last (KEP-3668).
 func (r PortRange) static() int32 {
@@ -36,43 +36,43 @@ func (r PortRange) static() int32 {
 	return 0
 }
 
-var errPortTaken = errors.New("provided port is already allocated")
+var errPortAllocated = errors.New("provided port is already allocated")
 
-// nodePorts allocates the ports that s requests, and assigns missing ones.
-func (t *taking) nodePorts(ctx context.Context, s, old *corev1.Service) error {
+// allocateNodePorts allocates the ports that s requests, and assigns missing ones.
+func (t *allocation) allocateNodePorts(ctx context.Context, s, old *corev1.Service) error {
 	if s.Spec.Type != corev1.ServiceTypeNodePort && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil
 	}
-	if t.a.record != nil && !t.dry {
-		return t.recorded(ctx, s, old)
+	if t.a.registry != nil && !t.dry {
+		return t.allocatePortsInRegistry(ctx, s, old)
 	}
 	t.a.mu.Lock()
 	defer t.a.mu.Unlock()
-	t.has = func(port int32) bool { return len(t.a.taken[port]) > 0 || t.a.recorded.bits.has(port) }
-	if err := t.choose(s, old); err != nil {
+	t.portInUse = func(port int32) bool { return len(t.a.nodePorts[port]) > 0 || t.a.observed.bits.has(port) }
+	if err := t.choosePorts(s, old); err != nil {
 		return err
 	}
-	t.holdLocked()
+	t.addPortsLocked()
 	return nil
 }
 
-// holdLocked records the chosen ports, except for a dry run.
-func (t *taking) holdLocked() {
+// addPortsLocked records the chosen ports, except for a dry run.
+func (t *allocation) addPortsLocked() {
 	if t.dry {
 		return
 	}
 	for _, port := range t.ports {
-		t.a.holdPortLocked(port, holder{uid: t.uid, service: t.service})
+		t.a.addPortLocked(port, holder{uid: t.uid, service: t.service})
 	}
 }
 
-// choose chooses ports; t.has reports which ones are in use.
-func (t *taking) choose(s, old *corev1.Service) error {
-	take := t.newPorts
+// choosePorts chooses ports; t.has reports which ones are in use.
+func (t *allocation) choosePorts(s, old *corev1.Service) error {
+	pick := t.choosePortsForCreate
 	if old != nil {
-		take = func(s *corev1.Service) error { return t.changedPorts(s, old) }
+		pick = func(s *corev1.Service) error { return t.choosePortsForUpdate(s, old) }
 	}
-	if err := take(s); err != nil {
+	if err := pick(s); err != nil {
 		return err
 	}
 	if !service.HasHealthCheck(s) || old != nil && service.HasHealthCheck(old) {
@@ -80,12 +80,12 @@ func (t *taking) choose(s, old *corev1.Service) error {
 	}
 	// For load balancers that check each node for local endpoints.
 	if port := s.Spec.HealthCheckNodePort; port != 0 {
-		if err := t.takePort(port); err != nil {
+		if err := t.allocatePort(port); err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %d: %w", port, err))
 		}
 		return nil
 	}
-	free, err := t.freePort()
+	free, err := t.allocateNextPort()
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("failed to allocate a HealthCheck NodePort %d: %w", free, err))
 	}
@@ -93,35 +93,35 @@ func (t *taking) choose(s, old *corev1.Service) error {
 	return nil
 }
 
-// newPorts handles a new Service. A port with two protocols has one node port.
-func (t *taking) newPorts(s *corev1.Service) error {
-	given := map[int32]int32{} // node ports by port
+// choosePortsForCreate handles a new Service. A port with two protocols has one node port.
+func (t *allocation) choosePortsForCreate(s *corev1.Service) error {
+	nodePorts := map[int32]int32{} // node ports by port
 	for i := range s.Spec.Ports {
 		p := &s.Spec.Ports[i]
 		if p.NodePort == 0 && !service.GetsNodePorts(s) {
 			continue
 		}
-		shared := given[p.Port]
+		shared := nodePorts[p.Port]
 		switch {
 		case shared == 0:
 			named := slices.IndexFunc(s.Spec.Ports, func(o corev1.ServicePort) bool { return o.Port == p.Port && o.NodePort != 0 })
 			if named < 0 {
-				free, err := t.freePort()
+				free, err := t.allocateNextPort()
 				if err != nil {
-					return noPort(err)
+					return portAllocationError(err)
 				}
 				p.NodePort = free
 			} else {
 				p.NodePort = s.Spec.Ports[named].NodePort
-				if err := t.takePort(p.NodePort); err != nil {
+				if err := t.allocatePort(p.NodePort); err != nil {
 					return invalidPort(s, i, err)
 				}
 			}
-			given[p.Port] = p.NodePort
+			nodePorts[p.Port] = p.NodePort
 		case p.NodePort == 0:
 			p.NodePort = shared
 		case p.NodePort != shared:
-			if err := t.takePort(p.NodePort); err != nil {
+			if err := t.allocatePort(p.NodePort); err != nil {
 				return invalidPort(s, i, err)
 			}
 		}
@@ -129,15 +129,15 @@ func (t *taking) newPorts(s *corev1.Service) error {
 	return nil
 }
 
-// changedPorts handles an update.
-func (t *taking) changedPorts(s, old *corev1.Service) error {
+// choosePortsForUpdate handles an update.
+func (t *allocation) choosePortsForUpdate(s, old *corev1.Service) error {
 	type key struct {
 		Protocol corev1.Protocol
 		NodePort int32
 	}
-	mine, seen := map[int32]bool{}, map[key]bool{}
+	current, seen := map[int32]bool{}, map[key]bool{}
 	for _, p := range old.Spec.Ports {
-		mine[p.NodePort] = true
+		current[p.NodePort] = true
 	}
 	for i := range s.Spec.Ports {
 		p := &s.Spec.Ports[i]
@@ -145,16 +145,16 @@ func (t *taking) changedPorts(s, old *corev1.Service) error {
 		case p.NodePort == 0 && !service.GetsNodePorts(s):
 			continue
 		case p.NodePort == 0:
-			free, err := t.freePort()
+			free, err := t.allocateNextPort()
 			if err != nil {
-				return noPort(err)
+				return portAllocationError(err)
 			}
 			p.NodePort = free
-		case !mine[p.NodePort]:
-			if err := t.takePort(p.NodePort); err != nil {
+		case !current[p.NodePort]:
+			if err := t.allocatePort(p.NodePort); err != nil {
 				return invalidPort(s, i, err)
 			}
-			mine[p.NodePort] = true
+			current[p.NodePort] = true
 		}
 		k := key{p.Protocol, p.NodePort}
 		if seen[k] {
@@ -165,7 +165,7 @@ func (t *taking) changedPorts(s, old *corev1.Service) error {
 	return nil
 }
 
-func noPort(err error) error {
+func portAllocationError(err error) error {
 	return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", err))
 }
 
@@ -173,19 +173,19 @@ func invalidPort(s *corev1.Service, i int, err error) error {
 	return invalid(s, field.ErrorList{field.Invalid(field.NewPath("spec", "ports").Index(i).Child("nodePort"), s.Spec.Ports[i].NodePort, err.Error())})
 }
 
-func (t *taking) takePort(port int32) error {
+func (t *allocation) allocatePort(port int32) error {
 	switch {
-	case !t.dry && !t.a.ports.holds(port): // Kubernetes' dry run accepts it
+	case !t.dry && !t.a.ports.Contains(port): // Kubernetes' dry run accepts it
 		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", t.a.ports)
-	case t.has(port), slices.Contains(t.ports, port):
-		return errPortTaken
+	case t.portInUse(port), slices.Contains(t.ports, port):
+		return errPortAllocated
 	}
 	t.ports = append(t.ports, port)
 	return nil
 }
 
-// freePort allocates a free port. A dry run gets a port that no Service can have.
-func (t *taking) freePort() (int32, error) {
+// allocateNextPort allocates a free port. A dry run gets a port that no Service can have.
+func (t *allocation) allocateNextPort() (int32, error) {
 	if t.dry {
 		next := int32(32768)
 		if len(t.ports) > 0 {
@@ -204,7 +204,7 @@ func (t *taking) freePort() (int32, error) {
 		from := rand.Int32N(n) //nolint:gosec // not for security
 		for i := range n {
 			port := part[0] + (from+i)%n
-			if !t.has(port) && !slices.Contains(t.ports, port) {
+			if !t.portInUse(port) && !slices.Contains(t.ports, port) {
 				t.ports = append(t.ports, port)
 				return port, nil
 			}

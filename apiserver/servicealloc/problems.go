@@ -32,14 +32,14 @@ const (
 	ipAction   = "ClusterIPAllocation"
 )
 
-// manyProblems limits the queue of problems; the log has the number of further ones.
-const manyProblems = 1000
+// maxQueuedProblems limits the queue of problems; the log has the number of further ones.
+const maxQueuedProblems = 1000
 
 // problems are the queued problems and the reported ones.
 type problems struct {
 	reported map[types.UID]map[string]bool // by Service, then by message
-	waiting  []Problem
-	more     int                     // not queued
+	queued   []Problem
+	dropped  int                     // not queued
 	recheck  map[types.UID]time.Time // Services to check again, and when
 }
 
@@ -56,15 +56,15 @@ func (q *problems) add(p Problem) {
 		q.reported[p.UID] = map[string]bool{}
 	}
 	q.reported[p.UID][p.Message] = true
-	if len(q.waiting) >= manyProblems {
-		q.more++
+	if len(q.queued) >= maxQueuedProblems {
+		q.dropped++
 		return
 	}
-	q.waiting = append(q.waiting, p)
+	q.queued = append(q.queued, p)
 }
 
-// keep forgets reported problems of a Service that no longer exist.
-func (q *problems) keep(uid types.UID, still []Problem) {
+// retain forgets reported problems of a Service that no longer exist.
+func (q *problems) retain(uid types.UID, still []Problem) {
 	for message := range q.reported[uid] {
 		if !slices.ContainsFunc(still, func(p Problem) bool { return p.Message == message }) {
 			delete(q.reported[uid], message)
@@ -83,7 +83,7 @@ func (q *problems) forget(uid types.UID) {
 // recheckLocked checks a Service again later: another server's changes arrive in several steps.
 func (a *Allocator) recheckLocked(uid types.UID) {
 	a.problems.recheck[uid] = time.Now().Add(settleTime)
-	a.loop.AddAfter(work{what: findProblems}, settleTime)
+	a.loop.AddAfter(workItem{task: findProblems}, settleTime)
 }
 
 // recheckAllLocked is recheckLocked for all Services.
@@ -107,7 +107,7 @@ func (a *Allocator) recheck(now time.Time) time.Duration {
 		}
 		delete(q.recheck, uid)
 		found := a.problemsLocked(uid)
-		q.keep(uid, found)
+		q.retain(uid, found)
 		for _, p := range found {
 			q.add(p)
 		}
@@ -128,16 +128,16 @@ func (a *Allocator) problemsLocked(uid types.UID) []Problem {
 	add := func(action, reason, format string, args ...any) {
 		out = append(out, Problem{Service: keyOf(s), UID: uid, Reason: reason, Action: action, Message: fmt.Sprintf(format, args...)})
 	}
-	ips, ports := wants(s)
+	ips, ports := allocationsOf(s)
 	for _, ip := range ips {
-		if !a.withinLocked(ip) {
+		if !a.inAnyRangeLocked(ip) {
 			add(ipAction, "ClusterIPOutOfRange", "Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", familyOf(ip), ip)
 		} else if h, held := a.ips[ip]; held && h.uid != uid {
 			add(ipAction, "ClusterIPAlreadyAllocated", "Cluster IP [%v]:%s was assigned to multiple services; please recreate service", familyOf(ip), ip)
 		}
 	}
 	for _, port := range ports {
-		if held := a.taken[port]; !a.ports.holds(port) {
+		if held := a.nodePorts[port]; !a.ports.Contains(port) {
 			add(portAction, "PortOutOfRange", "Port %d is not within the port range %s; please recreate service", port, a.ports)
 		} else if len(held) > 1 && held[0].uid != uid {
 			add(portAction, "PortAlreadyAllocated", "Port %d was assigned to multiple services; please recreate service", port)
@@ -146,8 +146,8 @@ func (a *Allocator) problemsLocked(uid types.UID) []Problem {
 	return out
 }
 
-// withinLocked reports whether any range, ready or not, contains ip.
-func (a *Allocator) withinLocked(ip netip.Addr) bool {
+// inAnyRangeLocked reports whether any range, ready or not, contains ip.
+func (a *Allocator) inAnyRangeLocked(ip netip.Addr) bool {
 	for _, r := range a.ranges {
 		if slices.ContainsFunc(r.prefixes, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 			return true
@@ -159,8 +159,8 @@ func (a *Allocator) withinLocked(ip netip.Addr) bool {
 // reportAll records the events of the queued problems. A failure is logged and not retried.
 func (a *Allocator) reportAll(ctx context.Context, log *slog.Logger) {
 	a.mu.Lock()
-	waiting, more := a.problems.waiting, a.problems.more
-	a.problems.waiting, a.problems.more = nil, 0
+	waiting, more := a.problems.queued, a.problems.dropped
+	a.problems.queued, a.problems.dropped = nil, 0
 	a.mu.Unlock()
 	for _, p := range waiting {
 		log.Warn("service has an invalid address or port", "service", p.Service.String(), "reason", p.Reason, "message", p.Message)

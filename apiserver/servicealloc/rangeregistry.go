@@ -16,38 +16,38 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Record stores the allocated node ports for servers that share a store: a RangeAllocation in the format and at the key of Kubernetes' API
+// RangeRegistry stores the allocated node ports for servers that share a store: a RangeAllocation in the format and at the key of Kubernetes' API
 // server, which may be one of these servers.
-type Record interface {
-	// Change applies f to the stored value (nil: none) and retries after conflicts; f may be called several times. If f returns its
+type RangeRegistry interface {
+	// GuaranteedUpdate applies f to the stored value (nil: none) and retries after conflicts; f may be called several times. If f returns its
 	// argument, nothing is written. The argument is shared.
-	Change(ctx context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error
+	GuaranteedUpdate(ctx context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error
 }
 
 // maxPorts is above the number of ports; a record of a larger range is rejected.
 const maxPorts = 1 << 16
 
-// errNoRecord is returned between the deletion of the record and its repair.
-var errNoRecord = errors.New("the record of node ports is gone; it is made again within seconds")
+// errNoRangeAllocation is returned between the deletion of the record and its repair.
+var errNoRangeAllocation = errors.New("the record of node ports is gone; it is made again within seconds")
 
-// portBits is the bitmap of a record.
-type portBits struct {
+// portBitmap is the bitmap of a record.
+type portBitmap struct {
 	base int32
 	bits big.Int
 }
 
-func (b *portBits) has(port int32) bool {
+func (b *portBitmap) has(port int32) bool {
 	return port >= b.base && b.bits.Bit(int(port-b.base)) == 1
 }
 
-func (b *portBits) set(port int32, to uint) {
+func (b *portBitmap) set(port int32, to uint) {
 	if port >= b.base {
 		b.bits.SetBit(&b.bits, int(port-b.base), to)
 	}
 }
 
-// all lists the set ports in order.
-func (b *portBits) all() []int32 {
+// ports lists the set ports in order.
+func (b *portBitmap) ports() []int32 {
 	var out []int32
 	for i := range b.bits.BitLen() {
 		if b.bits.Bit(i) == 1 {
@@ -57,8 +57,8 @@ func (b *portBits) all() []int32 {
 	return out
 }
 
-// readRecord decodes a record; its range is the stored one.
-func readRecord(r *corev1.RangeAllocation) (b portBits, err error) {
+// decodeRangeAllocation decodes a record; its range is the stored one.
+func decodeRangeAllocation(r *corev1.RangeAllocation) (b portBitmap, err error) {
 	var first, last int32
 	if n, err := fmt.Sscanf(r.Range, "%d-%d", &first, &last); err != nil || n != 2 || first < 0 || last < first || last >= maxPorts {
 		return b, fmt.Errorf("the record of node ports has the range %q", r.Range)
@@ -71,8 +71,8 @@ func readRecord(r *corev1.RangeAllocation) (b portBits, err error) {
 	return b, nil
 }
 
-// written is now with the ports of b in this server's range.
-func (a *Allocator) written(now *corev1.RangeAllocation, b *portBits) *corev1.RangeAllocation {
+// encodeBitmap is now with the ports of b in this server's range.
+func (a *Allocator) encodeBitmap(now *corev1.RangeAllocation, b *portBitmap) *corev1.RangeAllocation {
 	out := &corev1.RangeAllocation{}
 	if now != nil {
 		out = now.DeepCopy()
@@ -81,37 +81,37 @@ func (a *Allocator) written(now *corev1.RangeAllocation, b *portBits) *corev1.Ra
 	return out
 }
 
-// current decodes the stored record for a change.
-func (a *Allocator) current(now *corev1.RangeAllocation) (b portBits, err error) {
+// decodeBitmap decodes the stored record for a change.
+func (a *Allocator) decodeBitmap(now *corev1.RangeAllocation) (b portBitmap, err error) {
 	if now == nil {
-		return b, errNoRecord
+		return b, errNoRangeAllocation
 	}
 	if now.Range != a.ports.String() {
 		return b, fmt.Errorf("the provided range does not match the current range: node ports are %s here and %s in the store; "+
 			"start all servers with the same --service-node-port-range", a.ports, now.Range)
 	}
-	return readRecord(now)
+	return decodeRangeAllocation(now)
 }
 
-// recorded allocates node ports in the record, in one change.
-func (t *taking) recorded(ctx context.Context, s, old *corev1.Service) error {
+// allocatePortsInRegistry allocates node ports in the record, in one change.
+func (t *allocation) allocatePortsInRegistry(ctx context.Context, s, old *corev1.Service) error {
 	a := t.a
-	asked, health := slices.Clone(s.Spec.Ports), s.Spec.HealthCheckNodePort
+	requested, health := slices.Clone(s.Spec.Ports), s.Spec.HealthCheckNodePort
 	var refused error
-	err := a.record.Change(ctx, func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error) {
-		s.Spec.Ports, s.Spec.HealthCheckNodePort, t.ports, refused = slices.Clone(asked), health, nil, nil
-		b, err := a.current(now)
+	err := a.registry.GuaranteedUpdate(ctx, func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error) {
+		s.Spec.Ports, s.Spec.HealthCheckNodePort, t.ports, refused = slices.Clone(requested), health, nil, nil
+		b, err := a.decodeBitmap(now)
 		if err != nil {
-			return nil, noPort(err)
+			return nil, portAllocationError(err)
 		}
-		t.has = func(port int32) bool { return b.has(port) || a.holdsPort(port) }
-		if refused = t.choose(s, old); refused != nil || len(t.ports) == 0 {
+		t.portInUse = func(port int32) bool { return b.has(port) || a.portAllocated(port) }
+		if refused = t.choosePorts(s, old); refused != nil || len(t.ports) == 0 {
 			return now, nil //nolint:nilerr // nothing to write; the caller returns the error
 		}
 		for _, port := range t.ports {
 			b.set(port, 1)
 		}
-		return a.written(now, &b), nil
+		return a.encodeBitmap(now, &b), nil
 	})
 	if err == nil {
 		err = refused
@@ -119,29 +119,29 @@ func (t *taking) recorded(ctx context.Context, s, old *corev1.Service) error {
 	if err != nil {
 		t.ports = nil // if they were written despite the error, repair releases them
 		if _, ok := err.(apierrors.APIStatus); !ok {
-			err = noPort(err)
+			err = portAllocationError(err)
 		}
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	t.holdLocked()
+	t.addPortsLocked()
 	return nil
 }
 
-// unrecord releases ports for all servers. After a failure repair finds them: no Service has them.
-func (a *Allocator) unrecord(ctx context.Context, ports []int32) {
-	if a.record == nil || len(ports) == 0 {
+// releasePorts releases ports for all servers. After a failure repair finds them: no Service has them.
+func (a *Allocator) releasePorts(ctx context.Context, ports []int32) {
+	if a.registry == nil || len(ports) == 0 {
 		return
 	}
-	_ = a.record.Change(ctx, func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error) {
-		b, err := a.current(now)
+	_ = a.registry.GuaranteedUpdate(ctx, func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error) {
+		b, err := a.decodeBitmap(now)
 		if err != nil {
 			return nil, err
 		}
 		changed := false
 		for _, port := range ports {
-			if b.has(port) && !a.holdsPort(port) { // two Services may have had it
+			if b.has(port) && !a.portAllocated(port) { // two Services may have had it
 				b.set(port, 0)
 				changed = true
 			}
@@ -149,80 +149,80 @@ func (a *Allocator) unrecord(ctx context.Context, ports []int32) {
 		if !changed {
 			return now, nil
 		}
-		return a.written(now, &b), nil
+		return a.encodeBitmap(now, &b), nil
 	})
 }
 
-func (a *Allocator) holdsPort(port int32) bool {
+func (a *Allocator) portAllocated(port int32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.taken[port]) > 0
+	return len(a.nodePorts[port]) > 0
 }
 
-// holdPortLocked records that a Service has a port.
-func (a *Allocator) holdPortLocked(port int32, h holder) {
-	held := a.taken[port]
+// addPortLocked records that a Service has a port.
+func (a *Allocator) addPortLocked(port int32, h holder) {
+	held := a.nodePorts[port]
 	if i := slices.IndexFunc(held, func(x holder) bool { return x.uid == h.uid }); i >= 0 {
 		held[i].stored = held[i].stored || h.stored
 		return
 	}
-	a.taken[port] = append(held, h)
-	delete(a.recorded.loose, port)
+	a.nodePorts[port] = append(held, h)
+	delete(a.observed.unusedSince, port)
 }
 
-func (a *Allocator) storedPortLocked(port int32, uid types.UID) {
-	for i := range a.taken[port] {
-		if a.taken[port][i].uid == uid {
-			a.taken[port][i].stored = true
+func (a *Allocator) markPortStoredLocked(port int32, uid types.UID) {
+	for i := range a.nodePorts[port] {
+		if a.nodePorts[port][i].uid == uid {
+			a.nodePorts[port][i].stored = true
 		}
 	}
 }
 
-func (a *Allocator) freePortLocked(port int32, uid types.UID) {
-	held := slices.DeleteFunc(a.taken[port], func(h holder) bool { return h.uid == uid })
+func (a *Allocator) removePortLocked(port int32, uid types.UID) {
+	held := slices.DeleteFunc(a.nodePorts[port], func(h holder) bool { return h.uid == uid })
 	if len(held) > 0 {
-		a.taken[port] = held
+		a.nodePorts[port] = held
 		return
 	}
-	delete(a.taken, port)
-	if a.recorded.bits.has(port) {
-		a.recorded.loose[port] = time.Now()
-		a.lookAtPortsLocked(portLeakTime)
+	delete(a.nodePorts, port)
+	if a.observed.bits.has(port) {
+		a.observed.unusedSince[port] = time.Now()
+		a.schedulePortRepairLocked(portLeakTime)
 	}
 }
 
-// SetRecord passes the stored record. It is called for every version.
-func (a *Allocator) SetRecord(obj runtime.Object) {
+// SetRangeAllocation passes the stored record. It is called for every version.
+func (a *Allocator) SetRangeAllocation(obj runtime.Object) {
 	r, ok := obj.(*corev1.RangeAllocation)
 	if !ok {
 		return
 	}
-	b, err := readRecord(r)
+	b, err := decodeRangeAllocation(r)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	was := a.recorded.bits
-	a.recorded.version, a.recorded.bits, a.recorded.broken = r.ResourceVersion, b, err != nil || r.Range != a.ports.String()
+	was := a.observed.bits
+	a.observed.resourceVersion, a.observed.bits, a.observed.invalid = r.ResourceVersion, b, err != nil || r.Range != a.ports.String()
 	now := time.Now()
 	loose := map[int32]time.Time{}
-	for _, port := range b.all() {
-		if len(a.taken[port]) > 0 {
+	for _, port := range b.ports() {
+		if len(a.nodePorts[port]) > 0 {
 			continue
 		}
-		since, known := a.recorded.loose[port]
+		since, known := a.observed.unusedSince[port]
 		if !known || !was.has(port) {
 			since = now
 		}
 		loose[port] = since
 	}
-	a.recorded.loose = loose
-	a.lookAtPortsLocked(settleTime)
+	a.observed.unusedSince = loose
+	a.schedulePortRepairLocked(settleTime)
 }
 
-// RemoveRecord is called when the record was deleted.
-func (a *Allocator) RemoveRecord(runtime.Object) {
+// RemoveRangeAllocation is called when the record was deleted.
+func (a *Allocator) RemoveRangeAllocation(runtime.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.recorded = recorded{loose: map[int32]time.Time{}}
-	a.loop.Forget(work{what: repairRecord}) // the record does not exist any more
-	a.lookAtPortsLocked(settleTime)
+	a.observed = observedRange{unusedSince: map[int32]time.Time{}}
+	a.loop.Forget(workItem{task: repairRange}) // the record does not exist any more
+	a.schedulePortRepairLocked(settleTime)
 }

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// paper is a record in memory, of which allocators hear.
-type paper struct {
+// fakeRegistry is a RangeRegistry in memory. Allocators receive each change.
+type fakeRegistry struct {
 	mu      sync.Mutex
 	now     *corev1.RangeAllocation
 	version int
@@ -29,7 +29,7 @@ type paper struct {
 	breaks  error // what becomes of writes, after they are done
 }
 
-func (p *paper) Change(_ context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error {
+func (p *fakeRegistry) GuaranteedUpdate(_ context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error {
 	for {
 		p.mu.Lock()
 		was := p.now
@@ -50,39 +50,39 @@ func (p *paper) Change(_ context.Context, f func(now *corev1.RangeAllocation) (*
 	}
 }
 
-func (p *paper) writeLocked(r *corev1.RangeAllocation) {
+func (p *fakeRegistry) writeLocked(r *corev1.RangeAllocation) {
 	p.version++
 	p.writes++
 	r.ResourceVersion = fmt.Sprint(p.version)
 	p.now = r
 	for _, a := range p.hears {
-		a.SetRecord(r)
+		a.SetRangeAllocation(r)
 	}
 }
 
 // fail makes writes answer with err, after they are done.
-func (p *paper) fail(err error) {
+func (p *fakeRegistry) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.breaks = err
 }
 
-func (p *paper) ports(t *testing.T) []int32 {
+func (p *fakeRegistry) ports(t *testing.T) []int32 {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b, err := readRecord(p.now)
+	b, err := decodeRangeAllocation(p.now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b.all()
+	return b.ports()
 }
 
 // server is one more server that shares p; heard holds the problems it tells of.
-func (p *paper) server(t *testing.T, ports PortRange, services ...*corev1.Service) (a *Allocator, heard *[]string) {
+func (p *fakeRegistry) server(t *testing.T, ports PortRange, services ...*corev1.Service) (a *Allocator, heard *[]string) {
 	t.Helper()
 	heard = &[]string{}
-	a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, ports, newBook(), p, func(_ context.Context, q Problem) error {
+	a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, ports, newFakeIPAddresses(), p, func(_ context.Context, q Problem) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		*heard = append(*heard, fmt.Sprintf("%s %s: %s", q.Service.Name, q.Reason, q.Message))
@@ -97,7 +97,7 @@ func (p *paper) server(t *testing.T, ports PortRange, services ...*corev1.Servic
 	p.mu.Lock()
 	p.hears = append(p.hears, a)
 	if p.now != nil {
-		a.SetRecord(p.now)
+		a.SetRangeAllocation(p.now)
 	}
 	p.mu.Unlock()
 	if err := a.Start(t.Context()); err != nil {
@@ -128,7 +128,7 @@ func begun(t *testing.T, a *Allocator, s, old *corev1.Service) (settle func(bool
 
 // TestServersShareOneRecord: servers that hear of nothing but the record give no port twice, until there is none.
 func TestServersShareOneRecord(t *testing.T) {
-	p := &paper{}
+	p := &fakeRegistry{}
 	ports := PortRange{First: 30000, Last: 30099}
 	first, _ := p.server(t, ports)
 	second, _ := p.server(t, ports)
@@ -165,7 +165,7 @@ func TestServersShareOneRecord(t *testing.T) {
 
 // TestOneRecordEveryWay: what one server does with a port the other one knows at once.
 func TestOneRecordEveryWay(t *testing.T) {
-	p := &paper{}
+	p := &fakeRegistry{}
 	first, _ := p.server(t, DefaultPorts)
 	second, _ := p.server(t, DefaultPorts)
 	s := portService("s", 30080, 0)
@@ -204,7 +204,7 @@ func TestOneRecordEveryWay(t *testing.T) {
 		t.Errorf("after it: %v", got)
 	}
 	second.SetService(next)
-	if held := second.taken[30080]; held != nil {
+	if held := second.nodePorts[30080]; held != nil {
 		t.Errorf("the other server still holds %v", held)
 	}
 	writes := p.writes
@@ -215,7 +215,7 @@ func TestOneRecordEveryWay(t *testing.T) {
 	if p.writes != writes {
 		t.Errorf("%d writes for what takes no node port", p.writes-writes)
 	}
-	first.Ended(t.Context(), next)
+	first.AfterDelete(t.Context(), next)
 	if got := p.ports(t); len(got) != 0 {
 		t.Errorf("a service that is gone keeps %v", got)
 	}
@@ -224,7 +224,7 @@ func TestOneRecordEveryWay(t *testing.T) {
 // TestRecordIsRepaired: what a server left behind that was killed between its two writes is given back, and not before it is certain.
 func TestRecordIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &paper{}
+		p := &fakeRegistry{}
 		has := portService("has", 30010)
 		a, heard := p.server(t, DefaultPorts, has)
 		if got := p.ports(t); !slices.Equal(got, []int32{30010}) {
@@ -260,9 +260,9 @@ func TestRecordIsRepaired(t *testing.T) {
 		// Somebody removes the record.
 		p.mu.Lock()
 		p.now = nil
-		a.RemoveRecord(nil)
+		a.RemoveRangeAllocation(nil)
 		p.mu.Unlock()
-		if _, err := a.Begin(ctx, portService("early", 0), nil, false); err == nil || !strings.Contains(err.Error(), errNoRecord.Error()) {
+		if _, err := a.Begin(ctx, portService("early", 0), nil, false); err == nil || !strings.Contains(err.Error(), errNoRangeAllocation.Error()) {
 			t.Errorf("without a record: %v", err)
 		}
 		time.Sleep(2 * settleTime)
@@ -285,7 +285,7 @@ func TestRecordIsRepaired(t *testing.T) {
 // TestWriteOfUnknownOutcome: a port that was written down although the store answered with an error comes back.
 func TestWriteOfUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &paper{}
+		p := &fakeRegistry{}
 		a, _ := p.server(t, DefaultPorts)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -306,7 +306,7 @@ func TestWriteOfUnknownOutcome(t *testing.T) {
 
 // TestStartWithOldRecord: a start takes over what was recorded under another range, or in no form at all; a server of another range gives no ports.
 func TestStartWithOldRecord(t *testing.T) {
-	p := &paper{}
+	p := &fakeRegistry{}
 	begins := PortRange{First: 30000, Last: 30031}
 	old, _ := p.server(t, begins)
 	begun(t, old, portService("a", 30001, 30020), nil)(true)
@@ -326,18 +326,18 @@ func TestStartWithOldRecord(t *testing.T) {
 		if _, err := wide.Begin(t.Context(), portService("b", 0), nil, false); err == nil {
 			t.Errorf("a port by the record %q", bad.Range)
 		}
-		again, _ := p.server(t, PortRange{First: 30010, Last: 30100}, portService("a", 30001, 30020))
+		requeueAfter, _ := p.server(t, PortRange{First: 30010, Last: 30100}, portService("a", 30001, 30020))
 		if got := p.ports(t); !slices.Equal(got, []int32{30020}) {
 			t.Errorf("after a record that nobody can read: %v", got)
 		}
-		begun(t, again, portService("c", 30021), nil)(false)
+		begun(t, requeueAfter, portService("c", 30021), nil)(false)
 	}
 }
 
 // TestProblemsAreTold: what cannot be put right is told once, of each service.
 func TestProblemsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &paper{}
+		p := &fakeRegistry{}
 		at := func(name, ip string, port int32) *corev1.Service {
 			s := portService(name, port)
 			s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
@@ -363,14 +363,14 @@ func TestProblemsAreTold(t *testing.T) {
 			t.Errorf("told:\n%s", strings.Join(*heard, "\n"))
 		}
 		a.RemoveService(ok)
-		a.Ended(ctx, ok)
+		a.AfterDelete(ctx, ok)
 		if got := p.ports(t); !slices.Equal(got, []int32{30010}) {
 			t.Errorf("the twin's port after the first of the two has gone: %v", got)
 		}
 		for _, uid := range []types.UID{"twin", "outside"} {
 			a.RemoveService(a.services[uid])
 		}
-		if n := len(a.services) + len(a.taken) + len(a.problems.reported) + len(a.problems.recheck); n != 0 {
+		if n := len(a.services) + len(a.nodePorts) + len(a.problems.reported) + len(a.problems.recheck); n != 0 {
 			t.Errorf("%d things are remembered of services that are gone", n)
 		}
 		cancel()
@@ -382,10 +382,10 @@ func TestProblemsAreTold(t *testing.T) {
 func BenchmarkNodePorts(b *testing.B) {
 	for _, c := range []struct {
 		name   string
-		record Record
-	}{{"alone", nil}, {"shared", &paper{now: &corev1.RangeAllocation{Range: DefaultPorts.String()}}}} {
+		record RangeRegistry
+	}{{"alone", nil}, {"shared", &fakeRegistry{now: &corev1.RangeAllocation{Range: DefaultPorts.String()}}}} {
 		b.Run(c.name, func(b *testing.B) {
-			a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, DefaultPorts, newBook(), c.record, untold)
+			a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, DefaultPorts, newFakeIPAddresses(), c.record, untold)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ownRange is the name of the ServiceCIDR with the server's own ranges.
-const ownRange = "kubernetes"
+// defaultServiceCIDR is the name of the ServiceCIDR with the server's own ranges.
+const defaultServiceCIDR = "kubernetes"
 
 // staticIPs is the maximum number of addresses at the low end of a range that automatic allocation uses last (KEP-3070).
 const staticIPs = 256
@@ -59,8 +59,8 @@ func (a *Allocator) RemoveRange(obj runtime.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.ranges, c.Name)
-	if c.Name == ownRange {
-		a.ranges[ownRange] = addressRange{prefixes: a.own, ready: true}
+	if c.Name == defaultServiceCIDR {
+		a.ranges[defaultServiceCIDR] = addressRange{prefixes: a.defaultRanges, ready: true}
 	}
 	a.recheckAllLocked()
 }
@@ -85,39 +85,39 @@ func CheckRanges(own []netip.Prefix) error {
 	return nil
 }
 
-// holds reports whether ip is in p and can be a Service's address.
-func holds(p netip.Prefix, ip netip.Addr) bool {
-	return p.Contains(ip) && ip != p.Addr() && (!ip.Is4() || ip != last(p))
+// allocatable reports whether ip is in p and can be a Service's address.
+func allocatable(p netip.Prefix, ip netip.Addr) bool {
+	return p.Contains(ip) && ip != p.Addr() && (!ip.Is4() || ip != lastAddress(p))
 }
 
-// givesLocked reports whether a ready range contains ip.
-func (a *Allocator) givesLocked(ip netip.Addr) bool {
+// inReadyRangeLocked reports whether a ready range contains ip.
+func (a *Allocator) inReadyRangeLocked(ip netip.Addr) bool {
 	for _, r := range a.ranges {
-		if r.ready && slices.ContainsFunc(r.prefixes, func(p netip.Prefix) bool { return holds(p, ip) }) {
+		if r.ready && slices.ContainsFunc(r.prefixes, func(p netip.Prefix) bool { return allocatable(p, ip) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// firstOf is the range of the family that a dry run uses.
-func (a *Allocator) firstOf(family corev1.IPFamily) netip.Prefix {
-	i := slices.IndexFunc(a.own, func(p netip.Prefix) bool { return familyOf(p.Addr()) == family })
-	return a.own[max(i, 0)]
+// dryRunRange is the range of the family that a dry run uses.
+func (a *Allocator) dryRunRange(family corev1.IPFamily) netip.Prefix {
+	i := slices.IndexFunc(a.defaultRanges, func(p netip.Prefix) bool { return familyOf(p.Addr()) == family })
+	return a.defaultRanges[max(i, 0)]
 }
 
 // freeIPLocked finds a free address: first in the server's own range, then in the others by name.
-func (a *Allocator) freeIPLocked(family corev1.IPFamily, but map[netip.Addr]bool) (netip.Addr, bool) {
+func (a *Allocator) freeIPLocked(family corev1.IPFamily, exclude map[netip.Addr]bool) (netip.Addr, bool) {
 	names := slices.Sorted(maps.Keys(a.ranges))
-	if i := slices.Index(names, ownRange); i > 0 {
-		names = slices.Insert(slices.Delete(names, i, i+1), 0, ownRange)
+	if i := slices.Index(names, defaultServiceCIDR); i > 0 {
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, defaultServiceCIDR)
 	}
 	for _, name := range names {
 		for _, p := range a.ranges[name].prefixes {
 			if !a.ranges[name].ready || familyOf(p.Addr()) != family {
 				continue
 			}
-			if ip, ok := a.freeInLocked(p, but); ok {
+			if ip, ok := a.freeInLocked(p, exclude); ok {
 				return ip, true
 			}
 		}
@@ -126,12 +126,12 @@ func (a *Allocator) freeIPLocked(family corev1.IPFamily, but map[netip.Addr]bool
 }
 
 // freeInLocked searches the upper part of a range first, then the part for static allocation.
-func (a *Allocator) freeInLocked(p netip.Prefix, but map[netip.Addr]bool) (netip.Addr, bool) {
+func (a *Allocator) freeInLocked(p netip.Prefix, exclude map[netip.Addr]bool) (netip.Addr, bool) {
 	first, end := uint64(1), uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62)
 	if p.Addr().Is4() && end > 1 {
 		end-- // the broadcast address
 	}
-	if p == a.own[0] {
+	if p == a.defaultRanges[0] {
 		first++ // for the Service kubernetes
 	}
 	if first >= end {
@@ -150,10 +150,10 @@ func (a *Allocator) freeInLocked(p netip.Prefix, but map[netip.Addr]bool) (netip
 		n := r[1] - r[0]
 		from := rand.Uint64N(n) //nolint:gosec // not for security
 		for i := range n {
-			ip := at(p, r[0]+(from+i)%n)
+			ip := addressAt(p, r[0]+(from+i)%n)
 			_, taken := a.ips[ip]
-			_, claimed := a.claimed[ip]
-			if !taken && !claimed && !but[ip] {
+			_, claimed := a.ipAddresses[ip]
+			if !taken && !claimed && !exclude[ip] {
 				return ip, true
 			}
 		}
@@ -161,16 +161,16 @@ func (a *Allocator) freeInLocked(p netip.Prefix, but map[netip.Addr]bool) (netip
 	return netip.Addr{}, false
 }
 
-// at is the address at an offset in p.
-func at(p netip.Prefix, offset uint64) netip.Addr {
+// addressAt is the address at an offset in p.
+func addressAt(p netip.Prefix, offset uint64) netip.Addr {
 	b := p.Addr().AsSlice()
 	sum := new(big.Int).Add(new(big.Int).SetBytes(b), new(big.Int).SetUint64(offset))
 	ip, _ := netip.AddrFromSlice(sum.FillBytes(b))
 	return ip
 }
 
-// last is the highest address in p.
-func last(p netip.Prefix) netip.Addr {
+// lastAddress is the highest address in p.
+func lastAddress(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for i := p.Bits(); i < 8*len(b); i++ {
 		b[i/8] |= 1 << (7 - i%8)

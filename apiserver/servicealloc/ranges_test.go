@@ -27,9 +27,9 @@ func cidr(name, ready string, cidrs ...string) *networkingv1.ServiceCIDR {
 	return c
 }
 
-// TestServersShareOneBook: two servers that hear of nothing but what they try to claim give no address twice.
-func TestServersShareOneBook(t *testing.T) {
-	b := newBook()
+// TestServersShareIPAddresses: two servers that hear of nothing but what they try to claim give no address twice.
+func TestServersShareIPAddresses(t *testing.T) {
+	b := newFakeIPAddresses()
 	servers := []*Allocator{sharing(t, "10.96.0.0/25", b), sharing(t, "10.96.0.0/25", b)}
 	var mu sync.Mutex
 	seen := map[string]string{}
@@ -115,14 +115,14 @@ func TestDryRunTakesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if settle(false); a.claims.(*book).has(dry.Spec.ClusterIP) || len(a.ips) != 0 {
+	if settle(false); a.ipAddressClient.(*fakeIPAddresses).has(dry.Spec.ClusterIP) || len(a.ips) != 0 {
 		t.Errorf("a dry run took %s", dry.Spec.ClusterIP)
 	}
 }
 
 func TestRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBook()
+		b := newFakeIPAddresses()
 		a := sharing(t, "10.96.0.0/24", b)
 		b.hears = []*Allocator{a}
 		old := serviceOf("old", corev1.ServiceTypeClusterIP) // from before there were IPAddresses
@@ -137,7 +137,7 @@ func TestRepair(t *testing.T) {
 		put("10.96.0.7", "coming", 0)
 		foreign := Address(netip.MustParseAddr("10.96.0.8"), types.NamespacedName{})
 		foreign.Labels = nil
-		b.pages[netip.MustParseAddr("10.96.0.8")] = foreign
+		b.objects[netip.MustParseAddr("10.96.0.8")] = foreign
 		a.SetAddress(foreign)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -159,10 +159,10 @@ func TestRepair(t *testing.T) {
 		}
 		time.Sleep(3 * settleTime)
 		check("at first", map[string]bool{"10.96.0.5": true, "10.96.0.6": false, "10.96.0.7": true, "10.96.0.8": true})
-		time.Sleep(leakTime)
+		time.Sleep(ipLeakTime)
 		check("a minute later", map[string]bool{"10.96.0.7": false, "10.96.0.8": true})
 		b.mu.Lock()
-		b.tearLocked(netip.MustParseAddr("10.96.0.5"))
+		b.removeLocked(netip.MustParseAddr("10.96.0.5"))
 		b.mu.Unlock()
 		time.Sleep(2 * settleTime)
 		check("deleted by hand", map[string]bool{"10.96.0.5": true})
@@ -173,7 +173,7 @@ func TestRepair(t *testing.T) {
 		time.Sleep(3 * settleTime)
 		synctest.Wait()
 		b.mu.Lock()
-		owner, _ := Of(b.pages[netip.MustParseAddr("10.96.0.9")])
+		owner, _ := Of(b.objects[netip.MustParseAddr("10.96.0.9")])
 		b.mu.Unlock()
 		if owner.Name != "stolen" {
 			t.Errorf("an address with the wrong service is %v's", owner)
@@ -188,7 +188,7 @@ func TestRepair(t *testing.T) {
 			return b.releases, a.loop.Len()
 		}
 		before, _ := idle()
-		time.Sleep(10 * leakTime)
+		time.Sleep(10 * ipLeakTime)
 		if after, due := idle(); after != before || due != 0 {
 			t.Errorf("idle: %d releases, %d things to look at", after-before, due)
 		}

@@ -22,16 +22,16 @@ const (
 	manager = "ipallocator.k8s.io"
 	// settleTime is how long the events of a Service and of its IPAddress may take to arrive.
 	settleTime = 2 * time.Second
-	// leakTime is the minimum age of an IPAddress without a Service before it is deleted: another server may be about to store the Service.
-	leakTime = time.Minute
+	// ipLeakTime is the minimum age of an IPAddress without a Service before it is deleted: another server may be about to store the Service.
+	ipLeakTime = time.Minute
 	// retryTime is the pause after a failed repair.
 	retryTime = 5 * time.Second
 )
 
-// claim is an observed IPAddress.
-type claim struct {
+// ipAddress is an observed IPAddress.
+type ipAddress struct {
 	service types.NamespacedName
-	ours    bool // created by an API server for a Service
+	managed bool // created by an API server for a Service
 	since   time.Time
 }
 
@@ -67,16 +67,16 @@ func (a *Allocator) SetAddress(obj runtime.Object) {
 	if err != nil {
 		return
 	}
-	c := claim{since: o.CreationTimestamp.Time}
-	c.service, c.ours = Of(o)
+	c := ipAddress{since: o.CreationTimestamp.Time}
+	c.service, c.managed = Of(o)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.claimed[ip] = c
+	a.ipAddresses[ip] = c
 	switch h, held := a.ips[ip]; {
 	case !held:
-		a.lookLocked(ip, leakTime-time.Since(c.since))
+		a.scheduleRepairLocked(ip, ipLeakTime-time.Since(c.since))
 	case h.service != c.service:
-		a.lookLocked(ip, settleTime)
+		a.scheduleRepairLocked(ip, settleTime)
 	}
 }
 
@@ -92,57 +92,57 @@ func (a *Allocator) RemoveAddress(obj runtime.Object) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.claimed, ip)
+	delete(a.ipAddresses, ip)
 	if _, held := a.ips[ip]; held {
-		a.lookLocked(ip, settleTime) // the Service may be being deleted too
+		a.scheduleRepairLocked(ip, settleTime) // the Service may be being deleted too
 	}
 }
 
-// claimedLocked records an IPAddress before its event arrives.
-func (a *Allocator) claimedLocked(ip netip.Addr, service types.NamespacedName) {
-	if _, ok := a.claimed[ip]; !ok {
-		a.claimed[ip] = claim{service: service, ours: true, since: time.Now()}
+// addIPAddressLocked records an IPAddress before its event arrives.
+func (a *Allocator) addIPAddressLocked(ip netip.Addr, service types.NamespacedName) {
+	if _, ok := a.ipAddresses[ip]; !ok {
+		a.ipAddresses[ip] = ipAddress{service: service, managed: true, since: time.Now()}
 	}
 }
 
-// release deletes the IPAddresses. Run retries a failure.
-func (a *Allocator) release(ctx context.Context, ips []netip.Addr, service types.NamespacedName) {
+// releaseIPs deletes the IPAddresses. Run retries a failure.
+func (a *Allocator) releaseIPs(ctx context.Context, ips []netip.Addr, service types.NamespacedName) {
 	for _, ip := range ips {
-		err := a.claims.Release(ctx, ip, service)
+		err := a.ipAddressClient.Delete(ctx, ip, service)
 		a.mu.Lock()
 		if err != nil {
 			a.released[ip] = true
-			a.lookLocked(ip, retryTime)
-		} else if c, ok := a.claimed[ip]; ok && c.service == service {
-			delete(a.claimed, ip)
+			a.scheduleRepairLocked(ip, retryTime)
+		} else if c, ok := a.ipAddresses[ip]; ok && c.service == service {
+			delete(a.ipAddresses, ip)
 		}
 		a.mu.Unlock()
 	}
 }
 
-// work is a task of Run.
-type work struct {
-	what task
+// workItem is a task of Run.
+type workItem struct {
+	task taskKind
 	ip   netip.Addr // of repairAddress
 }
 
-type task uint8
+type taskKind uint8
 
 // The tasks in the order of their execution.
 const (
-	repairAddress task = iota
-	repairRecord
+	repairAddress taskKind = iota
+	repairRange
 	findProblems
 	reportProblems
 )
 
-func (w work) compare(other work) int {
-	return cmp.Or(cmp.Compare(w.what, other.what), w.ip.Compare(other.ip))
+func (w workItem) compare(other workItem) int {
+	return cmp.Or(cmp.Compare(w.task, other.task), w.ip.Compare(other.ip))
 }
 
-// lookLocked schedules a repair of ip, or makes a scheduled one earlier.
-func (a *Allocator) lookLocked(ip netip.Addr, in time.Duration) {
-	a.loop.AddAfter(work{what: repairAddress, ip: ip}, in)
+// scheduleRepairLocked schedules a repair of ip, or makes a scheduled one earlier.
+func (a *Allocator) scheduleRepairLocked(ip netip.Addr, in time.Duration) {
+	a.loop.AddAfter(workItem{task: repairAddress, ip: ip}, in)
 }
 
 // Run repairs inconsistencies until ctx is done.
@@ -151,22 +151,22 @@ func (a *Allocator) Run(ctx context.Context, log *slog.Logger) error {
 	return a.loop.Run(ctx)
 }
 
-func (a *Allocator) work(ctx context.Context, w work) (again time.Duration, err error) {
-	switch w.what {
+func (a *Allocator) runTask(ctx context.Context, w workItem) (requeueAfter time.Duration, err error) {
+	switch w.task {
 	case repairAddress:
 		return 0, a.repair(ctx, w.ip)
-	case repairRecord:
-		again, err = a.repairPorts(ctx)
+	case repairRange:
+		requeueAfter, err = a.repairPorts(ctx)
 	case findProblems:
-		again = a.recheck(time.Now())
+		requeueAfter = a.recheck(time.Now())
 	case reportProblems:
 	}
 	a.reportAll(ctx, a.log)
-	return again, err
+	return requeueAfter, err
 }
 
-func (a *Allocator) failed(w work, err error) {
-	if w.what == repairAddress {
+func (a *Allocator) logFailure(w workItem, err error) {
+	if w.task == repairAddress {
 		a.log.Warn("repair address of service", "ip", w.ip.String(), "error", err)
 		return
 	}
@@ -177,12 +177,12 @@ func (a *Allocator) failed(w work, err error) {
 func (a *Allocator) repair(ctx context.Context, ip netip.Addr) error {
 	a.mu.Lock()
 	h, held := a.ips[ip]
-	c, claimed := a.claimed[ip]
+	c, claimed := a.ipAddresses[ip]
 	released := a.released[ip]
 	delete(a.released, ip)
-	if !held && claimed && c.ours && !released {
-		if left := leakTime - time.Since(c.since); left > 0 {
-			a.lookLocked(ip, left)
+	if !held && claimed && c.managed && !released {
+		if left := ipLeakTime - time.Since(c.since); left > 0 {
+			a.scheduleRepairLocked(ip, left)
 			claimed = false
 		}
 	}
@@ -191,11 +191,11 @@ func (a *Allocator) repair(ctx context.Context, ip netip.Addr) error {
 	case held && !h.stored: // settle will decide
 		return nil
 	case held && !claimed:
-		if err := a.claims.Claim(ctx, ip, h.service); err != nil && !errors.Is(err, ErrTaken) { // if it is taken, its event triggers another repair
+		if err := a.ipAddressClient.Create(ctx, ip, h.service); err != nil && !errors.Is(err, ErrAllocated) { // if it is taken, its event triggers another repair
 			return fmt.Errorf("claim for service %s: %w", h.service, err)
 		}
-	case claimed && c.ours && (!held || c.service != h.service):
-		if err := a.claims.Release(ctx, ip, c.service); err != nil {
+	case claimed && c.managed && (!held || c.service != h.service):
+		if err := a.ipAddressClient.Delete(ctx, ip, c.service); err != nil {
 			return fmt.Errorf("release what service %s left: %w", c.service, err)
 		}
 	}

@@ -4,7 +4,7 @@
 // before validation, and passes it every Service, IPAddress and ServiceCIDR. An allocated cluster IP has an IPAddress object, which is
 // created before the Service is stored: of several servers on one store only one can create it. Allocations are also kept in memory, to
 // find a free address without reading. A server with a store of its own keeps node ports in memory only; servers that share a store use a
-// record there, with optimistic locking (portrecord.go). The package never writes a Service.
+// record there, with optimistic locking (rangeregistry.go). The package never writes a Service.
 //
 // Invariants:
 //  1. An address or port belongs to at most one service (by UID).
@@ -35,15 +35,15 @@ import (
 	"keelson/lib/keyed"
 )
 
-// ErrTaken means that another Service has the address.
-var ErrTaken = errors.New("provided IP is already allocated")
+// ErrAllocated means that another Service has the address.
+var ErrAllocated = errors.New("provided IP is already allocated")
 
-// Claims creates and deletes IPAddress objects. Its methods are called without a lock held.
-type Claims interface {
-	// Claim creates the IPAddress of ip for the Service. If it exists for the same Service, that is no error; for another: ErrTaken.
-	Claim(ctx context.Context, ip netip.Addr, service types.NamespacedName) error
-	// Release deletes the IPAddress of ip if an API server created it for the Service. If there is none, that is no error.
-	Release(ctx context.Context, ip netip.Addr, service types.NamespacedName) error
+// IPAddresses creates and deletes IPAddress objects. Its methods are called without a lock held.
+type IPAddresses interface {
+	// Create creates the IPAddress of ip for the Service. If it exists for the same Service, that is no error; for another: ErrAllocated.
+	Create(ctx context.Context, ip netip.Addr, service types.NamespacedName) error
+	// Delete deletes the IPAddress of ip if an API server created it for the Service. If there is none, that is no error.
+	Delete(ctx context.Context, ip netip.Addr, service types.NamespacedName) error
 }
 
 // holder is the Service that has an address or a port.
@@ -55,51 +55,51 @@ type holder struct {
 
 // Allocator tracks allocated addresses and ports. It is safe for concurrent use.
 type Allocator struct {
-	own    []netip.Prefix // the ranges of the ServiceCIDR "kubernetes": one per family
-	ports  PortRange
-	claims Claims
-	record Record // nil: no other server allocates ports
-	report Report // never nil
-	loop   *keyed.Loop[work]
-	log    *slog.Logger // set by Run
+	defaultRanges   []netip.Prefix // the ranges of the ServiceCIDR "kubernetes": one per family
+	ports           PortRange
+	ipAddressClient IPAddresses
+	registry        RangeRegistry // nil: no other server allocates ports
+	report          Report        // never nil
+	loop            *keyed.Loop[workItem]
+	log             *slog.Logger // set by Run
 
-	mu       sync.Mutex
-	services map[types.UID]*corev1.Service // as last observed; shared, never modified
-	ranges   map[string]addressRange       // by the name of the ServiceCIDR
-	ips      map[netip.Addr]holder
-	claimed  map[netip.Addr]claim
-	taken    map[int32][]holder // node ports; if several Services have one, the first comes first
+	mu          sync.Mutex
+	services    map[types.UID]*corev1.Service // as last observed; shared, never modified
+	ranges      map[string]addressRange       // by the name of the ServiceCIDR
+	ips         map[netip.Addr]holder
+	ipAddresses map[netip.Addr]ipAddress
+	nodePorts   map[int32][]holder // node ports; if several Services have one, the first comes first
 	// released are addresses whose Service was deleted.
 	released map[netip.Addr]bool
-	recorded recorded
+	observed observedRange
 	problems problems
 }
 
 // New returns an allocator of the addresses in own and in the ServiceCIDRs passed to it, and of node ports. The first range has the default
 // family; its first address is only allocated on request (the Service kubernetes). record is nil for a server with a store of its own.
-func New(own []netip.Prefix, ports PortRange, claims Claims, record Record, report Report) (*Allocator, error) {
+func New(own []netip.Prefix, ports PortRange, claims IPAddresses, record RangeRegistry, report Report) (*Allocator, error) {
 	if err := CheckRanges(own); err != nil {
 		return nil, err
 	}
 	a := &Allocator{
-		own: slices.Clone(own), ports: ports, claims: claims, record: record, report: report,
+		defaultRanges: slices.Clone(own), ports: ports, ipAddressClient: claims, registry: record, report: report,
 		services: map[types.UID]*corev1.Service{},
-		ranges:   map[string]addressRange{}, ips: map[netip.Addr]holder{}, claimed: map[netip.Addr]claim{}, taken: map[int32][]holder{},
+		ranges:   map[string]addressRange{}, ips: map[netip.Addr]holder{}, ipAddresses: map[netip.Addr]ipAddress{}, nodePorts: map[int32][]holder{},
 		released: map[netip.Addr]bool{},
-		recorded: recorded{loose: map[int32]time.Time{}}, problems: newProblems(),
+		observed: observedRange{unusedSince: map[int32]time.Time{}}, problems: newProblems(),
 	}
-	a.loop = keyed.New(keyed.Config[work]{Do: a.work, Compare: work.compare, Pause: retryTime, Failed: a.failed})
-	for i := range a.own {
-		a.own[i] = a.own[i].Masked()
+	a.loop = keyed.New(keyed.Config[workItem]{Do: a.runTask, Compare: workItem.compare, Pause: retryTime, Failed: a.logFailure})
+	for i := range a.defaultRanges {
+		a.defaultRanges[i] = a.defaultRanges[i].Masked()
 	}
-	a.ranges[ownRange] = addressRange{prefixes: a.own, ready: true}
+	a.ranges[defaultServiceCIDR] = addressRange{prefixes: a.defaultRanges, ready: true}
 	return a, nil
 }
 
 // families are the cluster's IP families, the default one first.
 func (a *Allocator) families() []corev1.IPFamily {
-	out := make([]corev1.IPFamily, len(a.own))
-	for i, p := range a.own {
+	out := make([]corev1.IPFamily, len(a.defaultRanges))
+	for i, p := range a.defaultRanges {
 		out[i] = familyOf(p.Addr())
 	}
 	return out
@@ -113,10 +113,10 @@ func (a *Allocator) SetService(obj runtime.Object) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ips, ports := wants(s)
+	ips, ports := allocationsOf(s)
 	if was := a.services[s.UID]; was != nil { // what another server has released
-		oldIPs, oldPorts := wants(was)
-		a.droppedLocked(s.UID, without(oldIPs, ips), without(oldPorts, ports))
+		oldIPs, oldPorts := allocationsOf(was)
+		a.releaseRemovedLocked(s.UID, difference(oldIPs, ips), difference(oldPorts, ports))
 	}
 	a.services[s.UID] = s
 	for _, ip := range ips {
@@ -125,14 +125,14 @@ func (a *Allocator) SetService(obj runtime.Object) {
 			h = holder{uid: s.UID, service: keyOf(s), stored: true}
 			a.ips[ip] = h
 		}
-		if c, ok := a.claimed[ip]; !ok || c.service != h.service {
-			a.lookLocked(ip, settleTime)
+		if c, ok := a.ipAddresses[ip]; !ok || c.service != h.service {
+			a.scheduleRepairLocked(ip, settleTime)
 		}
 	}
 	for _, port := range ports {
-		a.holdPortLocked(port, holder{uid: s.UID, service: keyOf(s), stored: true})
-		if !a.recorded.bits.has(port) {
-			a.lookAtPortsLocked(settleTime)
+		a.addPortLocked(port, holder{uid: s.UID, service: keyOf(s), stored: true})
+		if !a.observed.bits.has(port) {
+			a.schedulePortRepairLocked(settleTime)
 		}
 	}
 	if len(ips)+len(ports) > 0 {
@@ -146,7 +146,7 @@ func (a *Allocator) RemoveService(obj runtime.Object) {
 	if !ok {
 		return
 	}
-	ips, ports := wants(s)
+	ips, ports := allocationsOf(s)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.services, s.UID)
@@ -154,33 +154,33 @@ func (a *Allocator) RemoveService(obj runtime.Object) {
 	for _, ip := range ips {
 		if a.ips[ip].uid == s.UID {
 			a.released[ip] = true
-			a.lookLocked(ip, 0)
+			a.scheduleRepairLocked(ip, 0)
 		}
 	}
-	a.freeLocked(s.UID, ips, ports)
+	a.removeLocked(s.UID, ips, ports)
 }
 
-// droppedLocked releases what a Service does not have any more, unless a running request has just allocated it again.
-func (a *Allocator) droppedLocked(uid types.UID, ips []netip.Addr, ports []int32) {
+// releaseRemovedLocked releases what a Service does not have any more, unless a running request has just allocated it again.
+func (a *Allocator) releaseRemovedLocked(uid types.UID, ips []netip.Addr, ports []int32) {
 	ips = slices.DeleteFunc(ips, func(ip netip.Addr) bool { return a.ips[ip].uid != uid || !a.ips[ip].stored })
 	for _, ip := range ips {
 		a.released[ip] = true
-		a.lookLocked(ip, 0)
+		a.scheduleRepairLocked(ip, 0)
 	}
 	ports = slices.DeleteFunc(ports, func(port int32) bool {
-		return slices.ContainsFunc(a.taken[port], func(h holder) bool { return h.uid == uid && !h.stored })
+		return slices.ContainsFunc(a.nodePorts[port], func(h holder) bool { return h.uid == uid && !h.stored })
 	})
-	a.freeLocked(uid, ips, ports)
+	a.removeLocked(uid, ips, ports)
 }
 
-func (a *Allocator) freeLocked(uid types.UID, ips []netip.Addr, ports []int32) {
+func (a *Allocator) removeLocked(uid types.UID, ips []netip.Addr, ports []int32) {
 	for _, ip := range ips {
 		if a.ips[ip].uid == uid {
 			delete(a.ips, ip)
 		}
 	}
 	for _, port := range ports {
-		a.freePortLocked(port, uid)
+		a.removePortLocked(port, uid)
 	}
 }
 
@@ -188,10 +188,10 @@ func keyOf(s *corev1.Service) types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 }
 
-// wants lists the addresses and ports of a Service.
-func wants(s *corev1.Service) ([]netip.Addr, []int32) {
+// allocationsOf lists the addresses and ports of a Service.
+func allocationsOf(s *corev1.Service) ([]netip.Addr, []int32) {
 	var ips []netip.Addr
-	if hasIP(s) {
+	if needsClusterIP(s) {
 		for _, text := range s.Spec.ClusterIPs {
 			if ip, err := netip.ParseAddr(text); err == nil {
 				ips = append(ips, ip)
@@ -210,7 +210,7 @@ func wants(s *corev1.Service) ([]netip.Addr, []int32) {
 	return ips, ports
 }
 
-func hasIP(s *corev1.Service) bool {
+func needsClusterIP(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
@@ -222,58 +222,58 @@ func (a *Allocator) Begin(ctx context.Context, s, old *corev1.Service, dry bool)
 	if errs := service.SettleFamilies(s, old, a.families()); len(errs) > 0 {
 		return nil, invalid(s, errs)
 	}
-	t := &taking{a: a, uid: s.UID, service: keyOf(s), dry: dry}
+	t := &allocation{a: a, uid: s.UID, service: keyOf(s), dry: dry}
 	if old != nil {
 		t.uid = old.UID
 	}
-	err = t.addresses(ctx, s, old)
+	err = t.allocateIPs(ctx, s, old)
 	if err == nil {
-		err = t.nodePorts(ctx, s, old)
+		err = t.allocateNodePorts(ctx, s, old)
 	}
 	ctx = context.WithoutCancel(ctx) // allocations must be released even if the request is cancelled
 	if err != nil {
-		t.giveBack(ctx)
+		t.release(ctx)
 		return nil, err
 	}
 	return func(stored bool) {
 		if !stored || dry {
-			t.giveBack(ctx)
+			t.release(ctx)
 			return
 		}
-		t.keep()
+		t.commit()
 		if old == nil {
 			return
 		}
-		oldIPs, oldPorts := wants(old)
-		newIPs, newPorts := wants(s) // as it was stored
-		a.giveBack(ctx, t, without(oldIPs, newIPs), without(oldPorts, newPorts))
+		oldIPs, oldPorts := allocationsOf(old)
+		newIPs, newPorts := allocationsOf(s) // as it was stored
+		a.release(ctx, t, difference(oldIPs, newIPs), difference(oldPorts, newPorts))
 	}, nil
 }
 
-// Ended releases the allocations of a deleted Service.
-func (a *Allocator) Ended(ctx context.Context, s *corev1.Service) {
-	ips, ports := wants(s)
-	a.giveBack(context.WithoutCancel(ctx), &taking{uid: s.UID, service: keyOf(s)}, ips, ports)
+// AfterDelete releases the allocations of a deleted Service.
+func (a *Allocator) AfterDelete(ctx context.Context, s *corev1.Service) {
+	ips, ports := allocationsOf(s)
+	a.release(context.WithoutCancel(ctx), &allocation{uid: s.UID, service: keyOf(s)}, ips, ports)
 }
 
-func (a *Allocator) giveBack(ctx context.Context, t *taking, ips []netip.Addr, ports []int32) {
+func (a *Allocator) release(ctx context.Context, t *allocation, ips []netip.Addr, ports []int32) {
 	a.mu.Lock()
-	a.freeLocked(t.uid, ips, ports)
+	a.removeLocked(t.uid, ips, ports)
 	a.mu.Unlock()
 	if len(ips)+len(ports) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, releaseTime) // the client waits for this
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout) // the client waits for this
 	defer cancel()
-	a.release(ctx, ips, t.service)
-	a.unrecord(ctx, ports)
+	a.releaseIPs(ctx, ips, t.service)
+	a.releasePorts(ctx, ports)
 }
 
 func invalid(s *corev1.Service, errs field.ErrorList) error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), s.Name, errs)
 }
 
-func without[T comparable](list, gone []T) []T {
+func difference[T comparable](list, gone []T) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return slices.Contains(gone, x) })
 }
 

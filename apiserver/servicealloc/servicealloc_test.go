@@ -23,22 +23,24 @@ func serviceOf(uid string, kind corev1.ServiceType, ports ...corev1.ServicePort)
 	}
 }
 
-// book is IPAddresses in memory, with the allocators that hear of each change.
-type book struct {
+// fakeIPAddresses is IPAddresses in memory. Allocators receive each change.
+type fakeIPAddresses struct {
 	mu       sync.Mutex
-	pages    map[netip.Addr]*networkingv1.IPAddress
+	objects  map[netip.Addr]*networkingv1.IPAddress
 	hears    []*Allocator
 	releases int
 }
 
-func newBook() *book { return &book{pages: map[netip.Addr]*networkingv1.IPAddress{}} }
+func newFakeIPAddresses() *fakeIPAddresses {
+	return &fakeIPAddresses{objects: map[netip.Addr]*networkingv1.IPAddress{}}
+}
 
-func (b *book) Claim(_ context.Context, ip netip.Addr, service types.NamespacedName) error {
+func (b *fakeIPAddresses) Create(_ context.Context, ip netip.Addr, service types.NamespacedName) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if page, ok := b.pages[ip]; ok {
+	if page, ok := b.objects[ip]; ok {
 		if owner, ours := Of(page); !ours || owner != service {
-			return ErrTaken
+			return ErrAllocated
 		}
 		return nil
 	}
@@ -46,49 +48,49 @@ func (b *book) Claim(_ context.Context, ip netip.Addr, service types.NamespacedN
 	return nil
 }
 
-func (b *book) putLocked(ip netip.Addr, service types.NamespacedName, since time.Time) {
+func (b *fakeIPAddresses) putLocked(ip netip.Addr, service types.NamespacedName, since time.Time) {
 	page := Address(ip, service)
 	page.CreationTimestamp = metav1.NewTime(since)
-	b.pages[ip] = page
+	b.objects[ip] = page
 	for _, a := range b.hears {
 		a.SetAddress(page)
 	}
 }
 
-func (b *book) Release(_ context.Context, ip netip.Addr, service types.NamespacedName) error {
+func (b *fakeIPAddresses) Delete(_ context.Context, ip netip.Addr, service types.NamespacedName) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if page, ok := b.pages[ip]; ok {
+	if page, ok := b.objects[ip]; ok {
 		if owner, ours := Of(page); ours && owner == service {
-			b.tearLocked(ip)
+			b.removeLocked(ip)
 		}
 	}
 	return nil
 }
 
-func (b *book) tearLocked(ip netip.Addr) {
-	page := b.pages[ip]
-	delete(b.pages, ip)
+func (b *fakeIPAddresses) removeLocked(ip netip.Addr) {
+	page := b.objects[ip]
+	delete(b.objects, ip)
 	b.releases++
 	for _, a := range b.hears {
 		a.RemoveAddress(page)
 	}
 }
 
-func (b *book) has(ip string) bool {
+func (b *fakeIPAddresses) has(ip string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.pages[netip.MustParseAddr(ip)] != nil
+	return b.objects[netip.MustParseAddr(ip)] != nil
 }
 
 func untold(context.Context, Problem) error { return nil }
 
 func allocator(t *testing.T, cidr string) *Allocator {
 	t.Helper()
-	return sharing(t, cidr, newBook())
+	return sharing(t, cidr, newFakeIPAddresses())
 }
 
-func sharing(t *testing.T, cidr string, b *book) *Allocator {
+func sharing(t *testing.T, cidr string, b *fakeIPAddresses) *Allocator {
 	t.Helper()
 	a, err := New([]netip.Prefix{netip.MustParsePrefix(cidr)}, DefaultPorts, b, nil, untold)
 	if err != nil {
@@ -147,12 +149,12 @@ func TestRefusals(t *testing.T) {
 			if c.ip != "" {
 				s.Spec.ClusterIP, s.Spec.ClusterIPs = c.ip, []string{c.ip}
 			}
-			taken := len(a.ips) + len(a.taken)
+			taken := len(a.ips) + len(a.nodePorts)
 			_, err := a.Begin(t.Context(), s, nil, false)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v\nwant %s", err, c.want)
 			}
-			if now := len(a.ips) + len(a.taken); now != taken {
+			if now := len(a.ips) + len(a.nodePorts); now != taken {
 				t.Errorf("a refused service took something: %d, %d before", now, taken)
 			}
 		})
@@ -178,16 +180,16 @@ func TestGivesBack(t *testing.T) {
 	if next.Spec.ClusterIP != s.Spec.ClusterIP {
 		t.Errorf("cluster IP changed from %s to %s", s.Spec.ClusterIP, next.Spec.ClusterIP)
 	}
-	if len(a.taken[port]) != 1 || a.taken[port][0].uid != "s" {
+	if len(a.nodePorts[port]) != 1 || a.nodePorts[port][0].uid != "s" {
 		t.Error("node port was free before the update was stored")
 	}
 	settle(true)
-	if _, taken := a.taken[port]; taken {
+	if _, taken := a.nodePorts[port]; taken {
 		t.Error("node port is still taken")
 	}
 	a.RemoveService(next)
-	if len(a.ips)+len(a.taken) != 0 {
-		t.Errorf("a removed service keeps %v %v", a.ips, a.taken)
+	if len(a.ips)+len(a.nodePorts) != 0 {
+		t.Errorf("a removed service keeps %v %v", a.ips, a.nodePorts)
 	}
 }
 
@@ -208,7 +210,7 @@ func TestFull(t *testing.T) {
 
 // TestTwoFamilies: a second address comes and goes with the family, also where a first one stays; a dry run takes neither.
 func TestTwoFamilies(t *testing.T) {
-	b := newBook()
+	b := newFakeIPAddresses()
 	a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("fd00:1::/108")}, DefaultPorts, b, nil, untold)
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +244,7 @@ func TestTwoFamilies(t *testing.T) {
 	if b.has(second) || !b.has(s.Spec.ClusterIP) || len(last.Spec.ClusterIPs) != 1 {
 		t.Errorf("the second family is gone: %v, its address is claimed: %v", last.Spec.ClusterIPs, b.has(second))
 	}
-	a.Ended(ctx, last)
+	a.AfterDelete(ctx, last)
 	if b.has(s.Spec.ClusterIP) || len(a.ips) != 0 {
 		t.Error("a service that is gone keeps its address")
 	}
@@ -292,7 +294,7 @@ func TestPortWords(t *testing.T) {
 			t.Errorf("%s: got %s\nwant %s", tt.what, got, tt.want)
 		}
 	}
-	if len(a.taken) != 1 {
-		t.Errorf("taken: %v", a.taken)
+	if len(a.nodePorts) != 1 {
+		t.Errorf("taken: %v", a.nodePorts)
 	}
 }

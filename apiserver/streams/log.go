@@ -50,23 +50,23 @@ func Log(w http.ResponseWriter, r *http.Request, protocol string, log io.ReadClo
 			}
 		}
 	}()
-	var out io.Writer = messages{ws}
+	var out io.Writer = binaryWriter{ws}
 	if protocol == base64Log {
-		out = lines{ws}
+		out = base64Writer{ws}
 	}
 	if _, err := out.Write(nil); err == nil { // sent at once, even if nothing is logged for long
 		_, _ = io.Copy(out, log) // either side may end it
 	}
-	end := time.Now().Add(goodbye)
+	end := time.Now().Add(closeTimeout)
 	_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), end)
 	_ = ws.SetReadDeadline(end)
 	<-gone
 }
 
-// lines sends each write as one text message in base64.
-type lines struct{ ws *websocket.Conn }
+// base64Writer sends each write as one text message in base64.
+type base64Writer struct{ ws *websocket.Conn }
 
-func (l lines) Write(b []byte) (int, error) {
+func (l base64Writer) Write(b []byte) (int, error) {
 	if err := l.ws.WriteMessage(websocket.TextMessage, []byte(base64.StdEncoding.EncodeToString(b))); err != nil {
 		return 0, err
 	}

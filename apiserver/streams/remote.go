@@ -25,15 +25,15 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// Wants are the streams of an exec or attach.
-type Wants struct{ Stdin, Stdout, Stderr, TTY bool }
+// Options are the streams of an exec or attach.
+type Options struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// pings is the interval of pings to an idle kubelet connection.
-const pings = 5 * time.Second
+// pingInterval is the interval of pings to an idle kubelet connection.
+const pingInterval = 5 * time.Second
 
 // Remote serves exec or attach over a websocket (v5.channel.k8s.io) and uses SPDY to the kubelet at target. It returns when both
 // connections are closed. Errors after the handshake are sent on the error channel.
-func Remote(w http.ResponseWriter, r *http.Request, target *url.URL, via http.RoundTripper, wants Wants) {
+func Remote(w http.ResponseWriter, r *http.Request, target *url.URL, via http.RoundTripper, wants Options) {
 	ws, err := accept(w, r, constants.StreamProtocolV5Name)
 	if err != nil {
 		return // the error response is written
@@ -49,11 +49,11 @@ func Remote(w http.ResponseWriter, r *http.Request, target *url.URL, via http.Ro
 		defer cancel()
 		s.read()
 	}()
-	if err := s.hello(); err == nil {
-		_ = s.send(constants.StreamErr, outcome(s.run(ctx, target, via))) // the client may be gone
+	if err := s.sendReady(); err == nil {
+		_ = s.send(constants.StreamErr, exitStatus(s.run(ctx, target, via))) // the client may be gone
 	}
 	_ = s.stdin.CloseWithError(io.ErrClosedPipe) // further input is useless, and read may block on the pipe
-	end := time.Now().Add(goodbye)
+	end := time.Now().Add(closeTimeout)
 	_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), end)
 	_ = ws.SetReadDeadline(end)
 	<-gone // closing with unread data would reset the connection and lose the last message
@@ -61,28 +61,28 @@ func Remote(w http.ResponseWriter, r *http.Request, target *url.URL, via http.Ro
 
 // session is the client's side: five channels in one websocket, selected by the first byte of a message.
 type session struct {
-	ws    *websocket.Conn
-	wants Wants
-	stdin *io.PipeReader
-	feed  *io.PipeWriter
-	sizes chan remotecommand.TerminalSize // the latest size not yet taken
-	done  chan struct{}                   // closed when read ends
+	ws          *websocket.Conn
+	options     Options
+	stdin       *io.PipeReader
+	stdinWriter *io.PipeWriter
+	sizes       chan remotecommand.TerminalSize // the latest size not yet taken
+	done        chan struct{}                   // closed when read ends
 
 	mu sync.Mutex // one message at a time
 }
 
-func newSession(ws *websocket.Conn, wants Wants) *session {
-	s := &session{ws: ws, wants: wants, sizes: make(chan remotecommand.TerminalSize, 1), done: make(chan struct{})}
-	s.stdin, s.feed = io.Pipe()
+func newSession(ws *websocket.Conn, wants Options) *session {
+	s := &session{ws: ws, options: wants, sizes: make(chan remotecommand.TerminalSize, 1), done: make(chan struct{})}
+	s.stdin, s.stdinWriter = io.Pipe()
 	return s
 }
 
-// hello sends an empty message on a channel that the client reads: the connection is established.
-func (s *session) hello() error {
+// sendReady sends an empty message on a channel that the client reads: the connection is established.
+func (s *session) sendReady() error {
 	switch {
-	case s.wants.Stdout:
+	case s.options.Stdout:
 		return s.send(constants.StreamStdOut, nil)
-	case s.wants.Stderr:
+	case s.options.Stderr:
 		return s.send(constants.StreamStdErr, nil)
 	}
 	return s.send(constants.StreamErr, nil)
@@ -107,7 +107,7 @@ const closeSignal = 255
 // read handles the client's messages until the websocket ends.
 func (s *session) read() {
 	defer close(s.done)
-	defer func() { _ = s.feed.Close() }()
+	defer func() { _ = s.stdinWriter.Close() }()
 	for {
 		_, m, err := s.ws.NextReader()
 		if err != nil {
@@ -120,18 +120,18 @@ func (s *session) read() {
 		switch channel := first[0]; {
 		case channel == closeSignal:
 			if _, err := io.ReadFull(m, first[:]); err == nil && first[0] == constants.StreamStdIn {
-				_ = s.feed.Close() // never fails
+				_ = s.stdinWriter.Close() // never fails
 			}
-		case channel == constants.StreamStdIn && s.wants.Stdin:
-			_, _ = io.Copy(s.feed, m) // an ended command reads no more
+		case channel == constants.StreamStdIn && s.options.Stdin:
+			_, _ = io.Copy(s.stdinWriter, m) // an ended command reads no more
 		case channel == constants.StreamResize:
-			s.resized(m)
+			s.queueSize(m)
 		}
 	}
 }
 
-// resized keeps only the latest size.
-func (s *session) resized(m io.Reader) {
+// queueSize keeps only the latest size.
+func (s *session) queueSize(m io.Reader) {
 	var size remotecommand.TerminalSize
 	if json.NewDecoder(m).Decode(&size) != nil {
 		return
@@ -155,7 +155,7 @@ func (s *session) Next() *remotecommand.TerminalSize {
 
 // run connects the kubelet's streams with the client's until the command ends.
 func (s *session) run(ctx context.Context, target *url.URL, via http.RoundTripper) error {
-	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: via, PingPeriod: pings})
+	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: via, PingPeriod: pingInterval})
 	if err != nil {
 		return err
 	}
@@ -163,17 +163,17 @@ func (s *session) run(ctx context.Context, target *url.URL, via http.RoundTrippe
 	if err != nil {
 		return err
 	}
-	opts := remotecommand.StreamOptions{Tty: s.wants.TTY}
-	if s.wants.Stdin {
+	opts := remotecommand.StreamOptions{Tty: s.options.TTY}
+	if s.options.Stdin {
 		opts.Stdin = s.stdin
 	}
-	if s.wants.Stdout {
+	if s.options.Stdout {
 		opts.Stdout = output{s, constants.StreamStdOut}
 	}
-	if s.wants.Stderr && !s.wants.TTY {
+	if s.options.Stderr && !s.options.TTY {
 		opts.Stderr = output{s, constants.StreamStdErr}
 	}
-	if s.wants.TTY {
+	if s.options.TTY {
 		opts.TerminalSizeQueue = s
 	}
 	return remote.StreamWithContext(ctx, opts)
@@ -192,8 +192,8 @@ func (o output) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// outcome is the final Status of a session as JSON.
-func outcome(err error) []byte {
+// exitStatus is the final Status of a session as JSON.
+func exitStatus(err error) []byte {
 	var status apierrors.APIStatus
 	var exit exec.CodeExitError
 	var s metav1.Status

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	handshake = 10 * time.Second
-	// goodbye is how long a client has to read the last data and to answer the close of its websocket: on a slow connection megabytes may
+	handshakeTimeout = 10 * time.Second
+	// closeTimeout is how long a client has to read the last data and to answer the close of its websocket: on a slow connection megabytes may
 	// be in flight, and an earlier close would reset the connection at the client's next message, such as a ping.
-	goodbye = time.Minute
+	closeTimeout = time.Minute
 )
 
 // IsWebSocket reports whether a request asks for a websocket of any protocol.
@@ -33,10 +33,10 @@ func IsRemote(r *http.Request) bool {
 }
 
 // IsTunnel reports whether Tunnel must serve a port-forward.
-func IsTunnel(r *http.Request) bool { return IsWebSocket(r) && len(tunnelled(r)) > 0 }
+func IsTunnel(r *http.Request) bool { return IsWebSocket(r) && len(tunnelledProtocols(r)) > 0 }
 
-// tunnelled lists the SPDY protocols that a client offers inside a websocket.
-func tunnelled(r *http.Request) []string {
+// tunnelledProtocols lists the SPDY protocols that a client offers inside a websocket.
+func tunnelledProtocols(r *http.Request) []string {
 	var inner []string
 	for _, p := range websocket.Subprotocols(r) {
 		if rest, ok := strings.CutPrefix(p, constants.WebsocketsSPDYTunnelingPrefix); ok && strings.HasSuffix(p, constants.KubernetesSuffix) {
@@ -49,7 +49,7 @@ func tunnelled(r *http.Request) []string {
 // accept answers the handshake; protocol must be offered by the client, or "". After an error the response has been written. The Origin
 // header is not checked, because authentication never uses cookies.
 func accept(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
-	u := websocket.Upgrader{HandshakeTimeout: handshake, CheckOrigin: func(*http.Request) bool { return true }}
+	u := websocket.Upgrader{HandshakeTimeout: handshakeTimeout, CheckOrigin: func(*http.Request) bool { return true }}
 	if protocol != "" {
 		u.Subprotocols = []string{protocol}
 	}

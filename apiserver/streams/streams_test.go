@@ -125,7 +125,7 @@ func serve(t *testing.T) (string, node) {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 			}
 		case streams.IsRemote(r):
-			streams.Remote(w, r, target, via, streams.Wants{Stdin: q.Has("input"), Stdout: q.Has("output"), Stderr: q.Has("error"), TTY: q.Has("tty")})
+			streams.Remote(w, r, target, via, streams.Options{Stdin: q.Has("input"), Stdout: q.Has("output"), Stderr: q.Has("error"), TTY: q.Has("tty")})
 		default:
 			http.Error(w, "not a websocket of ours", http.StatusTeapot)
 		}

@@ -34,8 +34,8 @@ func Tunnel(w http.ResponseWriter, r *http.Request, target *url.URL, via http.Ro
 	defer func() { _ = ws.Close() }() // the client may have closed it
 	var down sync.WaitGroup
 	down.Go(func() {
-		_, _ = io.Copy(messages{ws}, kubelet) // either side may end it
-		end := time.Now().Add(goodbye)
+		_, _ = io.Copy(binaryWriter{ws}, kubelet) // either side may end it
+		end := time.Now().Add(closeTimeout)
 		_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), end)
 		_ = ws.SetReadDeadline(end)
 	})
@@ -53,8 +53,8 @@ func Tunnel(w http.ResponseWriter, r *http.Request, target *url.URL, via http.Ro
 	return nil
 }
 
-// longestRefusal limits the kubelet's error text in the response.
-const longestRefusal = 2000
+// maxErrorText limits the kubelet's error text in the response.
+const maxErrorText = 2000
 
 // dialSPDY opens an SPDY connection to the kubelet with one of the client's protocols, and returns which.
 func dialSPDY(r *http.Request, target *url.URL, via http.RoundTripper) (io.ReadWriteCloser, string, error) {
@@ -64,7 +64,7 @@ func dialSPDY(r *http.Request, target *url.URL, via http.RoundTripper) (io.ReadW
 	}
 	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
-	req.Header[httpstream.HeaderProtocolVersion] = tunnelled(r)
+	req.Header[httpstream.HeaderProtocolVersion] = tunnelledProtocols(r)
 	resp, err := via.RoundTrip(req)
 	if err != nil {
 		return nil, "", err
@@ -77,7 +77,7 @@ func dialSPDY(r *http.Request, target *url.URL, via http.RoundTripper) (io.ReadW
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return nil, "", apierrors.NewInternalError(fmt.Errorf("unable to upgrade connection: the kubelet speaks %q", resp.Header.Get(httpstream.HeaderUpgrade)))
 	}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, longestRefusal))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
 	if err != nil {
 		return nil, "", err
 	}
@@ -88,10 +88,10 @@ func dialSPDY(r *http.Request, target *url.URL, via http.RoundTripper) (io.ReadW
 	return nil, "", apierrors.NewInternalError(errors.New(text))
 }
 
-// messages sends each write as one binary message. Only one goroutine may write.
-type messages struct{ ws *websocket.Conn }
+// binaryWriter sends each write as one binary message. Only one goroutine may write.
+type binaryWriter struct{ ws *websocket.Conn }
 
-func (m messages) Write(b []byte) (int, error) {
+func (m binaryWriter) Write(b []byte) (int, error) {
 	if err := m.ws.WriteMessage(websocket.BinaryMessage, b); err != nil {
 		return 0, err
 	}

@@ -40,7 +40,7 @@ type Config struct {
 type Tunnels struct {
 	cfg   Config
 	gauge prometheus.GaugeFunc
-	lives sync.WaitGroup
+	wg    sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
@@ -49,7 +49,7 @@ type Tunnels struct {
 
 type tunnel struct {
 	session *mux.Session
-	seats   chan struct{}
+	slots   chan struct{}
 }
 
 // New returns an empty Tunnels.
@@ -109,20 +109,20 @@ func (t *Tunnels) open(conn net.Conn, buffered *bufio.ReadWriter, node string, e
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("take over the connection: %w", err)
 	}
-	j := &joined{Conn: conn, r: buffered.Reader, answered: make(chan struct{})}
+	j := &hijackedConn{Conn: conn, r: buffered.Reader, responded: make(chan struct{})}
 	session, err := mux.Opener(j)
 	if err != nil {
 		return fmt.Errorf("open the tunnel: %w", err)
 	}
 	// Register the tunnel before the node reads the response, so that a deletion of the node or a dial finds it.
-	tn := &tunnel{session: session, seats: make(chan struct{}, mux.Most)}
-	kept := t.put(node, tn)
+	tn := &tunnel{session: session, slots: make(chan struct{}, mux.Most)}
+	kept := t.register(node, tn)
 	if kept {
 		_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+mux.Protocol+"\r\n\r\n")
 	} else {
 		err = errors.New("the server stops")
 	}
-	close(j.answered)
+	close(j.responded)
 	if err != nil {
 		if kept {
 			t.remove(node, tn)
@@ -133,11 +133,11 @@ func (t *Tunnels) open(conn net.Conn, buffered *bufio.ReadWriter, node string, e
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if there, err := t.cfg.Exists(ctx, node); err == nil && !there {
-		t.End(node)
+		t.CloseNode(node)
 	}
 	t.cfg.Log.Info("tunnel to kubelet opened", "node", node, "from", conn.RemoteAddr())
-	t.lives.Go(func() { t.live(node, tn, ends) })
-	t.lives.Go(func() { // nodes must not open streams: their data would fill this server's memory
+	t.wg.Go(func() { t.serve(node, tn, ends) })
+	t.wg.Go(func() { // nodes must not open streams: their data would fill this server's memory
 		if _, err := session.Accept(); err == nil {
 			t.cfg.Log.Warn("node opened a stream in its tunnel, close the tunnel", "node", node)
 			_ = session.Close()
@@ -146,8 +146,8 @@ func (t *Tunnels) open(conn net.Conn, buffered *bufio.ReadWriter, node string, e
 	return nil
 }
 
-// live waits for the end of a tunnel: by End, a newer tunnel, the peer, or the expiration of its certificate.
-func (t *Tunnels) live(node string, tn *tunnel, ends time.Time) {
+// serve waits for the end of a tunnel: by CloseNode, a newer tunnel, the peer, or the expiration of its certificate.
+func (t *Tunnels) serve(node string, tn *tunnel, ends time.Time) {
 	why := "the connection ended"
 	if ends.IsZero() {
 		<-tn.session.Ended()
@@ -165,8 +165,8 @@ func (t *Tunnels) live(node string, tn *tunnel, ends time.Time) {
 	t.cfg.Log.Info("tunnel to kubelet closed", "node", node, "why", why)
 }
 
-// put registers tn as the node's tunnel and ends the previous one.
-func (t *Tunnels) put(node string, tn *tunnel) bool {
+// register registers tn as the node's tunnel and ends the previous one.
+func (t *Tunnels) register(node string, tn *tunnel) bool {
 	t.mu.Lock()
 	old := t.byNode[node]
 	if t.closed {
@@ -190,13 +190,13 @@ func (t *Tunnels) remove(node string, tn *tunnel) {
 	}
 }
 
-// End closes the tunnel of a deleted node, if it has one.
-func (t *Tunnels) End(node string) {
+// CloseNode closes the tunnel of a deleted node, if it has one.
+func (t *Tunnels) CloseNode(node string) {
 	t.mu.Lock()
 	tn := t.byNode[node]
 	t.mu.Unlock()
 	if tn != nil {
-		_ = tn.session.Close() // live does the rest
+		_ = tn.session.Close() // serve does the rest
 	}
 }
 
@@ -211,9 +211,9 @@ func (t *Tunnels) Run(ctx context.Context) error {
 	}
 	t.mu.Unlock()
 	for _, tn := range all {
-		_ = tn.session.Close() // live does the rest
+		_ = tn.session.Close() // serve does the rest
 	}
-	t.lives.Wait()
+	t.wg.Wait()
 	return nil
 }
 
@@ -226,7 +226,7 @@ func (t *Tunnels) Dial(ctx context.Context, node string) (net.Conn, error) {
 		return nil, nil //nolint:nilnil // nil: there is no tunnel
 	}
 	select {
-	case tn.seats <- struct{}{}:
+	case tn.slots <- struct{}{}:
 	default:
 		return nil, fmt.Errorf("node %s: %d connections lead through its tunnel already", node, mux.Most)
 	}
@@ -234,7 +234,7 @@ func (t *Tunnels) Dial(ctx context.Context, node string) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node %s: its tunnel: %w", node, err)
 	}
-	return &seated{Conn: stream, leave: sync.OnceFunc(func() { <-tn.seats })}, nil
+	return &countedConn{Conn: stream, release: sync.OnceFunc(func() { <-tn.slots })}, nil
 }
 
 // dial opens a stream for a caller that holds a seat, and releases the seat on an error. If a node does not respond, Open blocks for
@@ -248,14 +248,14 @@ func (tn *tunnel) dial(ctx context.Context) (net.Conn, error) {
 	go func() { // ends when the stream is open or the session ends
 		stream, err := tn.session.Open()
 		if err != nil {
-			<-tn.seats
+			<-tn.slots
 		}
 		select {
 		case results <- result{stream, err}:
 		case <-ctx.Done():
 			if err == nil {
 				_ = stream.Close()
-				<-tn.seats
+				<-tn.slots
 			}
 		}
 	}()
@@ -267,27 +267,27 @@ func (tn *tunnel) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// seated releases its seat when it is closed.
-type seated struct {
+// countedConn releases its seat when it is closed.
+type countedConn struct {
 	net.Conn
-	leave func()
+	release func()
 }
 
-func (s *seated) Close() error {
-	defer s.leave()
+func (s *countedConn) Close() error {
+	defer s.release()
 	return s.Conn.Close()
 }
 
-// joined first reads the bytes that the HTTP server has buffered, and delays writes until the response to the node's request is sent.
-type joined struct {
+// hijackedConn first reads the bytes that the HTTP server has buffered, and delays writes until the response to the node's request is sent.
+type hijackedConn struct {
 	net.Conn
-	r        io.Reader
-	answered chan struct{} // closed after the response
+	r         io.Reader
+	responded chan struct{} // closed after the response
 }
 
-func (j *joined) Read(p []byte) (int, error) { return j.r.Read(p) }
+func (j *hijackedConn) Read(p []byte) (int, error) { return j.r.Read(p) }
 
-func (j *joined) Write(p []byte) (int, error) {
-	<-j.answered
+func (j *hijackedConn) Write(p []byte) (int, error) {
+	<-j.responded
 	return j.Conn.Write(p)
 }

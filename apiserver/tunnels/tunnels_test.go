@@ -200,7 +200,7 @@ func TestWhoOpensATunnel(t *testing.T) {
 func TestTunnelsEnd(t *testing.T) {
 	s := newServer(t)
 	deleted, _ := s.join(t, "deleted", mux.Protocol)
-	s.End("deleted")
+	s.CloseNode("deleted")
 	ended(t, deleted)
 	s.none(t, "deleted")
 

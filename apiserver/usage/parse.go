@@ -35,7 +35,7 @@ const (
 	hasMemory
 )
 
-func (p *point) whole() bool { return p.has == hasCPU|hasMemory }
+func (p *point) complete() bool { return p.has == hasCPU|hasMemory }
 
 // sample is one scrape of a kubelet.
 type sample struct {
@@ -174,7 +174,7 @@ func readValue(s string, now time.Time) (float64, time.Time, error) {
 		return 0, time.Time{}, fmt.Errorf("time: %w", err)
 	}
 	at := time.UnixMilli(ms)
-	if d := now.Sub(at); d > oldest || d < -oldest {
+	if d := now.Sub(at); d > maxSampleAge || d < -maxSampleAge {
 		at = now
 	}
 	return v, at, nil

@@ -26,14 +26,14 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.node.whole() || s.node.cpu != 42 || s.node.memory != 2e9 || !s.node.at.Equal(time.Unix(1000, 0)) {
+	if !s.node.complete() || s.node.cpu != 42 || s.node.memory != 2e9 || !s.node.at.Equal(time.Unix(1000, 0)) {
 		t.Errorf("node: got %+v", s.node)
 	}
 	app := s.containers[container{"default", "web", "app"}]
-	if app == nil || !app.whole() || app.cpu != 1.5 || app.memory != 1<<20 || !app.start.Equal(time.Unix(990, 0)) {
+	if app == nil || !app.complete() || app.cpu != 1.5 || app.memory != 1<<20 || !app.start.Equal(time.Unix(990, 0)) {
 		t.Errorf("app: got %+v", app)
 	}
-	if log := s.containers[container{"default", "web", `lo"g`}]; log == nil || log.whole() || len(s.containers) != 2 {
+	if log := s.containers[container{"default", "web", `lo"g`}]; log == nil || log.complete() || len(s.containers) != 2 {
 		t.Errorf("log: got %+v of %d", log, len(s.containers))
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"keelson/api/metrics"
 )
 
-// youngest is the minimum age of a container for a rate since its start.
-const youngest = 2 * time.Second
+// minContainerAge is the minimum age of a container for a rate since its start.
+const minContainerAge = 2 * time.Second
 
 // reading is the CPU rate over window, which ended at at, and the memory at that time.
 type reading struct {
@@ -24,8 +24,8 @@ type reading struct {
 	window time.Duration
 }
 
-// figures is the usage of a node and of its pods' containers.
-type figures struct {
+// nodeUsage is the usage of a node and of its pods' containers.
+type nodeUsage struct {
 	node *reading // nil: unknown
 	pods map[podKey]*podReading
 }
@@ -40,13 +40,13 @@ type podReading struct {
 
 // rate is the usage between two points; was may be nil. nil: it cannot be computed.
 func rate(was, now *point) *reading {
-	if !now.whole() || now.memory == 0 {
+	if !now.complete() || now.memory == 0 {
 		return nil
 	}
 	from, used := now.start, now.cpu // since the start
 	if was != nil && was.has&hasCPU != 0 && !was.at.Before(now.start) && was.cpu <= now.cpu {
 		from, used = was.at, now.cpu-was.cpu
-	} else if now.start.IsZero() || now.at.Sub(now.start) < youngest || now.at.Sub(now.start) > oldest {
+	} else if now.start.IsZero() || now.at.Sub(now.start) < minContainerAge || now.at.Sub(now.start) > maxSampleAge {
 		return nil
 	}
 	window := now.at.Sub(from)
@@ -57,8 +57,8 @@ func rate(was, now *point) *reading {
 }
 
 // compute converts two samples to usage. A pod has a result only if all of its containers have one.
-func compute(was, now *sample) figures {
-	out := figures{pods: map[podKey]*podReading{}}
+func compute(was, now *sample) nodeUsage {
+	out := nodeUsage{pods: map[podKey]*podReading{}}
 	if was == nil {
 		was = &sample{}
 	}

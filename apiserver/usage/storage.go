@@ -70,7 +70,7 @@ func (n Nodes) metrics(ctx context.Context, nodes []runtime.Object) []kind.Objec
 			ask = append(ask, node.Name)
 		}
 	}
-	known := n.Collector.of(ctx, ask)
+	known := n.Collector.usageOf(ctx, ask)
 	now := time.Now()
 	var out []kind.Object
 	for _, obj := range nodes {
@@ -168,7 +168,7 @@ func (p Pods) metrics(ctx context.Context, pods []runtime.Object) []kind.Object 
 			ask = append(ask, name)
 		}
 	}
-	known := p.Collector.of(ctx, ask)
+	known := p.Collector.usageOf(ctx, ask)
 	now := time.Now()
 	var out []kind.Object
 	for _, pod := range running {

@@ -5,8 +5,8 @@
 //
 // Invariants:
 //  1. Without requests of clients there are no requests to kubelets, and no timer except the one that drops old samples.
-//  2. One request to a kubelet at a time, and none while its last answer is younger than fresh.
-//  3. A kubelet that does not answer delays a response about other nodes by at most patience; if its last request failed,
+//  2. One request to a kubelet at a time, and none while its last answer is younger than sampleTTL.
+//  3. A kubelet that does not answer delays a response about other nodes by at most waitTimeout; if its last request failed,
 //     not at all.
 //  4. A kubelet's metrics count only for pods on its own node.
 package usage
@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// fresh is the age up to which a sample is reused. An autoscaler asks every 15 seconds.
-	fresh = 10 * time.Second
-	// oldest is the age up to which a sample is the start of a rate.
-	oldest = 2 * time.Minute
-	// pause is the time between two samples if there is no earlier one.
-	pause = time.Second
-	// patience limits how long a response waits for kubelets.
-	patience = 4 * time.Second
-	// timeout limits one request to a kubelet.
-	timeout = 10 * time.Second
-	// atOnce limits the concurrent requests, doubtful those to kubelets whose last request failed.
-	atOnce, doubtful = 32, 8
+	// sampleTTL is the age up to which a sample is reused. An autoscaler asks every 15 seconds.
+	sampleTTL = 10 * time.Second
+	// maxSampleAge is the age up to which a sample is the start of a rate.
+	maxSampleAge = 2 * time.Minute
+	// samplePause is the time between two samples if there is no earlier one.
+	samplePause = time.Second
+	// waitTimeout limits how long a response waits for kubelets.
+	waitTimeout = 4 * time.Second
+	// requestTimeout limits one request to a kubelet.
+	requestTimeout = 10 * time.Second
+	// maxRequests limits the concurrent requests, maxRetryRequests those to kubelets whose last request failed.
+	maxRequests, maxRetryRequests = 32, 8
 )
 
 // Fetch requests /metrics/resource from a node's kubelet.
@@ -41,33 +41,33 @@ type Fetch func(ctx context.Context, node string) (*http.Response, error)
 
 // Collector keeps the last samples of recently requested nodes.
 type Collector struct {
-	fetch  Fetch
-	log    *slog.Logger
-	turns  chan struct{}
-	doubts chan struct{}
-	ctx    context.Context //nolint:containedctx // of the requests, which may outlive the responses; Close ends it
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	fetch        Fetch
+	log          *slog.Logger
+	requestSlots chan struct{}
+	retrySlots   chan struct{}
+	ctx          context.Context //nolint:containedctx // of the requests, which may outlive the responses; Close ends it
+	cancel       context.CancelFunc
+	work         sync.WaitGroup
 
-	mu     sync.Mutex
-	nodes  map[string]*state
-	forget *time.Timer // nil: there are no samples
-	closed bool
+	mu         sync.Mutex
+	nodes      map[string]*nodeState
+	sweepTimer *time.Timer // nil: there are no samples
+	closed     bool
 }
 
-// state is the state of a node.
-type state struct {
-	last    *sample
-	figures figures
-	asked   time.Time // when its last request ended
-	failed  bool      // whether that failed
-	logged  bool      // whether the failure, and the one before, was logged
-	flight  chan struct{}
+// nodeState is the state of a node.
+type nodeState struct {
+	last        *sample
+	usage       nodeUsage
+	lastRequest time.Time // when its last request ended
+	failed      bool      // whether that failed
+	logged      bool      // whether the failure, and the one before, was logged
+	inFlight    chan struct{}
 }
 
 // New returns an empty collector.
 func New(fetch Fetch, log *slog.Logger) *Collector {
-	c := &Collector{fetch: fetch, log: log, turns: make(chan struct{}, atOnce), doubts: make(chan struct{}, doubtful), nodes: map[string]*state{}}
+	c := &Collector{fetch: fetch, log: log, requestSlots: make(chan struct{}, maxRequests), retrySlots: make(chan struct{}, maxRetryRequests), nodes: map[string]*nodeState{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -77,17 +77,17 @@ func (c *Collector) Close() {
 	c.cancel()
 	c.mu.Lock()
 	c.closed = true
-	if c.forget != nil {
-		c.forget.Stop()
+	if c.sweepTimer != nil {
+		c.sweepTimer.Stop()
 	}
 	clear(c.nodes)
 	c.mu.Unlock()
 	c.work.Wait()
 }
 
-// of returns the usage of nodes by name, as far as it is available within patience.
-func (c *Collector) of(ctx context.Context, nodes []string) map[string]figures {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// usageOf returns the usage of nodes by name, as far as it is available within waitTimeout.
+func (c *Collector) usageOf(ctx context.Context, nodes []string) map[string]nodeUsage {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	for _, flight := range c.start(nodes) {
 		select {
@@ -95,13 +95,13 @@ func (c *Collector) of(ctx context.Context, nodes []string) map[string]figures {
 		case <-ctx.Done():
 		}
 	}
-	out := make(map[string]figures, len(nodes))
+	out := make(map[string]nodeUsage, len(nodes))
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range nodes {
-		if s := c.nodes[name]; s != nil && s.last != nil && now.Sub(s.asked) < oldest {
-			out[name] = s.figures
+		if s := c.nodes[name]; s != nil && s.last != nil && now.Sub(s.lastRequest) < maxSampleAge {
+			out[name] = s.usage
 		}
 	}
 	return out
@@ -119,27 +119,27 @@ func (c *Collector) start(nodes []string) []chan struct{} {
 	for _, name := range nodes {
 		s := c.nodes[name]
 		if s == nil {
-			s = &state{}
+			s = &nodeState{}
 			c.nodes[name] = s
 		}
-		if s.flight == nil && (s.asked.IsZero() || now.Sub(s.asked) >= fresh) {
-			s.flight = make(chan struct{})
+		if s.inFlight == nil && (s.lastRequest.IsZero() || now.Sub(s.lastRequest) >= sampleTTL) {
+			s.inFlight = make(chan struct{})
 			was := s.last
-			if was != nil && now.Sub(s.asked) > oldest {
+			if was != nil && now.Sub(s.lastRequest) > maxSampleAge {
 				was = nil
 			}
-			turns := c.turns
+			turns := c.requestSlots
 			if s.failed {
-				turns = c.doubts
+				turns = c.retrySlots
 			}
 			c.work.Go(func() { c.refresh(name, was, turns) })
 		}
-		if s.flight != nil && !s.failed {
-			wait = append(wait, s.flight)
+		if s.inFlight != nil && !s.failed {
+			wait = append(wait, s.inFlight)
 		}
 	}
-	if c.forget == nil {
-		c.forget = time.AfterFunc(2*oldest, c.sweep)
+	if c.sweepTimer == nil {
+		c.sweepTimer = time.AfterFunc(2*maxSampleAge, c.sweep)
 	}
 	return wait
 }
@@ -150,23 +150,23 @@ func (c *Collector) sweep() {
 	defer c.mu.Unlock()
 	now := time.Now()
 	for name, s := range c.nodes {
-		if s.flight == nil && now.Sub(s.asked) >= oldest {
+		if s.inFlight == nil && now.Sub(s.lastRequest) >= maxSampleAge {
 			delete(c.nodes, name)
 		}
 	}
-	if c.forget = nil; len(c.nodes) > 0 && !c.closed {
-		c.forget = time.AfterFunc(2*oldest, c.sweep)
+	if c.sweepTimer = nil; len(c.nodes) > 0 && !c.closed {
+		c.sweepTimer = time.AfterFunc(2*maxSampleAge, c.sweep)
 	}
 }
 
 // refresh requests one sample, or two without an earlier one.
-func (c *Collector) refresh(node string, was *sample, turns chan struct{}) {
-	now, err := c.ask(node, turns)
+func (c *Collector) refresh(node string, was *sample, slots chan struct{}) {
+	now, err := c.requestSample(node, slots)
 	if err == nil && was == nil {
 		select {
-		case <-time.After(pause):
+		case <-time.After(samplePause):
 			was = now
-			now, err = c.ask(node, turns)
+			now, err = c.requestSample(node, slots)
 		case <-c.ctx.Done():
 			err = c.ctx.Err()
 		}
@@ -186,25 +186,25 @@ func (c *Collector) refresh(node string, was *sample, turns chan struct{}) {
 		c.log.Log(c.ctx, level, "kubelet does not tell what its node and pods use", "node", node, "err", err)
 	}
 	s.logged = s.logged && err != nil
-	s.asked, s.failed = time.Now(), err != nil
+	s.lastRequest, s.failed = time.Now(), err != nil
 	if err != nil {
-		s.last, s.figures = nil, figures{}
+		s.last, s.usage = nil, nodeUsage{}
 	} else {
-		s.last, s.figures = now, compute(was, now)
+		s.last, s.usage = now, compute(was, now)
 	}
-	close(s.flight)
-	s.flight = nil
+	close(s.inFlight)
+	s.inFlight = nil
 }
 
-// ask waits for its turn and requests one sample.
-func (c *Collector) ask(node string, turns chan struct{}) (*sample, error) {
+// requestSample waits for its turn and requests one sample.
+func (c *Collector) requestSample(node string, slots chan struct{}) (*sample, error) {
 	select {
-	case turns <- struct{}{}:
-		defer func() { <-turns }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-c.ctx.Done():
 		return nil, c.ctx.Err()
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, timeout)
+	ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
 	defer cancel()
 	resp, err := c.fetch(ctx, node)
 	if err != nil {

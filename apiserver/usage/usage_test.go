@@ -39,25 +39,25 @@ func TestCollector(t *testing.T) {
 		k := &kubelets{}
 		c := New(k.fetch, slog.New(slog.DiscardHandler))
 		defer c.Close()
-		ask := func(nodes ...string) (map[string]figures, time.Duration) {
+		ask := func(nodes ...string) (map[string]nodeUsage, time.Duration) {
 			begin := time.Now()
-			return c.of(t.Context(), nodes), time.Since(begin)
+			return c.usageOf(t.Context(), nodes), time.Since(begin)
 		}
 		got, took := ask("a")
-		if n := got["a"].node; n == nil || n.usage.Cpu().String() != "500m" || n.window != pause || took != pause || k.asked.Load() != 2 {
+		if n := got["a"].node; n == nil || n.usage.Cpu().String() != "500m" || n.window != samplePause || took != samplePause || k.asked.Load() != 2 {
 			t.Fatalf("at first: got %+v in %v with %d requests, want 500m over a second from two", got["a"].node, took, k.asked.Load())
 		}
 		// while it is fresh nobody is asked again
-		time.Sleep(fresh / 2)
+		time.Sleep(sampleTTL / 2)
 		if _, took = ask("a"); took != 0 || k.asked.Load() != 2 {
 			t.Errorf("fresh: %v and %d requests", took, k.asked.Load())
 		}
 		// many at once make one request
-		time.Sleep(fresh)
+		time.Sleep(sampleTTL)
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				if n := c.of(t.Context(), []string{"a"})["a"].node; n == nil || n.window != fresh+fresh/2 {
+				if n := c.usageOf(t.Context(), []string{"a"})["a"].node; n == nil || n.window != sampleTTL+sampleTTL/2 {
 					t.Errorf("later: got %+v, want a window since the last sample", n)
 				}
 			})
@@ -69,7 +69,7 @@ func TestCollector(t *testing.T) {
 		// nobody asks: nothing happens, and in the end nothing is remembered
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if k.asked.Load() != 3 || len(c.nodes) != 0 || c.forget != nil {
+		if k.asked.Load() != 3 || len(c.nodes) != 0 || c.sweepTimer != nil {
 			t.Errorf("after an hour: %d requests, %d nodes remembered", k.asked.Load(), len(c.nodes))
 		}
 	})
@@ -80,10 +80,10 @@ func TestForgetsOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New((&kubelets{}).fetch, slog.New(slog.DiscardHandler))
 		defer c.Close()
-		c.of(t.Context(), []string{"a", "left"})
-		for range 3 * oldest / fresh * 2 {
-			time.Sleep(fresh)
-			c.of(t.Context(), []string{"a"})
+		c.usageOf(t.Context(), []string{"a", "left"})
+		for range 3 * maxSampleAge / sampleTTL * 2 {
+			time.Sleep(sampleTTL)
+			c.usageOf(t.Context(), []string{"a"})
 		}
 		if len(c.nodes) != 1 || c.nodes["a"] == nil {
 			t.Errorf("%d nodes are remembered, want one", len(c.nodes))
@@ -96,23 +96,23 @@ func TestDeadKubeletDelaysOthersOnceAndByLittle(t *testing.T) {
 		k := &kubelets{}
 		c := New(k.fetch, slog.New(slog.DiscardHandler))
 		defer c.Close()
-		for i, want := range []time.Duration{patience, 0, 0} {
+		for i, want := range []time.Duration{waitTimeout, 0, 0} {
 			begin := time.Now()
-			got := c.of(t.Context(), []string{"a", "dead", "gone"})
+			got := c.usageOf(t.Context(), []string{"a", "dead", "gone"})
 			if took := time.Since(begin); got["a"].node == nil || got["dead"].node != nil || got["gone"].node != nil || took != want {
 				t.Errorf("time %d: got %+v in %v, want a's in %v", i, got, took, want)
 			}
-			time.Sleep(timeout + fresh)
+			time.Sleep(requestTimeout + sampleTTL)
 		}
 		// so many dead ones that all turns are taken: once they are known, the living do not wait for them
 		var many []string
-		for i := range 3 * atOnce {
+		for i := range 3 * maxRequests {
 			many = append(many, fmt.Sprint("dead-", i))
 		}
-		c.of(t.Context(), many)
-		time.Sleep(4 * timeout)
+		c.usageOf(t.Context(), many)
+		time.Sleep(4 * requestTimeout)
 		begin := time.Now()
-		if got := c.of(t.Context(), append(many, "b")); got["b"].node == nil || time.Since(begin) != pause {
+		if got := c.usageOf(t.Context(), append(many, "b")); got["b"].node == nil || time.Since(begin) != samplePause {
 			t.Errorf("among the dead: got %+v in %v", got["b"].node, time.Since(begin))
 		}
 	})
@@ -135,8 +135,8 @@ func TestOneFailureIsNoWarning(t *testing.T) {
 			want int // warnings so far
 		}{{true, 0}, {false, 0}, {true, 0}, {true, 1}, {true, 1}, {false, 1}, {true, 1}, {true, 2}} {
 			down = step.down
-			c.of(t.Context(), []string{"a"})
-			time.Sleep(timeout + fresh) // also for a failure, which nobody waits for
+			c.usageOf(t.Context(), []string{"a"})
+			time.Sleep(requestTimeout + sampleTTL) // also for a failure, which nobody waits for
 			synctest.Wait()
 			if got := strings.Count(text.String(), "level=WARN"); got != step.want {
 				t.Errorf("step %d: %d warnings, want %d:\n%s", i, got, step.want, text.String())
@@ -150,13 +150,13 @@ func TestCloseEndsRequests(t *testing.T) {
 		c := New((&kubelets{}).fetch, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		c.of(ctx, []string{"dead", "a"})
+		c.usageOf(ctx, []string{"dead", "a"})
 		begin := time.Now()
 		c.Close()
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("took %v", took)
 		}
-		if got := c.of(t.Context(), []string{"a"}); len(got) != 0 {
+		if got := c.usageOf(t.Context(), []string{"a"}); len(got) != 0 {
 			t.Errorf("closed: got %v", got)
 		}
 	})

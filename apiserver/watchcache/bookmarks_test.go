@@ -418,11 +418,11 @@ func TestUnreadable(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, dry := range []bool{true, false} {
-				if _, err := r.DeleteUnread(t.Context(), "ns", name+"2", dry); err != nil {
+				if _, err := r.DeleteCorrupt(t.Context(), "ns", name+"2", dry); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := r.DeleteUnread(t.Context(), "ns", name, false); !apierrors.IsConflict(err) {
+			if _, err := r.DeleteCorrupt(t.Context(), "ns", name, false); !apierrors.IsConflict(err) {
 				t.Errorf("an object that can be read was to be removed unread: %v", err)
 			}
 			if _, err := r.Get(t.Context(), "ns", name+"2", ""); !apierrors.IsNotFound(err) {

@@ -37,33 +37,33 @@ type Config struct {
 	EncodedBytes int
 	// BookmarkEvery is the minimum time between two rounds of bookmarks (default one minute).
 	BookmarkEvery time.Duration
-	// Patience is how long a request waits for a revision that the cache has not reached (default 3 s).
-	Patience time.Duration
+	// WaitTimeout is how long a request waits for a revision that the cache has not reached (default 3 s).
+	WaitTimeout time.Duration
 }
 
 // Cache is the state of all resources at one revision of the store.
 type Cache struct {
-	store    store.Store
-	log      *slog.Logger
-	memo     *objects.Memo
-	handoff  *objects.Handoff
-	bookmark time.Duration
-	patience time.Duration
+	store       store.Store
+	log         *slog.Logger
+	memo        *objects.Memo
+	handoff     *objects.Handoff
+	bookmark    time.Duration
+	waitTimeout time.Duration
 
 	// resources by their key prefix without Root, as in objects.Config. After Run has begun the map is replaced, never modified.
 	resources atomic.Pointer[map[string]*Resource]
 
-	// feeding is held while a batch of store events is applied; resources are added and removed between batches.
-	feeding sync.Mutex
+	// feedMu is held while a batch of store events is applied; resources are added and removed between batches.
+	feedMu  sync.Mutex
 	loading map[string]*replacement // resources that are being loaded, by prefix
 	loads   int                     // number of full loads
 
 	revision atomic.Int64
 
-	mu      sync.Mutex
-	tick    chan struct{} // closed and replaced when revision changes, if somebody waits
-	waiting int
-	stopped bool
+	mu              sync.Mutex
+	revisionChanged chan struct{} // closed and replaced when revision changes, if somebody waits
+	waiting         int
+	stopped         bool
 
 	stop     chan struct{} // closed when Run ends: all watches end
 	watchers sync.WaitGroup
@@ -80,12 +80,12 @@ func New(c Config) *Cache {
 	if c.BookmarkEvery == 0 {
 		c.BookmarkEvery = time.Minute
 	}
-	if c.Patience == 0 {
-		c.Patience = 3 * time.Second
+	if c.WaitTimeout == 0 {
+		c.WaitTimeout = 3 * time.Second
 	}
 	cache := &Cache{
-		store: c.Store, log: c.Log, bookmark: c.BookmarkEvery, patience: c.Patience, memo: objects.NewMemo(c.EncodedBytes), handoff: objects.NewHandoff(),
-		loading: map[string]*replacement{}, tick: make(chan struct{}), stop: make(chan struct{}),
+		store: c.Store, log: c.Log, bookmark: c.BookmarkEvery, waitTimeout: c.WaitTimeout, memo: objects.NewMemo(c.EncodedBytes), handoff: objects.NewHandoff(),
+		loading: map[string]*replacement{}, revisionChanged: make(chan struct{}), stop: make(chan struct{}),
 	}
 	cache.resources.Store(&map[string]*Resource{})
 	return cache
@@ -107,7 +107,7 @@ func (c *Cache) Revision() int64 { return c.revision.Load() }
 
 // Run loads everything, calls ready and follows the store until ctx ends. Reads and watches wait until it is loaded.
 func (c *Cache) Run(ctx context.Context, ready func()) error {
-	defer c.end()
+	defer c.stopWatches()
 	for {
 		at, err := c.load(ctx)
 		if err == nil {
@@ -125,8 +125,8 @@ func (c *Cache) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// enter counts a watch that is about to run; end waits for its watchers.Done.
-func (c *Cache) enter() error {
+// addWatch counts a watch that is about to run; end waits for its watchers.Done.
+func (c *Cache) addWatch() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped {
@@ -136,8 +136,8 @@ func (c *Cache) enter() error {
 	return nil
 }
 
-// end ends all watches and waits for them.
-func (c *Cache) end() {
+// stopWatches ends all watches and waits for them.
+func (c *Cache) stopWatches() {
 	c.mu.Lock()
 	c.stopped = true
 	close(c.stop)
@@ -151,8 +151,8 @@ func (c *Cache) advance(rev int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting > 0 {
-		close(c.tick)
-		c.tick = make(chan struct{})
+		close(c.revisionChanged)
+		c.revisionChanged = make(chan struct{})
 		c.waiting = 0
 	}
 }
@@ -165,7 +165,7 @@ func (c *Cache) wait(ctx context.Context, rev int64) error {
 			c.mu.Unlock()
 			return nil
 		}
-		tick := c.tick
+		tick := c.revisionChanged
 		c.waiting++
 		c.mu.Unlock()
 		select {
@@ -179,8 +179,8 @@ func (c *Cache) wait(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// fresh waits until every write acknowledged before the call is applied.
-func (c *Cache) fresh(ctx context.Context) error {
+// waitLatest waits until every write acknowledged before the call is applied.
+func (c *Cache) waitLatest(ctx context.Context) error {
 	rev, err := c.store.Revision(ctx)
 	if errors.Is(err, store.ErrClosed) {
 		return errStopped()
@@ -191,12 +191,12 @@ func (c *Cache) fresh(ctx context.Context) error {
 	return c.wait(ctx, rev)
 }
 
-// reach waits for rev, at most for patience.
-func (c *Cache) reach(ctx context.Context, rev int64) error {
+// waitRevision waits for rev, at most for waitTimeout.
+func (c *Cache) waitRevision(ctx context.Context, rev int64) error {
 	if c.revision.Load() >= max(rev, 1) {
 		return nil
 	}
-	short, cancel := context.WithTimeout(ctx, c.patience)
+	short, cancel := context.WithTimeout(ctx, c.waitTimeout)
 	defer cancel()
 	err := c.wait(short, max(rev, 1))
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {

@@ -27,17 +27,17 @@ type change struct {
 	bookmarkEntry *objects.Entry
 	marked        atomic.Int32 // watchers for which it was recorded as a mark
 
-	once    sync.Once
-	gone    *objects.Entry
-	fields  sync.Once
-	prevSet fields.Set
-	curSet  fields.Set
+	once         sync.Once
+	deletedEntry *objects.Entry
+	fields       sync.Once
+	prevSet      fields.Set
+	curSet       fields.Set
 }
 
 // deleted is the entry of the DELETED event, created for the first watcher that needs it.
 func (c *change) deleted() *objects.Entry {
-	c.once.Do(func() { c.gone = c.prev.Deleted(c.rev) })
-	return c.gone
+	c.once.Do(func() { c.deletedEntry = c.prev.Deleted(c.rev) })
+	return c.deletedEntry
 }
 
 // sets are the selectable fields before and after, computed for the first watcher with a field selector.
@@ -67,16 +67,16 @@ func newSelection(q *objects.ListQuery) selection {
 	return selection{labels: q.Labels, fields: q.Fields, all: q.Labels.Empty() && q.Fields.Empty()}
 }
 
-// narrow sets the index of the selection. If the selector needs no other field, the fields of objects need not be computed.
-func (s *selection) narrow(index func(kind.Object) string, value string) {
+// useIndex sets the index of the selection. If the selector needs no other field, the fields of objects need not be computed.
+func (s *selection) useIndex(index func(kind.Object) string, value string) {
 	if len(s.fields.Requirements()) == 1 {
 		s.index, s.value = index, value
 	}
 }
 
-// see converts a change to the event for one watch: an object that begins to match is ADDED; one that stops matching is DELETED, with its
+// eventFor converts a change to the event for one watch: an object that begins to match is ADDED; one that stops matching is DELETED, with its
 // last matching state and the change's revision.
-func (s *selection) see(c *change) (objects.Event, bool) {
+func (s *selection) eventFor(c *change) (objects.Event, bool) {
 	before, after := c.prev != nil, c.cur != nil
 	if !s.all {
 		before, after = s.matches(c)
@@ -142,15 +142,15 @@ func (w *window) expire(now time.Time) (bytes int) {
 		return 0
 	}
 	for _, c := range w.changes[:n] {
-		bytes += c.frees()
+		bytes += c.replacedSize()
 	}
 	w.since = w.changes[n-1].rev
 	w.changes = append([]*change(nil), w.changes[n:]...)
 	return bytes
 }
 
-// frees is the approximate memory of the replaced or deleted object, which only the window holds: several times its stored size.
-func (c *change) frees() int {
+// replacedSize is the approximate memory of the replaced or deleted object, which only the window holds: several times its stored size.
+func (c *change) replacedSize() int {
 	const inMemory = 4
 	if c.prev == nil {
 		return 0

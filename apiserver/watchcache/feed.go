@@ -54,11 +54,11 @@ func (c *Cache) follow(ctx context.Context, rev int64) error {
 
 // applyAll applies a batch and advances the cache's revision.
 func (c *Cache) applyAll(batch []store.Event, now time.Time) {
-	c.feeding.Lock()
-	defer c.feeding.Unlock()
+	c.feedMu.Lock()
+	defer c.feedMu.Unlock()
 	for i := range batch {
 		if len(c.loading) > 0 {
-			c.setAside(&batch[i])
+			c.queueForReplacement(&batch[i])
 		}
 		if r := c.route(batch[i].KV.Key); r != nil {
 			c.apply(r, &batch[i], now)

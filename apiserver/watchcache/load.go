@@ -34,8 +34,8 @@ func (c *Cache) load(ctx context.Context) (int64, error) {
 
 // refill gives every resource its objects; false: a resource was added or removed since reading began.
 func (c *Cache) refill(resources *map[string]*Resource, fresh map[*Resource]*trees, rev int64) bool {
-	c.feeding.Lock()
-	defer c.feeding.Unlock()
+	c.feedMu.Lock()
+	defer c.feedMu.Unlock()
 	if c.resources.Load() != resources {
 		return false
 	}
@@ -71,7 +71,7 @@ func (c *Cache) readAll(ctx context.Context, prefix string, route func(key strin
 		for _, l := range c.decodeAll(page, route) {
 			switch {
 			case l.err != nil:
-				treesOf(fresh, l.resource).note(l.key, l.rev, l.err)
+				treesOf(fresh, l.resource).setDecodeError(l.key, l.rev, l.err)
 			case l.entry != nil:
 				treesOf(fresh, l.resource).replace(nil, l.entry)
 			}

@@ -19,8 +19,8 @@ type replacement struct {
 	pending  []store.Event
 }
 
-// setAside queues ev for the replacement of its key's resource. feeding is held.
-func (c *Cache) setAside(ev *store.Event) {
+// queueForReplacement queues ev for the replacement of its key's resource. feedMu is held.
+func (c *Cache) queueForReplacement(ev *store.Event) {
 	for prefix, h := range c.loading {
 		rest, ok := strings.CutPrefix(ev.KV.Key, objects.Root)
 		if rest, ok2 := strings.CutPrefix(rest, prefix); ok && ok2 && strings.HasPrefix(rest, "/") {
@@ -34,15 +34,15 @@ func (c *Cache) setAside(ev *store.Event) {
 func (c *Cache) Add(ctx context.Context, cfg objects.Config) (*Resource, error) {
 	h := &replacement{resource: newResource(c, cfg)}
 	defer func() {
-		c.feeding.Lock()
-		defer c.feeding.Unlock()
+		c.feedMu.Lock()
+		defer c.feedMu.Unlock()
 		delete(c.loading, cfg.Prefix)
 	}()
 	for {
-		c.feeding.Lock()
+		c.feedMu.Lock()
 		c.loading[cfg.Prefix], h.pending = h, nil
 		loads := c.loads
-		c.feeding.Unlock()
+		c.feedMu.Unlock()
 		t, rev, err := h.resource.loadTrees(ctx)
 		if err != nil {
 			return nil, err
@@ -55,8 +55,8 @@ func (c *Cache) Add(ctx context.Context, cfg objects.Config) (*Resource, error) 
 
 // install replaces the resource with that prefix by h; false: the feed was interrupted meanwhile, load again.
 func (c *Cache) install(prefix string, h *replacement, t *trees, rev int64, loads int) bool {
-	c.feeding.Lock()
-	defer c.feeding.Unlock()
+	c.feedMu.Lock()
+	defer c.feedMu.Unlock()
 	if c.loads != loads {
 		return false
 	}
@@ -78,15 +78,15 @@ func (c *Cache) install(prefix string, h *replacement, t *trees, rev int64, load
 
 // Remove stops serving a resource and ends its watches. It may have been replaced already.
 func (c *Cache) Remove(prefix string, r *Resource) {
-	c.feeding.Lock()
-	defer c.feeding.Unlock()
+	c.feedMu.Lock()
+	defer c.feedMu.Unlock()
 	if (*c.resources.Load())[prefix] == r {
 		c.replace(prefix, nil)
 	}
 	r.retire(r)
 }
 
-// replace modifies the map of resources; feeding is held.
+// replace modifies the map of resources; feedMu is held.
 func (c *Cache) replace(prefix string, r *Resource) {
 	resources := maps.Clone(*c.resources.Load())
 	if r == nil {
@@ -102,7 +102,7 @@ func (r *Resource) retire(next *Resource) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.next.Store(next)
-	r.watches.each(func(w *watcher) { w.cut() })
+	r.watches.each(func(w *watcher) { w.terminate() })
 }
 
 // newest is r or its replacement.

@@ -28,17 +28,17 @@ type Resource struct {
 	records *objects.Records
 	next    atomic.Pointer[Resource] // the replacement of this resource, if any
 
-	replaying sync.Mutex // held while the window is extended from the store; locked before mu
+	replayMu sync.Mutex // held while the window is extended from the store; locked before mu
 
 	// mu guards the following fields; readers of single entries share it.
-	mu      sync.RWMutex
-	trees   *trees
-	last    int64     // revision of this resource's last change, or of the load
-	latest  *snapshot // of the main tree, nil after a change
-	kept    []*snapshot
-	window  window
-	expires bool // a timer for the window is set
-	watches routes
+	mu              sync.RWMutex
+	trees           *trees
+	last            int64     // revision of this resource's last change, or of the load
+	latest          *snapshot // of the main tree, nil after a change
+	snapshots       []*snapshot
+	window          window
+	expireScheduled bool // a timer for the window is set
+	watches         routes
 }
 
 var _ objects.Storage = (*Resource)(nil)
@@ -60,9 +60,9 @@ func (r *Resource) reset(t *trees, rev int64) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.trees, r.last, r.latest, r.kept = t, rev, nil, nil
+	r.trees, r.last, r.latest, r.snapshots = t, rev, nil, nil
 	r.window = window{since: rev}
-	r.watches.each(func(w *watcher) { w.cut() })
+	r.watches.each(func(w *watcher) { w.terminate() })
 }
 
 // apply applies a change, adds it to the window and dispatches it (invariant 2).
@@ -70,27 +70,27 @@ func (r *Resource) apply(ch *change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ch.prev = r.trees.get(ch.key)
-	r.trees.note(ch.key, ch.rev, ch.err)
+	r.trees.setDecodeError(ch.key, ch.rev, ch.err)
 	if ch.prev == nil && ch.cur == nil {
 		return
 	}
 	ch.resource = r
 	r.trees.replace(ch.prev, ch.cur)
 	r.last, r.latest = ch.rev, nil
-	r.rememberLocked(ch)
+	r.addToWindowLocked(ch)
 	r.watches.dispatch(ch)
 }
 
-// rememberLocked adds a change to the window. After a burst, when no more changes come, a timer shrinks the window; there is none while the
+// addToWindowLocked adds a change to the window. After a burst, when no more changes come, a timer shrinks the window; there is none while the
 // window is small.
-func (r *Resource) rememberLocked(ch *change) {
+func (r *Resource) addToWindowLocked(ch *change) {
 	r.window.add(ch)
 	r.expireLaterLocked()
 }
 
 func (r *Resource) expireLaterLocked() {
-	if over := len(r.window.changes) - windowMin; !r.expires && over > 0 {
-		r.expires = true
+	if over := len(r.window.changes) - windowMin; !r.expireScheduled && over > 0 {
+		r.expireScheduled = true
 		time.AfterFunc(time.Until(r.window.changes[over-1].at.Add(windowAge)), r.expire)
 	}
 }
@@ -99,16 +99,16 @@ func (r *Resource) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	memory.Dropped(r.window.expire(time.Now()))
-	r.expires = false
+	r.expireScheduled = false
 	r.expireLaterLocked()
 }
 
-// atLocked is the revision of the trees: this resource has no change between its last one and the cache's revision.
-func (r *Resource) atLocked() int64 { return max(r.last, r.cache.Revision()) }
+// revisionLocked is the revision of the trees: this resource has no change between its last one and the cache's revision.
+func (r *Resource) revisionLocked() int64 { return max(r.last, r.cache.Revision()) }
 
 // current is the entry on which a write is based.
 func (r *Resource) current(ctx context.Context, key string) (*objects.Entry, error) {
-	if err := r.cache.fresh(ctx); err != nil {
+	if err := r.cache.waitLatest(ctx); err != nil {
 		return nil, err
 	}
 	r = r.newest()
@@ -147,9 +147,9 @@ func (r *Resource) Get(ctx context.Context, namespace, name, rv string) (*object
 // await waits for the state that a read requires.
 func (r *Resource) await(ctx context.Context, latest bool, rev int64) error {
 	if latest {
-		return r.cache.fresh(ctx)
+		return r.cache.waitLatest(ctx)
 	}
-	return r.cache.reach(ctx, rev)
+	return r.cache.waitRevision(ctx, rev)
 }
 
 // All iterates over the objects of a namespace ("": all) without waiting; for in-process readers.
@@ -197,9 +197,9 @@ func (r *Resource) Delete(
 	return r.records.Delete(ctx, namespace, name, check)
 }
 
-// DeleteUnread removes an object that cannot be decoded.
-func (r *Resource) DeleteUnread(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error) {
-	return r.records.DeleteUnread(ctx, namespace, name, dry)
+// DeleteCorrupt removes an object that cannot be decoded.
+func (r *Resource) DeleteCorrupt(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error) {
+	return r.records.DeleteCorrupt(ctx, namespace, name, dry)
 }
 
 // List returns a page of objects.
@@ -214,7 +214,7 @@ func (r *Resource) List(ctx context.Context, q objects.ListQuery) (*objects.List
 	r = r.newest()
 	if p.Latest { // resourceVersion=0 skips unreadable objects
 		r.mu.RLock()
-		err := r.trees.whole(p.Prefix, r.records.Resource)
+		err := r.trees.checkComplete(p.Prefix, r.records.Resource)
 		r.mu.RUnlock()
 		if err != nil {
 			return nil, err
@@ -227,7 +227,7 @@ func (r *Resource) List(ctx context.Context, q objects.ListQuery) (*objects.List
 		}
 		return r.listSnapshot(ctx, s, p.Revision, &q, p)
 	}
-	if list := r.listNarrow(&q, p); list != nil {
+	if list := r.listIndexed(&q, p); list != nil {
 		return list, nil
 	}
 	s := r.snapshot()
@@ -253,23 +253,23 @@ func (r *Resource) listSnapshot(ctx context.Context, s *snapshot, rev int64, q *
 	}
 	list := page.List()
 	if list.Continue != "" {
-		r.keep(&snapshot{rev: rev, tree: s.tree})
+		r.addSnapshot(&snapshot{rev: rev, tree: s.tree})
 	}
 	return list, nil
 }
 
-// listNarrow answers a list of one object or by an indexed field without walking the resource; nil: not such a list.
-func (r *Resource) listNarrow(q *objects.ListQuery, p objects.Plan) *objects.List {
+// listIndexed answers a list of one object or by an indexed field without walking the resource; nil: not such a list.
+func (r *Resource) listIndexed(q *objects.ListQuery, p objects.Plan) *objects.List {
 	if q.Fields.Empty() || q.Limit > 0 {
 		return nil
 	}
-	key, name, value := r.narrow(q)
+	key, name, value := r.indexLookup(q)
 	if key == "" && name == "" {
 		return nil
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	page := r.records.NewPage(q, p, r.atLocked())
+	page := r.records.NewPage(q, p, r.revisionLocked())
 	if key != "" {
 		if e := r.trees.get(key); e != nil && key >= p.From {
 			page.Add(e)
@@ -280,8 +280,8 @@ func (r *Resource) listNarrow(q *objects.ListQuery, p objects.Plan) *objects.Lis
 	return page.List()
 }
 
-// narrow returns the one key, or the one value of an indexed field, to which a query is restricted.
-func (r *Resource) narrow(q *objects.ListQuery) (key, name, value string) {
+// indexLookup returns the one key, or the one value of an indexed field, to which a query is restricted.
+func (r *Resource) indexLookup(q *objects.ListQuery) (key, name, value string) {
 	if q.Fields.Empty() {
 		return "", "", ""
 	}
@@ -320,7 +320,7 @@ type snapshot struct {
 // snapshot returns the current state. It blocks writers only while it marks the tree as shared (copy-on-write).
 func (r *Resource) snapshot() *snapshot {
 	r.mu.RLock()
-	s, at := r.latest, r.atLocked()
+	s, at := r.latest, r.revisionLocked()
 	r.mu.RUnlock()
 	if s != nil {
 		return &snapshot{at, s.tree}
@@ -328,15 +328,15 @@ func (r *Resource) snapshot() *snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.latest == nil {
-		r.latest = &snapshot{r.atLocked(), r.trees.main.Clone()}
+		r.latest = &snapshot{r.revisionLocked(), r.trees.main.Clone()}
 	}
-	return &snapshot{r.atLocked(), r.latest.tree}
+	return &snapshot{r.revisionLocked(), r.latest.tree}
 }
 
 // snapshotAt returns the state at exactly rev if it is the current one or kept for further pages.
 func (r *Resource) snapshotAt(rev int64) *snapshot {
 	r.mu.RLock()
-	for _, s := range r.kept {
+	for _, s := range r.snapshots {
 		if s.rev == rev {
 			r.mu.RUnlock()
 			return s
@@ -358,33 +358,33 @@ func (r *Resource) snapshotAt(rev int64) *snapshot {
 
 // Snapshots for further pages are few and short-lived because they keep old objects in memory; older revisions are read from the store.
 const (
-	keptSnapshots = 4
-	keptFor       = time.Minute
+	maxSnapshots = 4
+	snapshotTTL  = time.Minute
 )
 
-func (r *Resource) keep(s *snapshot) {
+func (r *Resource) addSnapshot(s *snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, have := range r.kept {
+	for _, have := range r.snapshots {
 		if have.rev == s.rev {
 			return
 		}
 	}
-	if len(r.kept) >= keptSnapshots {
-		r.kept = r.kept[1:]
+	if len(r.snapshots) >= maxSnapshots {
+		r.snapshots = r.snapshots[1:]
 	}
-	r.kept = append(slices.Clip(r.kept), s)
-	time.AfterFunc(keptFor, func() { r.forget(s) })
+	r.snapshots = append(slices.Clip(r.snapshots), s)
+	time.AfterFunc(snapshotTTL, func() { r.removeSnapshot(s) })
 }
 
-func (r *Resource) forget(s *snapshot) {
+func (r *Resource) removeSnapshot(s *snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var left []*snapshot
-	for _, have := range r.kept {
+	for _, have := range r.snapshots {
 		if have != s {
 			left = append(left, have)
 		}
 	}
-	r.kept = left
+	r.snapshots = left
 }

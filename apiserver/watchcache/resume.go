@@ -24,7 +24,7 @@ func (r *Resource) resume(ctx context.Context, w *watcher, now bool) error {
 	for range replayRuns {
 		r.mu.Lock()
 		if now {
-			w.start = r.atLocked()
+			w.start = r.revisionLocked()
 		}
 		since := r.window.since
 		if w.start >= since {
@@ -34,7 +34,7 @@ func (r *Resource) resume(ctx context.Context, w *watcher, now bool) error {
 			return nil
 		}
 		r.mu.Unlock()
-		if err := r.reachBack(ctx, w.start); err != nil {
+		if err := r.extendWindow(ctx, w.start); err != nil {
 			return err
 		}
 	}
@@ -47,11 +47,11 @@ func (r *Resource) since() int64 {
 	return r.window.since
 }
 
-// reachBack extends the window to every change after rev from the store's history, so that clients need not list again after a restart of
+// extendWindow extends the window to every change after rev from the store's history, so that clients need not list again after a restart of
 // the server or a burst of writes. Later watches use the extension too.
-func (r *Resource) reachBack(ctx context.Context, rev int64) error {
-	r.replaying.Lock()
-	defer r.replaying.Unlock()
+func (r *Resource) extendWindow(ctx context.Context, rev int64) error {
+	r.replayMu.Lock()
+	defer r.replayMu.Unlock()
 	since := r.since()
 	if rev >= since {
 		return nil

@@ -5,30 +5,30 @@ package watchcache
 import "keelson/apiserver/objects"
 
 // routes finds the watchers that a change may concern, so that the cost depends on the matches and not on the number of watchers. A watcher
-// is in one place: under its object's key, its indexed field's value, its namespace, or among those that see everything.
+// has one routeKey: under its object's key, its indexed field's value, its namespace, or among those that see everything.
 type routes struct {
-	all   set
-	byNS  map[string]set
-	byKey map[string]set
-	byIdx map[string]map[string]set // field, value
-	marks set                       // watchers with bookmarks
+	all       set
+	byNS      map[string]set
+	byKey     map[string]set
+	byIdx     map[string]map[string]set // field, value
+	bookmarks set                       // watchers with bookmarks
 }
 
 type set map[*watcher]struct{}
 
 func newRoutes() routes {
-	return routes{all: set{}, byNS: map[string]set{}, byKey: map[string]set{}, byIdx: map[string]map[string]set{}, marks: set{}}
+	return routes{all: set{}, byNS: map[string]set{}, byKey: map[string]set{}, byIdx: map[string]map[string]set{}, bookmarks: set{}}
 }
 
-// place is the position of a watcher in routes; at most one part is set.
-type place struct {
+// routeKey is the position of a watcher in routes; at most one part is set.
+type routeKey struct {
 	namespace, key string
 	index, value   string
 }
 
 // concerns reports whether dispatch would push the change to w.
 func (w *watcher) concerns(c *change) bool {
-	switch p := w.place; {
+	switch p := w.route; {
 	case p.key != "":
 		return p.key == c.key
 	case p.index != "":
@@ -40,7 +40,7 @@ func (w *watcher) concerns(c *change) bool {
 	return true
 }
 
-func (r *routes) mapOf(p place) (map[string]set, string) {
+func (r *routes) mapOf(p routeKey) (map[string]set, string) {
 	switch {
 	case p.key != "":
 		return r.byKey, p.key
@@ -57,9 +57,9 @@ func (r *routes) mapOf(p place) (map[string]set, string) {
 
 func (r *routes) add(w *watcher) {
 	if w.bookmarks {
-		r.marks[w] = struct{}{}
+		r.bookmarks[w] = struct{}{}
 	}
-	m, k := r.mapOf(w.place)
+	m, k := r.mapOf(w.route)
 	if m == nil {
 		r.all[w] = struct{}{}
 		return
@@ -71,8 +71,8 @@ func (r *routes) add(w *watcher) {
 }
 
 func (r *routes) remove(w *watcher) {
-	delete(r.marks, w)
-	m, k := r.mapOf(w.place)
+	delete(r.bookmarks, w)
+	m, k := r.mapOf(w.route)
 	if m == nil {
 		delete(r.all, w)
 		return
@@ -96,7 +96,7 @@ func (r *routes) dispatch(c *change) {
 		if len(m) == 0 {
 			continue
 		}
-		before, after := indexed(ix, c.prev), indexed(ix, c.cur)
+		before, after := indexValueOf(ix, c.prev), indexValueOf(ix, c.cur)
 		if c.cur != nil {
 			push(m[after], c)
 		}
@@ -106,7 +106,7 @@ func (r *routes) dispatch(c *change) {
 	}
 }
 
-func indexed(ix *index, e *objects.Entry) string {
+func indexValueOf(ix *index, e *objects.Entry) string {
 	if e == nil {
 		return ""
 	}

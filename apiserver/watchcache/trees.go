@@ -19,12 +19,12 @@ import (
 
 // item is an entry of a tree; by is the indexed field's value, empty in the main tree.
 type item struct {
-	by, key string
-	entry   *objects.Entry
+	indexValue, key string
+	entry           *objects.Entry
 }
 
 func less(a, b item) bool {
-	if c := cmp.Compare(a.by, b.by); c != 0 {
+	if c := cmp.Compare(a.indexValue, b.indexValue); c != 0 {
 		return c < 0
 	}
 	return a.key < b.key
@@ -37,8 +37,8 @@ type trees struct {
 	main    *btree.BTreeG[item]
 	bytes   int // stored bytes of all objects
 	indexes map[string]*index
-	// unread has the decoding error of keys without an entry. Such an object must not look absent: a client could delete its dependents.
-	unread map[string]error
+	// decodeErrors has the decoding error of keys without an entry. Such an object must not look absent: a client could delete its dependents.
+	decodeErrors map[string]error
 }
 
 type index struct {
@@ -54,22 +54,22 @@ func newTrees(indexed map[string]func(kind.Object) string) *trees {
 	return t
 }
 
-// note records a decoding error for the key's value; nil removes it.
-func (t *trees) note(key string, rev int64, err error) {
+// setDecodeError records a decoding error for the key's value; nil removes it.
+func (t *trees) setDecodeError(key string, rev int64, err error) {
 	if err == nil {
-		delete(t.unread, key)
+		delete(t.decodeErrors, key)
 		return
 	}
-	if t.unread == nil {
-		t.unread = map[string]error{}
+	if t.decodeErrors == nil {
+		t.decodeErrors = map[string]error{}
 	}
-	t.unread[key] = objects.Unreadable(key, rev, err)
+	t.decodeErrors[key] = objects.Unreadable(key, rev, err)
 }
 
-// whole returns an error if a list of the prefix would lack unreadable objects; nil: it is complete.
-func (t *trees) whole(prefix string, resource schema.GroupResource) error {
+// checkComplete returns an error if a list of the prefix would lack unreadable objects; nil: it is complete.
+func (t *trees) checkComplete(prefix string, resource schema.GroupResource) error {
 	var keys []string
-	for key := range t.unread {
+	for key := range t.decodeErrors {
 		if strings.HasPrefix(key, prefix) {
 			keys = append(keys, key)
 		}
@@ -84,7 +84,7 @@ func (t *trees) whole(prefix string, resource schema.GroupResource) error {
 	}
 	var texts []string
 	for _, key := range keys {
-		text := t.unread[key].Error()
+		text := t.decodeErrors[key].Error()
 		texts = append(texts, text)
 		status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Field: key, Message: text})
 	}
@@ -98,7 +98,7 @@ func (t *trees) whole(prefix string, resource schema.GroupResource) error {
 
 // find returns the key's entry, nil if there is none.
 func (t *trees) find(key string) (*objects.Entry, error) {
-	if err := t.unread[key]; err != nil {
+	if err := t.decodeErrors[key]; err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	return t.get(key), nil
@@ -127,11 +127,11 @@ func (ix *index) replace(prev, cur *objects.Entry) {
 	if prev != nil {
 		was := ix.value(prev.Object)
 		if cur == nil || ix.value(cur.Object) != was {
-			ix.tree.Delete(item{by: was, key: prev.Key})
+			ix.tree.Delete(item{indexValue: was, key: prev.Key})
 		}
 	}
 	if cur != nil {
-		ix.tree.ReplaceOrInsert(item{by: ix.value(cur.Object), key: cur.Key, entry: cur})
+		ix.tree.ReplaceOrInsert(item{indexValue: ix.value(cur.Object), key: cur.Key, entry: cur})
 	}
 }
 
@@ -142,9 +142,9 @@ func (t *trees) get(key string) *objects.Entry {
 }
 
 // ascend visits tree from (by, from) while by is the same and the key has the prefix.
-func ascend(tree *btree.BTreeG[item], by, prefix, from string, visit func(*objects.Entry) bool) {
-	tree.AscendGreaterOrEqual(item{by: by, key: max(from, prefix)}, func(it item) bool {
-		if it.by != by || len(it.key) < len(prefix) || it.key[:len(prefix)] != prefix {
+func ascend(tree *btree.BTreeG[item], indexValue, prefix, from string, visit func(*objects.Entry) bool) {
+	tree.AscendGreaterOrEqual(item{indexValue: indexValue, key: max(from, prefix)}, func(it item) bool {
+		if it.indexValue != indexValue || len(it.key) < len(prefix) || it.key[:len(prefix)] != prefix {
 			return false
 		}
 		return visit(it.entry)

@@ -18,7 +18,7 @@ import (
 type watcher struct {
 	resource  *Resource
 	selection selection
-	place     place
+	route     routeKey
 	namespace string // "": all
 	bookmarks bool
 	start     int64     // changes up to this revision are not delivered
@@ -59,26 +59,26 @@ func (w *watcher) push(c *change) {
 	first := len(w.queue) <= 1
 	w.mu.Unlock()
 	if first {
-		w.signal()
+		w.wakeUp()
 	}
 }
 
-// cut ends the watch on the server's side; the client resumes or lists again.
-func (w *watcher) cut() {
+// terminate ends the watch on the server's side; the client resumes or lists again.
+func (w *watcher) terminate() {
 	w.mu.Lock()
 	w.ended, w.queue = true, nil
 	w.mu.Unlock()
-	w.signal()
+	w.wakeUp()
 }
 
-func (w *watcher) signal() {
+func (w *watcher) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (w *watcher) take() (batch []*change, ended bool) {
+func (w *watcher) drain() (batch []*change, ended bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	batch, w.queue = w.queue, nil
@@ -112,14 +112,14 @@ func (r *Resource) Watch(ctx context.Context, q objects.ListQuery) (objects.Watc
 		namespace: r.records.ScopeOf(q.Namespace),
 		events:    make(chan objects.Event, buffered), wake: make(chan struct{}, 1),
 	}
-	w.place.key, w.place.index, w.place.value = r.narrow(&q)
+	w.route.key, w.route.index, w.route.value = r.indexLookup(&q)
 	switch {
-	case w.place.index != "":
-		w.selection.narrow(r.records.Index[w.place.index], w.place.value)
-	case w.place.key == "":
-		w.place.namespace = w.namespace
+	case w.route.index != "":
+		w.selection.useIndex(r.records.Index[w.route.index], w.route.value)
+	case w.route.key == "":
+		w.route.namespace = w.namespace
 	}
-	if err := r.cache.enter(); err != nil {
+	if err := r.cache.addWatch(); err != nil {
 		return nil, err
 	}
 	var state *snapshot
@@ -130,7 +130,7 @@ func (r *Resource) Watch(ctx context.Context, q objects.ListQuery) (objects.Watc
 		return failedWatch(err), ctx.Err()
 	}
 	if r.next.Load() != nil {
-		w.cut() // the resource is replaced: the client resumes with the new one
+		w.terminate() // the resource is replaced: the client resumes with the new one
 	}
 	go func() { // ends with ctx, the cache, or a full queue; Cache.end waits for it
 		defer r.cache.watchers.Done()
@@ -151,14 +151,14 @@ func (r *Resource) register(w *watcher) *snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.latest == nil {
-		r.latest = &snapshot{r.atLocked(), r.trees.main.Clone()}
+		r.latest = &snapshot{r.revisionLocked(), r.trees.main.Clone()}
 	}
-	w.start = r.atLocked()
+	w.start = r.revisionLocked()
 	r.watches.add(w)
 	return &snapshot{w.start, r.latest.tree}
 }
 
-// run delivers events until ctx or the cache ends, or w is cut.
+// run delivers events until ctx or the cache ends, or w is terminated.
 func (w *watcher) run(ctx context.Context, q *objects.ListQuery, state *snapshot) {
 	defer close(w.events)
 	defer func() {
@@ -175,7 +175,7 @@ func (w *watcher) run(ctx context.Context, q *objects.ListQuery, state *snapshot
 	last, stop := w.beforeDeadline(ctx)
 	defer stop()
 	for {
-		batch, ended := w.take()
+		batch, ended := w.drain()
 		for _, c := range batch {
 			if !w.deliver(ctx, c) {
 				return
@@ -228,7 +228,7 @@ func (w *watcher) deliver(ctx context.Context, c *change) bool {
 	if w.namespace != "" && w.namespace != w.resource.namespaceOf(c.key) {
 		return true // from an index over all namespaces
 	}
-	ev, ok := w.selection.see(c)
+	ev, ok := w.selection.eventFor(c)
 	return !ok || w.send(ctx, ev)
 }
 
@@ -290,18 +290,18 @@ func (r *Resource) bookmark(rev int64, initialEnd bool) *objects.Entry {
 func (r *Resource) bookmarkAll() {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if len(r.watches.marks) > 0 {
-		push(r.watches.marks, r.markLocked())
+	if len(r.watches.bookmarks) > 0 {
+		push(r.watches.bookmarks, r.bookmarkLocked())
 	}
 }
 
 func (r *Resource) bookmarkOne(w *watcher) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	w.push(r.markLocked())
+	w.push(r.bookmarkLocked())
 }
 
-func (r *Resource) markLocked() *change {
-	rev := r.atLocked()
+func (r *Resource) bookmarkLocked() *change {
+	rev := r.revisionLocked()
 	return &change{resource: r, rev: rev, at: time.Now(), bookmarkEntry: r.bookmark(rev, false)}
 }

@@ -16,13 +16,13 @@ func TestBurstIsForgotten(t *testing.T) {
 		for i := range burst {
 			time.Sleep(5 * time.Millisecond) // 45 s in all: what is forgotten goes when the last of it is old
 			r.mu.Lock()
-			r.rememberLocked(&change{rev: int64(i + 1), at: time.Now()})
+			r.addToWindowLocked(&change{rev: int64(i + 1), at: time.Now()})
 			r.mu.Unlock()
 		}
 		state := func() (n int, since int64, timer bool) {
 			r.mu.RLock()
 			defer r.mu.RUnlock()
-			return len(r.window.changes), r.window.since, r.expires
+			return len(r.window.changes), r.window.since, r.expireScheduled
 		}
 		time.Sleep(windowAge / 4)
 		if n, _, _ := state(); n != burst {

@@ -21,7 +21,7 @@ import (
 var textTypes = []string{TypeJSON, TypeYAML}
 
 // NegotiateText is Negotiate for kinds without a Go type, which have no protobuf form; conversions (as=) may have one.
-func NegotiateText(r *http.Request, ok func(Want) bool) (Want, error) {
+func NegotiateText(r *http.Request, ok func(MediaTypeOptions) bool) (MediaTypeOptions, error) {
 	w, err := Negotiate(r, ok)
 	if err != nil || w.Media != Proto || w.As != "" {
 		return w, err
@@ -35,11 +35,11 @@ func NegotiateText(r *http.Request, ok func(Want) bool) (Want, error) {
 	if w, fits := Accept(strings.Join(rest, ","), ok); fits && len(rest) > 0 {
 		return w, nil
 	}
-	return Want{}, notAcceptable()
+	return MediaTypeOptions{}, notAcceptable()
 }
 
 // NegotiateStream is negotiate (Negotiate or NegotiateText) for a watch, which has no YAML form.
-func NegotiateStream(r *http.Request, ok func(Want) bool, negotiate func(*http.Request, func(Want) bool) (Want, error)) (Want, error) {
+func NegotiateStream(r *http.Request, ok func(MediaTypeOptions) bool, negotiate func(*http.Request, func(MediaTypeOptions) bool) (MediaTypeOptions, error)) (MediaTypeOptions, error) {
 	w, err := negotiate(r, ok)
 	if err != nil || w.Media != YAML {
 		return w, err
@@ -53,7 +53,7 @@ func NegotiateStream(r *http.Request, ok func(Want) bool, negotiate func(*http.R
 	if w, fits := Accept(strings.Join(rest, ","), ok); fits && len(rest) > 0 && w.Media != YAML {
 		return w, nil
 	}
-	return Want{}, newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+	return MediaTypeOptions{}, newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"only the following media types are accepted: "+TypeJSON+";stream=watch, "+TypeProto+";stream=watch")
 }
 
@@ -69,7 +69,7 @@ func DecodeCustom(
 	if m == YAML {
 		var err error
 		if doc, err = YAMLToJSON(body); err != nil {
-			return nil, undecodable(err, nil, gvk, body)
+			return nil, decodeError(err, nil, gvk, body)
 		}
 		if v != Ignore {
 			if err := strictYAMLToJSON(body); err != nil {
@@ -82,18 +82,18 @@ func DecodeCustom(
 	}
 	says, err := statedKind(doc)
 	if err != nil {
-		return nil, undecodable(err, nil, gvk, body)
+		return nil, decodeError(err, nil, gvk, body)
 	}
 	if says.Kind != "" && says.Version == "" {
 		return nil, versionMismatch(says, gvk)
 	}
 	obj, more, err := read(doc, v != Ignore)
 	if err != nil {
-		return nil, undecodable(err, &says, gvk, body)
+		return nil, decodeError(err, &says, gvk, body)
 	}
 	actual := obj.GetObjectKind().GroupVersionKind()
 	if strict = append(strict, more...); len(strict) > 0 && v == Strict {
-		return nil, undecodable(runtime.NewStrictDecodingError(strict), &actual, gvk, body)
+		return nil, decodeError(runtime.NewStrictDecodingError(strict), &actual, gvk, body)
 	}
 	for _, e := range strict {
 		warnYAML(e, warn)

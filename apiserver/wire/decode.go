@@ -61,13 +61,13 @@ func Decode(body []byte, m Media, v Validation, gvk schema.GroupVersionKind, int
 		return into, nil
 	}
 	if m == YAML {
-		defer takeYAML()()
+		defer acquireYAMLSlot()()
 	}
 	obj, actual, err := decoder(m, v).Decode(body, &gvk, into)
 	if err != nil {
 		strict, ok := runtime.AsStrictDecodingError(err)
 		if !ok || obj == nil || v == Strict {
-			return nil, undecodable(err, actual, gvk, body)
+			return nil, decodeError(err, actual, gvk, body)
 		}
 		for _, e := range strict.Errors() {
 			warnYAML(e, warn)
@@ -117,8 +117,8 @@ func internal(group string) string {
 	return name
 }
 
-// undecodable is the error for a body that cannot be decoded, with Kubernetes' message.
-func undecodable(err error, actual *schema.GroupVersionKind, want schema.GroupVersionKind, body []byte) error {
+// decodeError is the error for a body that cannot be decoded, with Kubernetes' message.
+func decodeError(err error, actual *schema.GroupVersionKind, want schema.GroupVersionKind, body []byte) error {
 	if actual != nil && actual.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", actual.Kind, actual.Version, want.Kind, err))
 	}
@@ -216,13 +216,13 @@ func hasFloat(v any) bool {
 }
 
 func strictYAMLToJSON(body []byte) error {
-	defer takeYAML()()
+	defer acquireYAMLSlot()()
 	_, err := yaml.YAMLToJSONStrict(body)
 	return err
 }
 
 func checkStrictYAML(body []byte) error {
-	defer takeYAML()()
+	defer acquireYAMLSlot()()
 	return yaml.UnmarshalStrict(body, &map[string]any{})
 }
 

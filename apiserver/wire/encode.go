@@ -71,27 +71,27 @@ func encodeYAML(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error)
 // yamlSlots limits concurrent YAML conversions: each needs 40 times the document's size and a whole CPU.
 var yamlSlots = make(chan struct{}, max(2, goruntime.GOMAXPROCS(0)))
 
-// takeYAML waits for a slot and returns its release.
-func takeYAML() func() {
+// acquireYAMLSlot waits for a slot and returns its release.
+func acquireYAMLSlot() func() {
 	yamlSlots <- struct{}{}
 	return func() { <-yamlSlots }
 }
 
 func jsonToYAML(b []byte) ([]byte, error) {
-	defer takeYAML()()
+	defer acquireYAMLSlot()()
 	return yaml.JSONToYAML(b)
 }
 
 // CheckYAML returns the syntax error of a YAML or JSON document.
 func CheckYAML(b []byte) error {
-	defer takeYAML()()
+	defer acquireYAMLSlot()()
 	_, err := utilyaml.ToJSON(b)
 	return err
 }
 
 // YAMLToJSON converts a document.
 func YAMLToJSON(b []byte) ([]byte, error) {
-	defer takeYAML()()
+	defer acquireYAMLSlot()()
 	return yaml.YAMLToJSON(b)
 }
 
@@ -177,7 +177,7 @@ func protoRaw(b []byte) ([]byte, error) {
 }
 
 // Write responds with obj, encoded as want says; gvk may be empty if obj has its kind.
-func Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, want Want) {
+func Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, want MediaTypeOptions) {
 	enc := Encoder{media: want.Media, gvk: gvk}
 	b, err := enc.Encode(obj)
 	if err != nil && want.Media == Proto { // a kind without protobuf: every client accepts JSON
@@ -191,8 +191,8 @@ func Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object,
 	WriteBytes(w, r, code, b, want)
 }
 
-// gzipFrom is the minimum size of compressed responses.
-const gzipFrom = 128 << 10
+// gzipMinSize is the minimum size of compressed responses.
+const gzipMinSize = 128 << 10
 
 var gzips = sync.Pool{New: func() any {
 	z, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is valid, so there is no error
@@ -200,7 +200,7 @@ var gzips = sync.Pool{New: func() any {
 }}
 
 // WriteBytes responds with an encoded body, indented or compressed as the client requests.
-func WriteBytes(w http.ResponseWriter, r *http.Request, code int, b []byte, want Want) {
+func WriteBytes(w http.ResponseWriter, r *http.Request, code int, b []byte, want MediaTypeOptions) {
 	if want.Pretty && want.Media == JSON {
 		var buf bytes.Buffer
 		if json.Indent(&buf, bytes.TrimSuffix(b, []byte("\n")), "", "  ") == nil { // without a newline at the end, as in Kubernetes
@@ -210,8 +210,8 @@ func WriteBytes(w http.ResponseWriter, r *http.Request, code int, b []byte, want
 	WriteParts(w, r, code, want.Media.String(), len(b), func(yield func([]byte) bool) { yield(b) })
 }
 
-// answerHeader sets the headers of every response.
-func answerHeader(w http.ResponseWriter, contentType string) {
+// setHeaders sets the headers of every response.
+func setHeaders(w http.ResponseWriter, contentType string) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	if h.Get("Cache-Control") == "" {
@@ -240,9 +240,9 @@ func (z *gzipWriter) finish() {
 
 // WriteParts responds with size bytes that come in parts.
 func WriteParts(w http.ResponseWriter, r *http.Request, code int, contentType string, size int, parts func(func([]byte) bool)) {
-	answerHeader(w, contentType)
+	setHeaders(w, contentType)
 	var out io.Writer = w
-	if size >= gzipFrom && takesGzip(r) {
+	if size >= gzipMinSize && acceptsGzip(r) {
 		z := newGzip(w)
 		defer z.finish()
 		out = z

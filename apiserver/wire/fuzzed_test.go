@@ -72,7 +72,7 @@ func FuzzAccept(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, accept string) {
-		w, ok := Accept(accept, func(Want) bool { return true })
+		w, ok := Accept(accept, func(MediaTypeOptions) bool { return true })
 		if ok && int(w.Media) >= len(mediaTypes) {
 			t.Errorf("%q: encoding %d", accept, w.Media)
 		}

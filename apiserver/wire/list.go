@@ -67,11 +67,11 @@ func ListBytes(list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byt
 
 // WriteList responds with l in the encoding want. It ends when ctx does or the client disconnects. An error means that nothing has been
 // sent; a later failure aborts the response, so that the client does not take it for complete.
-func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, l *List, want Want) error {
+func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, l *List, want MediaTypeOptions) error {
 	s := listStream{ctx: ctx.Err, w: w, r: r, want: want, size: -1}
 	s.buf, _ = listBuffers.Get().(*[]byte)
 	defer func() {
-		if cap(*s.buf) <= 4*gzipFrom {
+		if cap(*s.buf) <= 4*gzipMinSize {
 			*s.buf = (*s.buf)[:0]
 			listBuffers.Put(s.buf)
 		}
@@ -88,23 +88,23 @@ func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, l *L
 }
 
 var listBuffers = sync.Pool{New: func() any {
-	b := make([]byte, 0, gzipFrom+gzipFrom/4)
+	b := make([]byte, 0, gzipMinSize+gzipMinSize/4)
 	return &b
 }}
 
-// flushListFrom is the number of list bytes per write.
-const flushListFrom = 64 << 10
+// flushSize is the number of list bytes per write.
+const flushSize = 64 << 10
 
-// listStream writes one list. A list below gzipFrom is sent with its length, a larger one streamed.
+// listStream writes one list. A list below gzipMinSize is sent with its length, a larger one streamed.
 type listStream struct {
 	ctx  func() error
 	w    http.ResponseWriter
 	r    *http.Request
-	want Want
+	want MediaTypeOptions
 	size int // total size; -1: unknown
 	buf  *[]byte
 	out  io.Writer    // nil: the header has not been sent
-	zip  *gzipWriter  // nil: not compressed
+	gzip *gzipWriter  // nil: not compressed
 	text bytes.Buffer // buffer for converting items
 }
 
@@ -177,7 +177,7 @@ func (s *listStream) pretty(l *List) error {
 
 // yaml writes YAML, with members sorted by name.
 func (s *listStream) yaml(l *List) error {
-	whole, err := yamlAway(l.Envelope)
+	whole, err := convertYAML(l.Envelope)
 	if err != nil {
 		return fmt.Errorf("encode list as yaml: %w", err)
 	}
@@ -200,7 +200,7 @@ func (s *listStream) yaml(l *List) error {
 			return nil, err
 		}
 		item = append(item, "]}"...) // as part of a list, because line folding depends on the column
-		text, err := yamlAway(item)
+		text, err := convertYAML(item)
 		if err != nil {
 			return nil, fmt.Errorf("encode item of list as yaml: %w", err)
 		}
@@ -210,8 +210,8 @@ func (s *listStream) yaml(l *List) error {
 	return err
 }
 
-// yamlAway is jsonToYAML for a goroutine that holds a processor turn, which it releases while it waits for a YAML slot.
-func yamlAway(b []byte) (out []byte, err error) {
+// convertYAML is jsonToYAML for a goroutine that holds a processor turn, which it releases while it waits for a YAML slot.
+func convertYAML(b []byte) (out []byte, err error) {
 	turns.Processors.Away(func() { out, err = jsonToYAML(b) })
 	return out, err
 }
@@ -253,12 +253,12 @@ func (s *listStream) proto(l *List) error {
 	return err
 }
 
-// flush writes the buffer when it is large enough. Below gzipFrom, the response may still fit in one piece.
+// flush writes the buffer when it is large enough. Below gzipMinSize, the response may still fit in one piece.
 func (s *listStream) flush() error {
-	if s.out == nil && len(*s.buf) >= gzipFrom {
+	if s.out == nil && len(*s.buf) >= gzipMinSize {
 		s.begin()
 	}
-	if s.out == nil || len(*s.buf) < flushListFrom {
+	if s.out == nil || len(*s.buf) < flushSize {
 		turns.Processors.Yield()
 		return nil
 	}
@@ -279,12 +279,12 @@ func (s *listStream) empty() error {
 
 // begin sends the header of a large response.
 func (s *listStream) begin() {
-	answerHeader(s.w, s.want.Media.String())
+	setHeaders(s.w, s.want.Media.String())
 	h := s.w.Header()
 	s.out = s.w
-	if takesGzip(s.r) {
-		s.zip = newGzip(s.w)
-		s.out = s.zip
+	if acceptsGzip(s.r) {
+		s.gzip = newGzip(s.w)
+		s.out = s.gzip
 	} else if s.size >= 0 {
 		h.Set("Content-Length", strconv.Itoa(s.size))
 	}
@@ -294,9 +294,9 @@ func (s *listStream) begin() {
 // end writes the rest.
 func (s *listStream) end() error {
 	if s.out == nil {
-		if len(*s.buf) < gzipFrom {
+		if len(*s.buf) < gzipMinSize {
 			s.size = len(*s.buf)
-			answerHeader(s.w, s.want.Media.String())
+			setHeaders(s.w, s.want.Media.String())
 			s.w.Header().Set("Content-Length", strconv.Itoa(s.size))
 			s.w.WriteHeader(http.StatusOK)
 			s.out = s.w
@@ -305,13 +305,13 @@ func (s *listStream) end() error {
 		}
 	}
 	err := s.empty()
-	if s.zip != nil && err == nil {
-		s.zip.finish()
+	if s.gzip != nil && err == nil {
+		s.gzip.finish()
 	}
 	return err
 }
 
-func takesGzip(r *http.Request) bool {
+func acceptsGzip(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
 }
 

@@ -18,7 +18,7 @@ func TestPretty(t *testing.T) {
 	} {
 		r := httptest.NewRequest("GET", c.target, nil)
 		r.Header.Set("User-Agent", c.agent)
-		want, err := Negotiate(r, func(Want) bool { return true })
+		want, err := Negotiate(r, func(MediaTypeOptions) bool { return true })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,7 +50,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	want, nerr := Negotiate(r, nil) // a Status is never a Table
 	if nerr != nil {
-		want = Want{Media: JSON, Pretty: true} // probably read by a person
+		want = MediaTypeOptions{Media: JSON, Pretty: true} // probably read by a person
 	}
 	want.As = ""
 	Write(w, r, int(s.Code), s, statusGVK, want)
@@ -77,8 +77,8 @@ func UnsupportedRoute() error {
 	return s
 }
 
-// Takes reports whether a client accepts any of media, ignoring parameters, as in route selection: ranges other than */* match nothing.
-func Takes(r *http.Request, media ...string) bool {
+// Accepts reports whether a client accepts any of media, ignoring parameters, as in route selection: ranges other than */* match nothing.
+func Accepts(r *http.Request, media ...string) bool {
 	header := r.Header.Get("Accept")
 	if header == "" {
 		return true

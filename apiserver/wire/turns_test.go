@@ -37,7 +37,7 @@ func TestPanicGivesTurnBack(t *testing.T) {
 		for range 3 {
 			l := &List{Envelope: []byte(`{"apiVersion":"v1","items":[]}`), Field: "items", Len: 1, AppendJSON: func([]byte, int) ([]byte, error) { panic("odd item") }}
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
-			if !panics(func() { _ = WriteList(t.Context(), httptest.NewRecorder(), r, l, Want{Media: JSON}) }) {
+			if !panics(func() { _ = WriteList(t.Context(), httptest.NewRecorder(), r, l, MediaTypeOptions{Media: JSON}) }) {
 				t.Fatal("no panic")
 			}
 		}
@@ -53,12 +53,12 @@ func TestYAMLWaitsWithoutTurn(t *testing.T) {
 		defer func() { yamlSlots = slots }()
 		var back []func()
 		for range cap(yamlSlots) {
-			back = append(back, takeYAML())
+			back = append(back, acquireYAMLSlot())
 		}
 		done := make(chan error, 1)
 		go func() { // ends when the slots are given back
 			l := &List{Envelope: []byte(`{"apiVersion":"v1","items":[]}`), Field: "items", Len: 1, AppendJSON: func(b []byte, _ int) ([]byte, error) { return append(b, `{"a":1}`...), nil }}
-			done <- WriteList(context.Background(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), l, Want{Media: YAML})
+			done <- WriteList(context.Background(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), l, MediaTypeOptions{Media: YAML})
 		}()
 		synctest.Wait()
 		turns.Processors.Do(func() {}) // blocks for ever if the list above has the only one
@@ -82,7 +82,7 @@ func TestListWaitsForItsTurn(t *testing.T) {
 				encoded.Store(true)
 				return append(b, `{"a":1}`...), nil
 			}}
-			done <- WriteList(context.Background(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), l, Want{Media: JSON})
+			done <- WriteList(context.Background(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), l, MediaTypeOptions{Media: JSON})
 		}()
 		synctest.Wait()
 		if encoded.Load() {

@@ -40,8 +40,8 @@ var mediaTypes = [...]string{JSON: TypeJSON, YAML: TypeYAML, Proto: TypeProto}
 // String is the media type.
 func (m Media) String() string { return mediaTypes[m] }
 
-// Want is the form of response that a client requests.
-type Want struct {
+// MediaTypeOptions is the form of response that a client requests.
+type MediaTypeOptions struct {
 	Media  Media
 	Pretty bool
 	// As, Group and Version name a conversion: as=Table;g=meta.k8s.io;v=v1. As is empty for the object itself.
@@ -59,12 +59,12 @@ type clause struct {
 
 // Accept chooses the best encoding for an Accept header. ok reports which conversions the endpoint supports; nil: none. An empty header
 // means JSON. The second result is false if nothing matches (406).
-func Accept(accept string, ok func(Want) bool) (Want, bool) {
+func Accept(accept string, ok func(MediaTypeOptions) bool) (MediaTypeOptions, bool) {
 	switch accept {
 	case "", "*/*", TypeJSON, "application/json, */*":
-		return Want{Media: JSON}, true
+		return MediaTypeOptions{Media: JSON}, true
 	case TypeProto, TypeProto + "," + TypeJSON, TypeProto + ", " + TypeJSON:
-		return Want{Media: Proto}, true
+		return MediaTypeOptions{Media: Proto}, true
 	}
 	for _, c := range parseAccept(accept) {
 		for m, name := range mediaTypes {
@@ -72,7 +72,7 @@ func Accept(accept string, ok func(Want) bool) (Want, bool) {
 			if c.kind != "*" && c.kind != kind || c.sub != "*" && c.sub != sub {
 				continue
 			}
-			w := Want{
+			w := MediaTypeOptions{
 				Media: Media(m), As: c.params["as"], Group: c.params["g"], Version: c.params["v"],
 				Stream: c.params["stream"], Profile: c.params["profile"], Pretty: c.params["pretty"] == "1",
 			}
@@ -81,7 +81,7 @@ func Accept(accept string, ok func(Want) bool) (Want, bool) {
 			}
 		}
 	}
-	return Want{}, false
+	return MediaTypeOptions{}, false
 }
 
 // maxClauses limits the evaluated entries of an Accept header, maxAccept its bytes, because unauthenticated clients can send them.
@@ -109,12 +109,12 @@ func parseAccept(header string) []clause {
 		clauses = append(clauses, c)
 	}
 	slices.SortStableFunc(clauses, func(a, b clause) int {
-		return cmp.Or(cmp.Compare(b.q, a.q), cmp.Compare(wild(a), wild(b)))
+		return cmp.Or(cmp.Compare(b.q, a.q), cmp.Compare(wildcards(a), wildcards(b)))
 	})
 	return clauses
 }
 
-func wild(c clause) int {
+func wildcards(c clause) int {
 	switch {
 	case c.kind == "*":
 		return 2
@@ -125,11 +125,11 @@ func wild(c clause) int {
 }
 
 // Negotiate is Accept for a request, with a Status error if nothing matches. Browsers, curl and ?pretty get indented JSON.
-func Negotiate(r *http.Request, ok func(Want) bool) (Want, error) {
+func Negotiate(r *http.Request, ok func(MediaTypeOptions) bool) (MediaTypeOptions, error) {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	w, fits := Accept(accept, ok)
 	if !fits {
-		return Want{}, notAcceptable(mediaTypes[:]...)
+		return MediaTypeOptions{}, notAcceptable(mediaTypes[:]...)
 	}
 	if w.Media == JSON && !w.Pretty {
 		w.Pretty = wantsPretty(r)
@@ -138,13 +138,13 @@ func Negotiate(r *http.Request, ok func(Want) bool) (Want, error) {
 }
 
 // NegotiatePage is Negotiate for a text page that in JSON and YAML has only the forms accepted by ok. text reports the former.
-func NegotiatePage(r *http.Request, ok func(Want) bool) (w Want, text bool, err error) {
+func NegotiatePage(r *http.Request, ok func(MediaTypeOptions) bool) (w MediaTypeOptions, text bool, err error) {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(accept) == "" {
-		return Want{}, true, nil
+		return MediaTypeOptions{}, true, nil
 	}
 	for _, c := range parseAccept(accept) {
-		w := Want{As: c.params["as"], Group: c.params["g"], Version: c.params["v"]}
+		w := MediaTypeOptions{As: c.params["as"], Group: c.params["g"], Version: c.params["v"]}
 		for _, m := range []Media{JSON, YAML} {
 			if w.Media = m; (c.kind == "*" || c.kind+"/"+c.sub == m.String() || c.kind == "application" && c.sub == "*") && ok(w) {
 				w.Pretty = m == JSON && (c.params["pretty"] == "1" || wantsPretty(r))
@@ -152,10 +152,10 @@ func NegotiatePage(r *http.Request, ok func(Want) bool) (w Want, text bool, err 
 			}
 		}
 		if (c.kind == "*" || c.kind == "text" && (c.sub == "plain" || c.sub == "*")) && w.As == "" {
-			return Want{}, true, nil
+			return MediaTypeOptions{}, true, nil
 		}
 	}
-	return Want{}, false, notAcceptable(TypeJSON, TypeYAML, "text/plain")
+	return MediaTypeOptions{}, false, notAcceptable(TypeJSON, TypeYAML, "text/plain")
 }
 
 func wantsPretty(r *http.Request) bool {

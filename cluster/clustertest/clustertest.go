@@ -225,7 +225,7 @@ func (c *Cluster) close() error {
 
 // As returns a client of another user, in groups in addition to system:authenticated. RBAC applies.
 func (c *Cluster) As(user string, groups ...string) *client.Client {
-	h, s := c.mem.Door(&auth.User{Name: user, Groups: append(slices.Clone(groups), auth.Authenticated), How: auth.InProcess})
+	h, s := c.mem.ForUser(&auth.User{Name: user, Groups: append(slices.Clone(groups), auth.Authenticated), How: auth.InProcess})
 	cl, err := client.InProcess(c.up(h), gated{c.server.Load, s}, "clustertest")
 	if err != nil {
 		panic(err) // cannot happen: the arguments are constant

@@ -102,7 +102,7 @@ var errKilled = errors.New("this part of the cluster was killed")
 // connect creates the clients of one run.
 func (c *Cluster) connect(name string, g *gate) func(*auth.User, string) *client.Client {
 	return func(u *auth.User, agent string) *client.Client {
-		h, s := c.mem.Door(u)
+		h, s := c.mem.ForUser(u)
 		if c.config.Between != nil {
 			h, s = c.config.Between(name, u.Name, h, s)
 		}

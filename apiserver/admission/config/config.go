@@ -25,8 +25,8 @@ type File struct{ plugins map[string]*Document }
 
 // Document is the configuration of one plugin.
 type Document struct {
-	place string // for errors
-	raw   []byte
+	location string // for errors
+	raw      []byte
 }
 
 // The file format (apiserver.config.k8s.io/v1 AdmissionConfiguration).
@@ -85,7 +85,7 @@ func Parse(b []byte, known []string, read func(name string) ([]byte, error)) (*F
 		case out.plugins[p.Name] != nil:
 			return nil, fmt.Errorf("%s.name: Duplicate value: %q", at, p.Name)
 		}
-		d := &Document{place: at + " (" + p.Name + ")"}
+		d := &Document{location: at + " (" + p.Name + ")"}
 		switch inline := len(p.Configuration) > 0 && string(p.Configuration) != "null"; {
 		case inline: // it has precedence over a path, as in Kubernetes
 			d.raw = p.Configuration
@@ -94,7 +94,7 @@ func Parse(b []byte, known []string, read func(name string) ([]byte, error)) (*F
 			if err != nil {
 				return nil, fmt.Errorf("%s: couldn't open admission plugin configuration %s: %w", at, p.Path, err)
 			}
-			d.raw, d.place = raw, d.place+" in "+p.Path
+			d.raw, d.location = raw, d.location+" in "+p.Path
 		default:
 			continue
 		}
@@ -114,20 +114,20 @@ func (f *File) For(plugin string) *Document {
 // Decode decodes the document, which must have one of the given kinds, into the value that into points to. Errors include the location.
 func (d *Document) Decode(into any, kinds ...schema.GroupVersionKind) error {
 	if err := decode(d.raw, into, kinds); err != nil {
-		return d.Wrong(err)
+		return d.WrapError(err)
 	}
 	return nil
 }
 
 // DecodePlain decodes a document without apiVersion and kind, as some old plugins have; unknown fields are ignored.
-func (d *Document) DecodePlain(into any) error { return d.Wrong(yaml.Unmarshal(d.raw, into)) }
+func (d *Document) DecodePlain(into any) error { return d.WrapError(yaml.Unmarshal(d.raw, into)) }
 
-// Wrong adds the document's location to err; nil for nil.
-func (d *Document) Wrong(err error) error {
+// WrapError adds the document's location to err; nil for nil.
+func (d *Document) WrapError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", d.place, err)
+	return fmt.Errorf("%s: %w", d.location, err)
 }
 
 // decode decodes YAML or JSON strictly: unknown and duplicate fields are errors.

@@ -35,8 +35,8 @@ type Limit struct {
 	CacheSize int32 `json:"cacheSize,omitempty"`
 }
 
-// form is the document's format (eventratelimit.admission.k8s.io/v1alpha1 Configuration).
-type form struct {
+// configuration is the document's format (eventratelimit.admission.k8s.io/v1alpha1 Configuration).
+type configuration struct {
 	metav1.TypeMeta `json:",inline"`
 	Limits          []Limit `json:"limits"`
 }
@@ -48,11 +48,11 @@ func Read(d *config.Document) ([]Limit, error) {
 	if d == nil {
 		return nil, field.Invalid(field.NewPath("limits"), []Limit{}, "must not be empty")
 	}
-	var f form
+	var f configuration
 	if err := d.Decode(&f, kind); err != nil {
 		return nil, err
 	}
-	return f.Limits, d.Wrong(Validate(f.Limits).ToAggregate())
+	return f.Limits, d.WrapError(Validate(f.Limits).ToAggregate())
 }
 
 // Validate validates limits.

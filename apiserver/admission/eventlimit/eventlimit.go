@@ -55,7 +55,7 @@ func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 	}
 	var refusal error
 	for _, l := range p.limits { // every limit counts the event, even if another one rejects it
-		if key := keyOf(l.Type, r); !l.take(key, p.now()) {
+		if key := keyOf(l.Type, r); !l.allow(key, p.now()) {
 			refusal = apierrors.NewTooManyRequestsError(fmt.Sprintf("limit reached on type %v for key %v", l.Type, key))
 		}
 	}
@@ -69,7 +69,7 @@ type limiter struct {
 	keys *lru.Cache
 }
 
-func (l *limiter) take(key string, now time.Time) bool {
+func (l *limiter) allow(key string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known, _ := l.keys.Get(key)

@@ -56,9 +56,9 @@ func (b *Bool) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.BoolType
 
 // Conditions are the match conditions of a webhook or policy: all must be true.
 type Conditions struct {
-	evaluator cel.ConditionEvaluator
-	fails     bool // an error fails the request, unless another condition is false
-	observe   Observer
+	evaluator   cel.ConditionEvaluator
+	failOnError bool // an error fails the request, unless another condition is false
+	observe     Observer
 }
 
 // Observer is called after an evaluation of conditions: its duration, the number of errors, and whether a condition is false.
@@ -83,11 +83,11 @@ func Accessors(list []registrationv1.MatchCondition) []cel.ExpressionAccessor {
 
 // Wrap builds conditions from compiled expressions. observe may be nil.
 func Wrap(e cel.ConditionEvaluator, policy *registrationv1.FailurePolicyType, observe Observer) *Conditions {
-	return &Conditions{evaluator: e, fails: policy == nil || *policy == registrationv1.Fail, observe: observe}
+	return &Conditions{evaluator: e, failOnError: policy == nil || *policy == registrationv1.Fail, observe: observe}
 }
 
-// Hold reports whether all conditions are true. An error means that the request must fail.
-func (c *Conditions) Hold(ctx context.Context, in *Input) (bool, error) {
+// Match reports whether all conditions are true. An error means that the request must fail.
+func (c *Conditions) Match(ctx context.Context, in *Input) (bool, error) {
 	begin := time.Now()
 	results, _, err := c.evaluator.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace, celconfig.RuntimeCELCostBudgetMatchConditions)
 	var errs []error
@@ -104,13 +104,13 @@ func (c *Conditions) Hold(ctx context.Context, in *Input) (bool, error) {
 		c.observe(admission.Operation(in.Attributes.GetOperation()), time.Since(begin), len(errs), excluded)
 	}
 	switch {
-	case err != nil && c.fails:
+	case err != nil && c.failOnError:
 		return false, err
 	case err != nil || excluded:
 		return false, nil //nolint:nilerr // failure policy Ignore: an error counts as false
 	case len(errs) == 0:
 		return true, nil
-	case c.fails:
+	case c.failOnError:
 		return false, utilerrors.NewAggregate(errs)
 	}
 	return false, nil

@@ -80,7 +80,7 @@ func TestConditions(t *testing.T) {
 			heard++
 			failed = n
 		})
-		got, err := c.Hold(t.Context(), input())
+		got, err := c.Match(t.Context(), input())
 		if got != tt.want || (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: got %v, %v, want %v, %q", tt.what, got, err, tt.want, tt.err)
 		}

@@ -21,8 +21,8 @@ type Config struct {
 	DefaultAllow bool
 }
 
-// form is the document's format. TTLs are in seconds, the backoff in milliseconds; 0: the default, -1: none.
-type form struct {
+// configuration is the document's format. TTLs are in seconds, the backoff in milliseconds; 0: the default, -1: none.
+type configuration struct {
 	ImagePolicy struct {
 		KubeConfigFile string `json:"kubeConfigFile"`
 		AllowTTL       int64  `json:"allowTTL"`
@@ -37,7 +37,7 @@ func Read(d *config.Document) (Config, error) {
 	if d == nil {
 		return Config{}, errNoConfig
 	}
-	var f form
+	var f configuration
 	if err := d.DecodePlain(&f); err != nil {
 		return Config{}, err
 	}
@@ -58,7 +58,7 @@ func Read(d *config.Document) (Config, error) {
 		case v.value == 0:
 			*v.into = v.plain
 		case got < v.least || got > v.most:
-			return Config{}, d.Wrong(fmt.Errorf("valid value is between %v and %v, got %v", v.least, v.most, got))
+			return Config{}, d.WrapError(fmt.Errorf("valid value is between %v and %v, got %v", v.least, v.most, got))
 		default:
 			*v.into = got
 		}

@@ -54,17 +54,17 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if !ok {
 		return apierrors.NewBadRequest("Resource was marked with kind Pod but was unable to be converted")
 	}
-	status, err := p.ask(ctx, spec(r, pod))
+	status, err := p.postReview(ctx, spec(r, pod))
 	if err != nil {
 		if !p.config.DefaultAllow {
 			return admission.Forbidden(r, "%w", err)
 		}
-		r.Note(annotationPrefix+"failed-open", "true")
+		r.AddAuditAnnotation(annotationPrefix+"failed-open", "true")
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, failedOpen, "true")
 		return nil
 	}
 	for key, value := range status.AuditAnnotations {
-		r.Note(annotationPrefix+key, value)
+		r.AddAuditAnnotation(annotationPrefix+key, value)
 	}
 	switch {
 	case status.Allowed:
@@ -103,8 +103,8 @@ func spec(r *admission.Request, pod *corev1.Pod) imagepolicyv1alpha1.ImageReview
 	return out
 }
 
-// ask calls the service.
-func (p *Plugin) ask(ctx context.Context, about imagepolicyv1alpha1.ImageReviewSpec) (imagepolicyv1alpha1.ImageReviewStatus, error) {
+// postReview calls the service.
+func (p *Plugin) postReview(ctx context.Context, about imagepolicyv1alpha1.ImageReviewSpec) (imagepolicyv1alpha1.ImageReviewStatus, error) {
 	review := imagepolicyv1alpha1.ImageReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: imagepolicyv1alpha1.SchemeGroupVersion.String(), Kind: "ImageReview"}, Spec: about,
 	}

@@ -40,8 +40,8 @@ type Criteria struct {
 	Exclude []admissionv1.NamedRuleWithOperations
 	// Exact: a rule matches only the resource that it names, not other versions of it.
 	Exact bool
-	// Any: without rules everything matches, else nothing does.
-	Any               bool
+	// MatchAll: without rules everything matches, else nothing does.
+	MatchAll          bool
 	namespace, object labels.Selector
 }
 
@@ -91,7 +91,7 @@ func (c *Criteria) Match(ctx context.Context, r *admission.Request, reader Reade
 	if ok, err := c.namespaceMatches(ctx, r, reader); err != nil || !ok {
 		return nil, err
 	}
-	if !c.object.Empty() && !labelled(c.object, r.Object) && !labelled(c.object, r.OldObject) {
+	if !c.object.Empty() && !matchesLabels(c.object, r.Object) && !matchesLabels(c.object, r.OldObject) {
 		return nil, nil
 	}
 	return &t, nil
@@ -104,7 +104,7 @@ func (c *Criteria) rule(r *admission.Request, reader Reader) (Target, bool, erro
 			return Target{}, false, err
 		}
 	}
-	if c.Any && len(c.Rules) == 0 {
+	if c.MatchAll && len(c.Rules) == 0 {
 		return Target{r.Resource, r.Kind}, true, nil
 	}
 	return c.find(c.Rules, r, reader)
@@ -112,7 +112,7 @@ func (c *Criteria) rule(r *admission.Request, reader Reader) (Target, bool, erro
 
 func (c *Criteria) find(rules []admissionv1.NamedRuleWithOperations, r *admission.Request, reader Reader) (Target, bool, error) {
 	for i := range rules {
-		if means(&rules[i], r, r.Resource) {
+		if matchesRule(&rules[i], r, r.Resource) {
 			return Target{r.Resource, r.Kind}, true, nil
 		}
 	}
@@ -122,7 +122,7 @@ func (c *Criteria) find(rules []admissionv1.NamedRuleWithOperations, r *admissio
 	others := reader.Equivalents(r.Resource)
 	for i := range rules {
 		for _, other := range others {
-			if !means(&rules[i], r, other) {
+			if !matchesRule(&rules[i], r, other) {
 				continue
 			}
 			t := Target{other, r.Kind}
@@ -139,26 +139,26 @@ func (c *Criteria) find(rules []admissionv1.NamedRuleWithOperations, r *admissio
 	return Target{}, false, nil
 }
 
-// means reports whether a rule matches the request as if it were for resource gvr.
-func means(rule *admissionv1.NamedRuleWithOperations, r *admission.Request, gvr schema.GroupVersionResource) bool {
+// matchesRule reports whether a rule matches the request as if it were for resource gvr.
+func matchesRule(rule *admissionv1.NamedRuleWithOperations, r *admission.Request, gvr schema.GroupVersionResource) bool {
 	return (slices.Contains(rule.Operations, admissionv1.OperationAll) || slices.Contains(rule.Operations, admissionv1.OperationType(r.Operation))) &&
-		star(rule.APIGroups, gvr.Group) && star(rule.APIVersions, gvr.Version) && scoped(rule.Scope, r) &&
-		slices.ContainsFunc(rule.Resources, func(text string) bool { return resource(text, gvr.Resource, r.Subresource) }) &&
+		matchesAny(rule.APIGroups, gvr.Group) && matchesAny(rule.APIVersions, gvr.Version) && matchesScope(rule.Scope, r) &&
+		slices.ContainsFunc(rule.Resources, func(text string) bool { return matchesResource(text, gvr.Resource, r.Subresource) }) &&
 		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, r.Name))
 }
 
-func star(list []string, v string) bool {
+func matchesAny(list []string, v string) bool {
 	return slices.Contains(list, "*") || slices.Contains(list, v)
 }
 
-// resource matches "pods", "pods/status", "pods/*", "*/status", "*" and "*/*".
-func resource(text, name, sub string) bool {
+// matchesResource matches "pods", "pods/status", "pods/*", "*/status", "*" and "*/*".
+func matchesResource(text, name, sub string) bool {
 	wantName, wantSub, _ := strings.Cut(text, "/")
 	return (wantName == "*" || wantName == name) && (wantSub == "*" || wantSub == sub)
 }
 
-// scoped matches the scope. A namespace is cluster-scoped although its requests have a namespace.
-func scoped(scope *admissionv1.ScopeType, r *admission.Request) bool {
+// matchesScope matches the scope. A namespace is cluster-scoped although its requests have a namespace.
+func matchesScope(scope *admissionv1.ScopeType, r *admission.Request) bool {
 	if scope == nil || *scope == admissionv1.AllScopes {
 		return true
 	}
@@ -173,10 +173,10 @@ func (c *Criteria) namespaceMatches(ctx context.Context, r *admission.Request, r
 	}
 	if r.Resource.Group == "" && r.Resource.Resource == "namespaces" {
 		if r.Subresource == "" && r.Operation == admission.Create && r.Object != nil || r.Operation == admission.Update && r.Object != nil {
-			return labelled(c.namespace, r.Object), nil
+			return matchesLabels(c.namespace, r.Object), nil
 		}
 		if r.OldObject != nil {
-			return labelled(c.namespace, r.OldObject), nil
+			return matchesLabels(c.namespace, r.OldObject), nil
 		}
 	}
 	if r.Namespace == "" {
@@ -192,20 +192,20 @@ func (c *Criteria) namespaceMatches(ctx context.Context, r *admission.Request, r
 	return c.namespace.Matches(labels.Set(ns.Labels)), nil
 }
 
-// Shown converts a request's object, which may be nil, to target's version.
-func Shown(ctx context.Context, reader Reader, obj runtime.Object, r *admission.Request, t *Target) (runtime.Object, error) {
+// ToTarget converts a request's object, which may be nil, to target's version.
+func ToTarget(ctx context.Context, reader Reader, obj runtime.Object, r *admission.Request, t *Target) (runtime.Object, error) {
 	if obj == nil || t.Resource == r.Resource || t.Kind == r.Kind {
 		return obj, nil
 	}
 	return reader.Convert(ctx, obj, r.Resource, t.Resource)
 }
 
-// Parse decodes doc, the changed form of the shown object seen, as the request's object, with defaults.
-func Parse(ctx context.Context, reader Reader, r *admission.Request, t *Target, seen runtime.Object, doc []byte) (runtime.Object, error) {
+// FromTarget decodes doc, the changed form of the object shown, as the request's object, with defaults.
+func FromTarget(ctx context.Context, reader Reader, r *admission.Request, t *Target, shown runtime.Object, doc []byte) (runtime.Object, error) {
 	if t.Kind == r.Kind {
 		return r.Parse(doc)
 	}
-	other := admission.Request{Operation: r.Operation, Resource: t.Resource, Object: seen, Spec: reader.Describe(t.Resource)}
+	other := admission.Request{Operation: r.Operation, Resource: t.Resource, Object: shown, Spec: reader.Describe(t.Resource)}
 	obj, err := other.Parse(doc)
 	if err != nil {
 		return nil, err
@@ -213,8 +213,8 @@ func Parse(ctx context.Context, reader Reader, r *admission.Request, t *Target, 
 	return reader.Convert(ctx, obj, t.Resource, r.Resource)
 }
 
-// labelled reports whether an object's labels match. An object without metadata matches only an empty selector.
-func labelled(s labels.Selector, obj runtime.Object) bool {
+// matchesLabels reports whether an object's labels match. An object without metadata matches only an empty selector.
+func matchesLabels(s labels.Selector, obj runtime.Object) bool {
 	o, ok := obj.(metav1.Object)
 	return ok && s.Matches(labels.Set(o.GetLabels()))
 }

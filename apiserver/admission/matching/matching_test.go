@@ -232,7 +232,7 @@ func TestSelectors(t *testing.T) {
 func TestNoRules(t *testing.T) {
 	r := request(deployments, admission.Create, "dev", "d", "")
 	for _, anything := range []bool{false, true} {
-		c := &Criteria{Any: anything}
+		c := &Criteria{MatchAll: anything}
 		var err error
 		if c.namespace, err = selector(nil); err != nil {
 			t.Fatal(err)

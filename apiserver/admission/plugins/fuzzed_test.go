@@ -31,7 +31,7 @@ func FuzzDocuments(f *testing.F) {
 				if r.name != name {
 					continue
 				}
-				p, _, err := r.make(&Config{Objects: bare{}, File: file})
+				p, _, err := r.build(&Config{Objects: bare{}, File: file})
 				if err != nil && !strings.HasPrefix(err.Error(), "plugins[0] ("+name+") in x: ") || err == nil && p.Name() != name {
 					t.Fatalf("%s: %q: got %v, %v", name, text, p, err)
 				}

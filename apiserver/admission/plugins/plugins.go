@@ -34,7 +34,7 @@ type Objects interface {
 	// Resolve returns host:port of an endpoint for a Service's port.
 	Resolve(ctx context.Context, namespace, name string, port int32) (string, error)
 	// Outbound connects to webhooks.
-	Outbound() *outbound.Door
+	Outbound() *outbound.Egress
 	// Create stores a new object on behalf of the server.
 	Create(ctx context.Context, resource schema.GroupVersionResource, obj runtime.Object) error
 }
@@ -58,110 +58,110 @@ type Config struct {
 	Enable, Disable []string
 }
 
-// Follow is a resource whose objects a plugin must receive, before the first request and at every change.
-type Follow struct {
+// EventHandler is a resource whose objects a plugin must receive, before the first request and at every change.
+type EventHandler struct {
 	Resource    schema.GroupVersionResource
 	Set, Remove func(runtime.Object)
 }
 
 // row is one plugin.
 type row struct {
-	name string
-	off  bool // off by default
-	make func(c *Config) (admission.Plugin, []Follow, error)
+	name         string
+	offByDefault bool // off by default
+	build        func(c *Config) (admission.Plugin, []EventHandler, error)
 }
 
 // table is the order of the plugins: first the built-in ones, then those that users configure, last the quota.
 var table = []row{
-	{name: "AlwaysAdmit", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysAdmit{} })},
-	{name: "NamespaceAutoProvision", off: true, make: plain(func(c *Config) admission.Plugin {
+	{name: "AlwaysAdmit", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysAdmit{} })},
+	{name: "NamespaceAutoProvision", offByDefault: true, build: withoutHandlers(func(c *Config) admission.Plugin {
 		return admission.NamespaceAutoProvision{Reader: c.Objects, Create: func(ctx context.Context, ns *corev1.Namespace) error {
 			return c.Objects.Create(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), ns)
 		}}
 	})},
-	{name: "NamespaceLifecycle", make: plain(func(c *Config) admission.Plugin { return admission.NamespaceLifecycle{Reader: c.Objects} })},
-	{name: "NamespaceExists", off: true, make: plain(func(c *Config) admission.Plugin { return admission.NamespaceExists{Reader: c.Objects} })},
-	{name: "LimitPodHardAntiAffinityTopology", off: true, make: plain(func(*Config) admission.Plugin { return admission.LimitPodHardAntiAffinityTopology{} })},
-	{name: "LimitRanger", make: plain(func(c *Config) admission.Plugin { return admission.LimitRanger{Reader: c.Objects} })},
-	{name: "ServiceAccount", make: plain(func(c *Config) admission.Plugin { return admission.ServiceAccount{Reader: c.Objects} })},
-	{name: "NodeRestriction", make: plain(func(c *Config) admission.Plugin {
+	{name: "NamespaceLifecycle", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.NamespaceLifecycle{Reader: c.Objects} })},
+	{name: "NamespaceExists", offByDefault: true, build: withoutHandlers(func(c *Config) admission.Plugin { return admission.NamespaceExists{Reader: c.Objects} })},
+	{name: "LimitPodHardAntiAffinityTopology", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.LimitPodHardAntiAffinityTopology{} })},
+	{name: "LimitRanger", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.LimitRanger{Reader: c.Objects} })},
+	{name: "ServiceAccount", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.ServiceAccount{Reader: c.Objects} })},
+	{name: "NodeRestriction", build: withoutHandlers(func(c *Config) admission.Plugin {
 		return admission.NodeRestriction{Reader: c.Objects, NodeName: c.NodeName, RoleAccounts: c.RoleAccounts, Authorizer: c.Authorizer, PodRanges: c.PodRanges}
 	})},
-	{name: "TaintNodesByCondition", make: plain(func(*Config) admission.Plugin { return admission.TaintNodesByCondition{} })},
-	{name: "AlwaysPullImages", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysPullImages{} })},
-	{name: "ImagePolicyWebhook", off: true, make: func(c *Config) (admission.Plugin, []Follow, error) {
+	{name: "TaintNodesByCondition", build: withoutHandlers(func(*Config) admission.Plugin { return admission.TaintNodesByCondition{} })},
+	{name: "AlwaysPullImages", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysPullImages{} })},
+	{name: "ImagePolicyWebhook", offByDefault: true, build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 		conf, err := imagepolicy.Read(c.File.For("ImagePolicyWebhook"))
 		if err != nil {
 			return nil, nil, err
 		}
-		door := c.Objects.Outbound()
-		p, err := imagepolicy.New(conf, remote.Via{Dial: door.Dialer(outbound.Configured), Observe: door.Observe})
+		egress := c.Objects.Outbound()
+		p, err := imagepolicy.New(conf, remote.Via{Dial: egress.Dialer(outbound.Configured), Observe: egress.Observe})
 		return p, nil, err
 	}},
-	{name: "PodSecurity", make: func(c *Config) (admission.Plugin, []Follow, error) {
+	{name: "PodSecurity", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 		conf, err := podsecurity.Read(c.File.For("PodSecurity"))
 		return podsecurity.New(c.Objects, conf, c.Metrics), nil, err
 	}},
-	{name: "PodNodeSelector", off: true, make: func(c *Config) (admission.Plugin, []Follow, error) {
+	{name: "PodNodeSelector", offByDefault: true, build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 		selectors, err := readNodeSelectors(c.File.For("PodNodeSelector"))
 		return admission.PodNodeSelector{Reader: c.Objects, Selectors: selectors}, nil, err
 	}},
-	{name: "Priority", make: plain(func(c *Config) admission.Plugin { return admission.Priority{Reader: c.Objects} })},
-	{name: "DefaultTolerationSeconds", make: plain(func(*Config) admission.Plugin { return admission.DefaultTolerationSeconds{} })},
-	{name: "PodTolerationRestriction", off: true, make: func(c *Config) (admission.Plugin, []Follow, error) {
+	{name: "Priority", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.Priority{Reader: c.Objects} })},
+	{name: "DefaultTolerationSeconds", build: withoutHandlers(func(*Config) admission.Plugin { return admission.DefaultTolerationSeconds{} })},
+	{name: "PodTolerationRestriction", offByDefault: true, build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 		conf, err := readTolerations(c.File.For("PodTolerationRestriction"))
 		return admission.PodTolerationRestriction{Reader: c.Objects, Default: conf.Default, Whitelist: conf.Whitelist}, nil, err
 	}},
-	{name: "EventRateLimit", off: true, make: func(c *Config) (admission.Plugin, []Follow, error) {
+	{name: "EventRateLimit", offByDefault: true, build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 		limits, err := eventlimit.Read(c.File.For("EventRateLimit"))
 		return eventlimit.New(limits), nil, err
 	}},
-	{name: "ExtendedResourceToleration", off: true, make: plain(func(*Config) admission.Plugin { return admission.ExtendedResourceToleration{} })},
-	{name: "DefaultStorageClass", make: plain(func(c *Config) admission.Plugin { return admission.DefaultStorageClass{Reader: c.Objects} })},
-	{name: "StorageObjectInUseProtection", make: plain(func(*Config) admission.Plugin { return admission.StorageObjectInUseProtection{} })},
-	{name: "PodGroupProtection", make: plain(func(*Config) admission.Plugin { return admission.PodGroupProtection{} })},
-	{name: "OwnerReferencesPermissionEnforcement", off: true, make: plain(func(c *Config) admission.Plugin {
+	{name: "ExtendedResourceToleration", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.ExtendedResourceToleration{} })},
+	{name: "DefaultStorageClass", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.DefaultStorageClass{Reader: c.Objects} })},
+	{name: "StorageObjectInUseProtection", build: withoutHandlers(func(*Config) admission.Plugin { return admission.StorageObjectInUseProtection{} })},
+	{name: "PodGroupProtection", build: withoutHandlers(func(*Config) admission.Plugin { return admission.PodGroupProtection{} })},
+	{name: "OwnerReferencesPermissionEnforcement", offByDefault: true, build: withoutHandlers(func(c *Config) admission.Plugin {
 		return admission.OwnerReferencesPermissionEnforcement{Authorizer: c.Authorizer, ResourceOf: c.Objects.ResourceOf}
 	})},
-	{name: "PersistentVolumeClaimResize", make: plain(func(c *Config) admission.Plugin { return admission.PersistentVolumeClaimResize{Reader: c.Objects} })},
-	{name: "RuntimeClass", make: plain(func(c *Config) admission.Plugin { return admission.RuntimeClass{Reader: c.Objects} })},
-	{name: "CertificateApproval", make: plain(func(c *Config) admission.Plugin { return admission.CertificateApproval{Authorizer: c.Authorizer} })},
-	{name: "CertificateSigning", make: plain(func(c *Config) admission.Plugin { return admission.CertificateSigning{Authorizer: c.Authorizer} })},
-	{name: "ClusterTrustBundleAttest", make: plain(func(c *Config) admission.Plugin {
+	{name: "PersistentVolumeClaimResize", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.PersistentVolumeClaimResize{Reader: c.Objects} })},
+	{name: "RuntimeClass", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.RuntimeClass{Reader: c.Objects} })},
+	{name: "CertificateApproval", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.CertificateApproval{Authorizer: c.Authorizer} })},
+	{name: "CertificateSigning", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.CertificateSigning{Authorizer: c.Authorizer} })},
+	{name: "ClusterTrustBundleAttest", build: withoutHandlers(func(c *Config) admission.Plugin {
 		return admission.ClusterTrustBundleAttest{Authorizer: c.Authorizer}
 	})},
-	{name: "CertificateSubjectRestriction", make: plain(func(*Config) admission.Plugin { return admission.CertificateSubjectRestriction{} })},
-	{name: "DefaultIngressClass", make: plain(func(c *Config) admission.Plugin { return admission.DefaultIngressClass{Reader: c.Objects} })},
-	{name: "DenyServiceExternalIPs", off: true, make: plain(func(*Config) admission.Plugin { return admission.DenyServiceExternalIPs{} })},
-	{name: "PodTopologyLabels", make: plain(func(c *Config) admission.Plugin { return admission.PodTopologyLabels{Reader: c.Objects} })},
-	{name: "NodeDeclaredFeatureValidator", make: plain(func(c *Config) admission.Plugin {
+	{name: "CertificateSubjectRestriction", build: withoutHandlers(func(*Config) admission.Plugin { return admission.CertificateSubjectRestriction{} })},
+	{name: "DefaultIngressClass", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.DefaultIngressClass{Reader: c.Objects} })},
+	{name: "DenyServiceExternalIPs", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.DenyServiceExternalIPs{} })},
+	{name: "PodTopologyLabels", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.PodTopologyLabels{Reader: c.Objects} })},
+	{name: "NodeDeclaredFeatureValidator", build: withoutHandlers(func(c *Config) admission.Plugin {
 		return admission.NodeDeclaredFeatureValidator{Reader: c.Objects}
 	})},
-	{name: "PodResizeValidator", make: plain(func(c *Config) admission.Plugin { return admission.PodResizeValidator{Reader: c.Objects} })},
-	{name: "MutatingAdmissionPolicy", make: func(c *Config) (admission.Plugin, []Follow, error) {
+	{name: "PodResizeValidator", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.PodResizeValidator{Reader: c.Objects} })},
+	{name: "MutatingAdmissionPolicy", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 		p := policy.NewMutating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer, Metrics: c.Metrics})
-		return p, []Follow{{policy.MutatingResource, p.SetPolicy, p.RemovePolicy}, {policy.MutatingBindingResource, p.SetBinding, p.RemoveBinding}}, nil
+		return p, []EventHandler{{policy.MutatingResource, p.SetPolicy, p.RemovePolicy}, {policy.MutatingBindingResource, p.SetBinding, p.RemoveBinding}}, nil
 	}},
-	{name: "MutatingAdmissionWebhook", make: func(c *Config) (admission.Plugin, []Follow, error) {
+	{name: "MutatingAdmissionWebhook", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 		conf, err := c.webhooks("MutatingAdmissionWebhook")
 		p := webhook.NewMutating(conf)
-		return p, []Follow{{webhook.MutatingResource, p.Set, p.Remove}}, err
+		return p, []EventHandler{{webhook.MutatingResource, p.Set, p.Remove}}, err
 	}},
-	{name: "ValidatingAdmissionPolicy", make: func(c *Config) (admission.Plugin, []Follow, error) {
+	{name: "ValidatingAdmissionPolicy", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 		p := policy.NewValidating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer, Metrics: c.Metrics})
-		return p, []Follow{{policy.ValidatingResource, p.SetPolicy, p.RemovePolicy}, {policy.ValidatingBindingResource, p.SetBinding, p.RemoveBinding}}, nil
+		return p, []EventHandler{{policy.ValidatingResource, p.SetPolicy, p.RemovePolicy}, {policy.ValidatingBindingResource, p.SetBinding, p.RemoveBinding}}, nil
 	}},
-	{name: "ValidatingAdmissionWebhook", make: func(c *Config) (admission.Plugin, []Follow, error) {
+	{name: "ValidatingAdmissionWebhook", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 		conf, err := c.webhooks("ValidatingAdmissionWebhook")
 		p := webhook.NewValidating(conf)
-		return p, []Follow{{webhook.ValidatingResource, p.Set, p.Remove}}, err
+		return p, []EventHandler{{webhook.ValidatingResource, p.Set, p.Remove}}, err
 	}},
-	{name: "ResourceQuota", make: func(c *Config) (admission.Plugin, []Follow, error) {
+	{name: "ResourceQuota", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 		limited, err := quota.Read(c.File.For("ResourceQuota"))
 		p := quota.New(c.Objects, limited)
-		return p, []Follow{{quota.Resource, p.Set, p.Remove}}, err
+		return p, []EventHandler{{quota.Resource, p.Set, p.Remove}}, err
 	}},
-	{name: "AlwaysDeny", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysDeny{} })},
+	{name: "AlwaysDeny", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysDeny{} })},
 }
 
 func (c *Config) webhooks(plugin string) (webhook.Config, error) {
@@ -169,23 +169,23 @@ func (c *Config) webhooks(plugin string) (webhook.Config, error) {
 	return webhook.Config{Reader: c.Objects, Authorizer: c.Authorizer, Resolve: c.Objects.Resolve, Outbound: c.Objects.Outbound(), Credentials: creds, Metrics: c.Metrics}, err
 }
 
-// plain adapts a plugin that follows no resource.
-func plain(f func(*Config) admission.Plugin) func(*Config) (admission.Plugin, []Follow, error) {
-	return func(c *Config) (admission.Plugin, []Follow, error) { return f(c), nil, nil }
+// withoutHandlers adapts a plugin that follows no resource.
+func withoutHandlers(f func(*Config) admission.Plugin) func(*Config) (admission.Plugin, []EventHandler, error) {
+	return func(c *Config) (admission.Plugin, []EventHandler, error) { return f(c), nil, nil }
 }
 
 // New builds the chain, and returns the resources that it follows.
-func New(c Config) (*admission.Chain, []Follow, error) {
+func New(c Config) (*admission.Chain, []EventHandler, error) {
 	if err := Check(c.Enable, c.Disable); err != nil {
 		return nil, nil, err
 	}
 	var chain []admission.Plugin
-	var follow []Follow
+	var follow []EventHandler
 	for _, r := range table {
-		if slices.Contains(c.Disable, r.name) || r.off && !slices.Contains(c.Enable, r.name) {
+		if slices.Contains(c.Disable, r.name) || r.offByDefault && !slices.Contains(c.Enable, r.name) {
 			continue
 		}
-		p, f, err := r.make(&c)
+		p, f, err := r.build(&c)
 		if err != nil {
 			return nil, nil, fmt.Errorf("couldn't init admission plugin %q: %w", r.name, err)
 		}

@@ -33,7 +33,7 @@ func (bare) Get(_ context.Context, gvr schema.GroupVersionResource, _, name stri
 }
 
 func (bare) Resolve(context.Context, string, string, int32) (string, error) { return "", nil }
-func (bare) Outbound() *outbound.Door                                       { return nil }
+func (bare) Outbound() *outbound.Egress                                     { return nil }
 
 func build(t *testing.T, c Config) []admission.Plugin {
 	t.Helper()
@@ -125,7 +125,7 @@ func TestEnableAndDisable(t *testing.T) {
 		if r.name == "EventRateLimit" || r.name == "ImagePolicyWebhook" {
 			continue // they cannot be without a document: TestConfigured, and the package of its own
 		}
-		p, _, err := r.make(&Config{Objects: bare{}})
+		p, _, err := r.build(&Config{Objects: bare{}})
 		if err != nil || p.Name() != r.name {
 			t.Errorf("row %s makes %v, %v", r.name, p, err)
 		}

@@ -14,8 +14,8 @@ import (
 	"keelson/apiserver/admission/config"
 )
 
-// form is the document's format (pod-security.admission.config.k8s.io/v1 PodSecurityConfiguration).
-type form struct {
+// configuration is the document's format (pod-security.admission.config.k8s.io/v1 PodSecurityConfiguration).
+type configuration struct {
 	metav1.TypeMeta `json:",inline"`
 	Defaults        struct {
 		Enforce        string `json:"enforce"`
@@ -45,15 +45,15 @@ func Read(d *config.Document) (Config, error) {
 	if d == nil {
 		return Config{}, nil
 	}
-	var f form
+	var f configuration
 	if err := d.Decode(&f, kinds...); err != nil {
 		return Config{}, err
 	}
 	c, errs := f.read()
-	return c, d.Wrong(errs.ToAggregate())
+	return c, d.WrapError(errs.ToAggregate())
 }
 
-func (f *form) read() (Config, field.ErrorList) {
+func (f *configuration) read() (Config, field.ErrorList) {
 	var errs field.ErrorList
 	level := func(name, level, version string) api.LevelVersion {
 		lv := api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()}

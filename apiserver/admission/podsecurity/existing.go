@@ -20,8 +20,8 @@ import (
 
 // Limits of the check of existing pods when a namespace gets a stricter level.
 const (
-	mostPods    = 3000
-	longestLook = time.Second
+	maxPodsToCheck   = 3000
+	maxCheckDuration = time.Second
 )
 
 var pods = corev1.SchemeGroupVersion.WithResource("pods")
@@ -33,9 +33,9 @@ func (p *Plugin) violations(ctx context.Context, namespace string, lv api.LevelV
 	if err != nil || cerr != nil {
 		return []string{"failed to list pods while checking new PodSecurity enforce level"}
 	}
-	list := p.representative(objs)
-	total, end := len(list), time.Now().Add(longestLook)
-	list = list[:min(total, mostPods)]
+	list := p.onePodPerController(objs)
+	total, end := len(list), time.Now().Add(maxCheckDuration)
+	list = list[:min(total, maxPodsToCheck)]
 	type group struct {
 		first string
 		n     int
@@ -78,8 +78,8 @@ func (p *Plugin) violations(ctx context.Context, namespace string, lv api.LevelV
 	return append(out, faults...)
 }
 
-// representative puts one pod per controller first, because pods of a controller are similar.
-func (p *Plugin) representative(objs []runtime.Object) []*corev1.Pod {
+// onePodPerController puts one pod per controller first, because pods of a controller are similar.
+func (p *Plugin) onePodPerController(objs []runtime.Object) []*corev1.Pod {
 	var first, others []*corev1.Pod
 	seen := map[types.UID]bool{}
 	for _, obj := range objs {
@@ -127,8 +127,8 @@ func template(obj runtime.Object) (*metav1.ObjectMeta, *corev1.PodSpec) {
 	return &t.ObjectMeta, &t.Spec
 }
 
-// significant reports whether an update changes fields that the levels check. Other fields of a pod are immutable.
-func significant(pod, old *corev1.Pod) bool {
+// isSignificantUpdate reports whether an update changes fields that the levels check. Other fields of a pod are immutable.
+func isSignificantUpdate(pod, old *corev1.Pod) bool {
 	if imagesDiffer(pod.Spec.Containers, old.Spec.Containers) || imagesDiffer(pod.Spec.InitContainers, old.Spec.InitContainers) {
 		return true
 	}

@@ -77,7 +77,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		if slices.Contains(exemptSubresources, r.Subresource) {
 			return nil
 		}
-		if old, ok := r.OldObject.(*corev1.Pod); ok && r.Operation == admission.Update && !significant(obj, old) {
+		if old, ok := r.OldObject.(*corev1.Pod); ok && r.Operation == admission.Update && !isSignificantUpdate(obj, old) {
 			return nil
 		}
 		return p.evaluate(ctx, r, &obj.ObjectMeta, &obj.Spec, true)
@@ -126,14 +126,14 @@ func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, meta *metav
 	}
 	if len(errs) > 0 {
 		p.metrics.PodSecurityError(r, false)
-		r.Note(api.AuditAnnotationPrefix+"error", fmt.Sprintf("Failed to parse policy: %v", errs.ToAggregate()))
+		r.AddAuditAnnotation(api.AuditAnnotationPrefix+"error", fmt.Sprintf("Failed to parse policy: %v", errs.ToAggregate()))
 	}
 	return p.apply(r, levels, meta, spec, enforce)
 }
 
 // exempt records why a request is exempt.
 func (p *Plugin) exempt(r *admission.Request, why string) {
-	r.Note(api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, why)
+	r.AddAuditAnnotation(api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, why)
 	p.metrics.PodSecurityExemption(r)
 }
 
@@ -156,14 +156,14 @@ func (p *Plugin) apply(r *admission.Request, levels api.Policy, meta *metav1.Obj
 	}
 	var refused error
 	if enforce {
-		r.Note(api.AuditAnnotationPrefix+api.EnforcedPolicyAnnotationKey, levels.Enforce.String())
+		r.AddAuditAnnotation(api.AuditAnnotationPrefix+api.EnforcedPolicyAnnotationKey, levels.Enforce.String())
 		if ok, _ := verdict("enforce", levels.Enforce); !ok {
 			result := seen[levels.Enforce]
 			refused = admission.Forbidden(r, "violates PodSecurity %q: %s", levels.Enforce.String(), result.ForbiddenDetail())
 		}
 	}
 	if ok, text := verdict("audit", levels.Audit); !ok {
-		r.Note(api.AuditAnnotationPrefix+api.AuditViolationsAnnotationKey, "would "+text)
+		r.AddAuditAnnotation(api.AuditAnnotationPrefix+api.AuditViolationsAnnotationKey, "would "+text)
 	}
 	if refused != nil {
 		return refused

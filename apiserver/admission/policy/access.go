@@ -54,10 +54,10 @@ func (a Access) policy(ctx context.Context, u *auth.User, kind, name string, k *
 	if k == nil || same {
 		return nil
 	}
-	ask := a.about(k)
+	ask := a.readAttributes(k)
 	ask.Namespace, ask.Name = "*", "*"
-	why := fmt.Sprintf("user %s must have \"get\" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)", shown(u), k.Kind, k.APIVersion)
-	return a.decide(ctx, u, ask, kind, name, "paramKind", why)
+	why := fmt.Sprintf("user %s must have \"get\" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)", formatUser(u), k.Kind, k.APIVersion)
+	return a.check(ctx, u, ask, kind, name, "paramKind", why)
 }
 
 func (a Access) binding(
@@ -75,13 +75,13 @@ func (a Access) binding(
 			k = p.Spec.ParamKind
 		}
 	}
-	ask := a.about(k)
+	ask := a.readAttributes(k)
 	ask.Namespace, ask.Name = ref.Namespace, ref.Name
-	return a.decide(ctx, u, ask, kind, name, "paramRef", fmt.Sprintf("user %s does not have \"get\" permission on the object referenced by paramRef", shown(u)))
+	return a.check(ctx, u, ask, kind, name, "paramRef", fmt.Sprintf("user %s does not have \"get\" permission on the object referenced by paramRef", formatUser(u)))
 }
 
-// about is the check whether objects of a kind may be read; nil: of any kind.
-func (a Access) about(k *registrationv1.ParamKind) *auth.Attributes {
+// readAttributes is the check whether objects of a kind may be read; nil: of any kind.
+func (a Access) readAttributes(k *registrationv1.ParamKind) *auth.Attributes {
 	ask := &auth.Attributes{Verb: "get", Group: "*", Version: "*", Resource: "*", ResourceRequest: true}
 	if k == nil {
 		return ask
@@ -97,9 +97,9 @@ func (a Access) about(k *registrationv1.ParamKind) *auth.Attributes {
 	return ask
 }
 
-func (a Access) decide(ctx context.Context, u *auth.User, ask *auth.Attributes, kind, name, at, why string) error {
-	ask.User = u
-	d, err := a.Authorizer.Authorize(ctx, ask)
+func (a Access) check(ctx context.Context, u *auth.User, attributes *auth.Attributes, kind, name, at, why string) error {
+	attributes.User = u
+	d, err := a.Authorizer.Authorize(ctx, attributes)
 	if err != nil {
 		why = err.Error()
 	}
@@ -109,7 +109,7 @@ func (a Access) decide(ctx context.Context, u *auth.User, ask *auth.Attributes, 
 	return apierrors.NewInvalid(registrationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", at), why)})
 }
 
-// shown formats a user as Kubernetes' messages do.
-func shown(u *auth.User) string {
+// formatUser formats a user as Kubernetes' messages do.
+func formatUser(u *auth.User) string {
 	return fmt.Sprintf("&{%s %s %v %v}", u.Name, u.UID, u.Groups, u.Extra)
 }

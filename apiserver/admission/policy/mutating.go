@@ -29,13 +29,13 @@ import (
 
 // Mutating is the MutatingAdmissionPolicy plugin.
 type Mutating struct {
-	shelf[patches]
+	policyStore[patches]
 	Config
 }
 
 // NewMutating returns a plugin without policies. SetPolicy, SetBinding and the Remove methods update it.
 func NewMutating(c Config) *Mutating {
-	return &Mutating{shelf: newShelf[patches](), Config: c}
+	return &Mutating{policyStore: newPolicyStore[patches](), Config: c}
 }
 
 // Name is the plugin's name.
@@ -49,11 +49,11 @@ func (p *Mutating) SetPolicy(obj runtime.Object) {
 	}
 	s := &o.Spec
 	criteria, err := criteriaOf(s.MatchConstraints)
-	pol := &rules[patches]{
-		name: o.Name, criteria: criteria, broken: err, policy: s.FailurePolicy, params: s.ParamKind,
+	pol := &compiledPolicy[patches]{
+		name: o.Name, criteria: criteria, configErr: err, policy: s.FailurePolicy, params: s.ParamKind,
 		compiled: sync.OnceValue(func() *patches { return compilePatches(s, p.observe(o.Name, admission.StepAdmit)) }),
 	}
-	p.change(func() { p.policies[o.Name] = pol })
+	p.update(func() { p.policies[o.Name] = pol })
 }
 
 // SetBinding adds or updates a binding.
@@ -63,8 +63,8 @@ func (p *Mutating) SetBinding(obj runtime.Object) {
 		return
 	}
 	criteria, err := criteriaOf(o.Spec.MatchResources)
-	b := &binding{name: o.Name, policy: o.Spec.PolicyName, criteria: criteria, broken: err, params: o.Spec.ParamRef}
-	p.change(func() { p.bindings[o.Name] = b })
+	b := &binding{name: o.Name, policy: o.Spec.PolicyName, criteria: criteria, configErr: err, params: o.Spec.ParamRef}
+	p.update(func() { p.bindings[o.Name] = b })
 }
 
 // patches holds a policy's compiled expressions.
@@ -101,33 +101,33 @@ func compilePatches(s *registrationv1.MutatingAdmissionPolicySpec, observe expre
 	return out
 }
 
-// rounds is the state that Admit keeps between the two rounds of a request, by invocation.
-type rounds struct {
-	last        runtime.Object
-	called, due map[string]bool
+// reinvocation is the state that Admit keeps between the two rounds of a request, by invocation.
+type reinvocation struct {
+	last             runtime.Object
+	called, required map[string]bool
 }
 
-// everybody requests another application of all reinvocable policies.
-func (s *rounds) everybody() {
+// requireAll requests another application of all reinvocable policies.
+func (s *reinvocation) requireAll() {
 	for key := range s.called {
-		s.due[key] = true
+		s.required[key] = true
 		delete(s.called, key)
 	}
 }
 
 // Admit applies every policy through every binding, in order.
 func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
-	force := p.force.Load()
+	force := p.active.Load()
 	if force == nil || r.Object == nil || matching.ExemptOfPolicies(r) {
 		return nil
 	}
-	state, _ := r.Kept(p.Name()).(*rounds)
+	state, _ := r.PluginState(p.Name()).(*reinvocation)
 	if state == nil {
-		state = &rounds{called: map[string]bool{}, due: map[string]bool{}}
-		r.Keep(p.Name(), state)
+		state = &reinvocation{called: map[string]bool{}, required: map[string]bool{}}
+		r.SetPluginState(p.Name(), state)
 	}
-	if r.Again && !apiequality.Semantic.DeepEqual(state.last, r.Object) {
-		state.everybody()
+	if r.Reinvocation && !apiequality.Semantic.DeepEqual(state.last, r.Object) {
+		state.requireAll()
 	}
 	run := &mutatingRun{plugin: p, r: r, state: state}
 	for _, pol := range *force {
@@ -138,7 +138,7 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 			return err
 		}
 	}
-	if len(state.called) > 0 && !r.Again {
+	if len(state.called) > 0 && !r.Reinvocation {
 		state.last = r.Object.DeepCopyObject()
 	}
 	if run.refusal != nil {
@@ -151,12 +151,12 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 type mutatingRun struct {
 	plugin  *Mutating
 	r       *admission.Request
-	state   *rounds
+	state   *reinvocation
 	refusal *apierrors.StatusError
 }
 
 // policy applies one policy. An error ends the request; a failure that the failure policy handles is stored in refusal.
-func (m *mutatingRun) policy(ctx context.Context, pol *rules[patches]) error {
+func (m *mutatingRun) policy(ctx context.Context, pol *compiledPolicy[patches]) error {
 	t, err := pol.match(ctx, m.r, m.plugin.Reader)
 	if err != nil {
 		m.fail(pol, nil, fmt.Errorf("failed to configure policy: %w", err), "")
@@ -184,8 +184,8 @@ func (m *mutatingRun) policy(ctx context.Context, pol *rules[patches]) error {
 	return nil
 }
 
-func (m *mutatingRun) fail(pol *rules[patches], b *binding, err error, reason metav1.StatusReason) {
-	if pol.ignores() {
+func (m *mutatingRun) fail(pol *compiledPolicy[patches], b *binding, err error, reason metav1.StatusReason) {
+	if pol.ignoresFailure() {
 		return
 	}
 	message := fmt.Sprintf("policy %q denied request: %v", pol.name, err)
@@ -203,7 +203,7 @@ func (m *mutatingRun) fail(pol *rules[patches], b *binding, err error, reason me
 }
 
 // invoke applies a policy with one parameter.
-func (m *mutatingRun) invoke(ctx context.Context, pol *rules[patches], b *binding, t *matching.Target, param runtime.Object) error {
+func (m *mutatingRun) invoke(ctx context.Context, pol *compiledPolicy[patches], b *binding, t *matching.Target, param runtime.Object) error {
 	c := pol.compiled()
 	if c.err != nil {
 		m.fail(pol, b, c.err, metav1.StatusReasonInvalid)
@@ -214,7 +214,7 @@ func (m *mutatingRun) invoke(ctx context.Context, pol *rules[patches], b *bindin
 		if err != nil {
 			return err
 		}
-		ok, err := c.conditions.Hold(ctx, in)
+		ok, err := c.conditions.Match(ctx, in)
 		if err != nil {
 			m.fail(pol, b, err, metav1.StatusReasonInvalid)
 		}
@@ -226,7 +226,7 @@ func (m *mutatingRun) invoke(ctx context.Context, pol *rules[patches], b *bindin
 	if o, ok := param.(metav1.Object); ok {
 		key += "/" + o.GetNamespace() + "/" + o.GetName()
 	}
-	if m.r.Again && !m.state.due[key] {
+	if m.r.Reinvocation && !m.state.required[key] {
 		return nil
 	}
 	before := m.r.Object.DeepCopyObject()
@@ -243,7 +243,7 @@ func (m *mutatingRun) invoke(ctx context.Context, pol *rules[patches], b *bindin
 	}
 	if !apiequality.Semantic.DeepEqual(before, m.r.Object) {
 		m.r.ChangedBy("MutatingAdmissionPolicy "+pol.name, admission.ChangedFields(before, m.r.Object)...)
-		m.state.everybody()
+		m.state.requireAll()
 		m.r.Reinvoke()
 	}
 	if c.reinvoke {
@@ -298,9 +298,9 @@ func (m *mutatingRun) apply(ctx context.Context, p patch.Patcher, t *matching.Ta
 	if err != nil {
 		return err
 	}
-	obj, err := matching.Parse(ctx, m.plugin.Reader, m.r, t, seen, doc)
+	obj, err := matching.FromTarget(ctx, m.plugin.Reader, m.r, t, seen, doc)
 	if err != nil {
 		return err
 	}
-	return m.r.Become(obj)
+	return m.r.SetObject(obj)
 }

@@ -84,28 +84,30 @@ func errorType(message string) string {
 	return admission.InvalidError
 }
 
-// rules is the common part of both kinds of policies; P is the type of the compiled expressions.
-type rules[P any] struct {
-	name     string
-	criteria *matching.Criteria
-	broken   error
-	policy   *registrationv1.FailurePolicyType
-	params   *registrationv1.ParamKind
-	compiled func() *P
-	bindings []*binding
+// compiledPolicy is the common part of both kinds of policies; P is the type of the compiled expressions.
+type compiledPolicy[P any] struct {
+	name      string
+	criteria  *matching.Criteria
+	configErr error
+	policy    *registrationv1.FailurePolicyType
+	params    *registrationv1.ParamKind
+	compiled  func() *P
+	bindings  []*binding
 }
 
 // binding is a policy binding.
 type binding struct {
-	name     string
-	policy   string
-	criteria *matching.Criteria // nil: the policy's
-	broken   error
-	params   *registrationv1.ParamRef
-	actions  []registrationv1.ValidationAction
+	name      string
+	policy    string
+	criteria  *matching.Criteria // nil: the policy's
+	configErr error
+	params    *registrationv1.ParamRef
+	actions   []registrationv1.ValidationAction
 }
 
-func (p *rules[P]) ignores() bool { return p.policy != nil && *p.policy == registrationv1.Ignore }
+func (p *compiledPolicy[P]) ignoresFailure() bool {
+	return p.policy != nil && *p.policy == registrationv1.Ignore
+}
 
 func criteriaOf(m *registrationv1.MatchResources) (*matching.Criteria, error) {
 	if m == nil {
@@ -113,30 +115,30 @@ func criteriaOf(m *registrationv1.MatchResources) (*matching.Criteria, error) {
 	}
 	c, err := matching.New(m.ResourceRules, m.ExcludeResourceRules, m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector)
 	if c != nil {
-		c.Any = true
+		c.MatchAll = true
 	}
 	return c, err
 }
 
-// shelf stores policies and bindings, and publishes the policies that have bindings.
-type shelf[P any] struct {
+// policyStore stores policies and bindings, and publishes the policies that have bindings.
+type policyStore[P any] struct {
 	mu       sync.Mutex
-	policies map[string]*rules[P]
+	policies map[string]*compiledPolicy[P]
 	bindings map[string]*binding
-	// force are the policies with bindings, by name; nil: none.
-	force atomic.Pointer[[]*rules[P]]
+	// active are the policies with bindings, by name; nil: none.
+	active atomic.Pointer[[]*compiledPolicy[P]]
 }
 
-func newShelf[P any]() shelf[P] {
-	return shelf[P]{policies: map[string]*rules[P]{}, bindings: map[string]*binding{}}
+func newPolicyStore[P any]() policyStore[P] {
+	return policyStore[P]{policies: map[string]*compiledPolicy[P]{}, bindings: map[string]*binding{}}
 }
 
-// change modifies the stored policies and publishes the result. Published policies are never modified.
-func (s *shelf[P]) change(f func()) {
+// update modifies the stored policies and publishes the result. Published policies are never modified.
+func (s *policyStore[P]) update(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
-	var force []*rules[P]
+	var force []*compiledPolicy[P]
 	for _, name := range slices.Sorted(maps.Keys(s.policies)) {
 		p := *s.policies[name]
 		for _, b := range s.bindings {
@@ -150,23 +152,23 @@ func (s *shelf[P]) change(f func()) {
 		}
 	}
 	if force == nil {
-		s.force.Store(nil)
+		s.active.Store(nil)
 		return
 	}
-	s.force.Store(&force)
+	s.active.Store(&force)
 }
 
 // RemovePolicy removes a deleted policy.
-func (s *shelf[P]) RemovePolicy(obj runtime.Object) {
+func (s *policyStore[P]) RemovePolicy(obj runtime.Object) {
 	if o, ok := obj.(metav1.Object); ok {
-		s.change(func() { delete(s.policies, o.GetName()) })
+		s.update(func() { delete(s.policies, o.GetName()) })
 	}
 }
 
 // RemoveBinding removes a deleted binding.
-func (s *shelf[P]) RemoveBinding(obj runtime.Object) {
+func (s *policyStore[P]) RemoveBinding(obj runtime.Object) {
 	if o, ok := obj.(metav1.Object); ok {
-		s.change(func() { delete(s.bindings, o.GetName()) })
+		s.update(func() { delete(s.bindings, o.GetName()) })
 	}
 }
 
@@ -186,9 +188,9 @@ func variables(list []registrationv1.Variable) []cel.NamedExpressionAccessor {
 }
 
 // match returns the target of a request that matches a policy; nil: no match.
-func (p *rules[P]) match(ctx context.Context, r *admission.Request, reader Reader) (*matching.Target, error) {
-	if p.broken != nil {
-		return nil, p.broken
+func (p *compiledPolicy[P]) match(ctx context.Context, r *admission.Request, reader Reader) (*matching.Target, error) {
+	if p.configErr != nil {
+		return nil, p.configErr
 	}
 	if p.criteria == nil {
 		return nil, errors.New("policy contained no match constraints, a required field")
@@ -197,8 +199,8 @@ func (p *rules[P]) match(ctx context.Context, r *admission.Request, reader Reade
 }
 
 func (b *binding) match(ctx context.Context, r *admission.Request, reader Reader) (bool, error) {
-	if b.broken != nil || b.criteria == nil {
-		return b.broken == nil, b.broken
+	if b.configErr != nil || b.criteria == nil {
+		return b.configErr == nil, b.configErr
 	}
 	t, err := b.criteria.Match(ctx, r, reader)
 	return t != nil, err
@@ -262,11 +264,11 @@ func lookUp(ctx context.Context, reader Reader, gvr schema.GroupVersionResource,
 
 // input builds the expressions' input from r.
 func input(ctx context.Context, reader Reader, r *admission.Request, t *matching.Target, authz auth.Authorizer) (*expression.Input, error) {
-	obj, err := matching.Shown(ctx, reader, r.Object, r, t)
+	obj, err := matching.ToTarget(ctx, reader, r.Object, r, t)
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert object version: %w", err)
 	}
-	old, err := matching.Shown(ctx, reader, r.OldObject, r, t)
+	old, err := matching.ToTarget(ctx, reader, r.OldObject, r, t)
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert object version: %w", err)
 	}

@@ -316,7 +316,7 @@ func TestBindings(t *testing.T) {
 	check(t, "the third, after the second went", p.Validate(t.Context(), ask("1").Request), "with binding 'c' denied")
 	p.RemovePolicy(&registrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
 	check(t, "without the policy", p.Validate(t.Context(), ask("1").Request), "")
-	if p.force.Load() != nil {
+	if p.active.Load() != nil {
 		t.Error("something is in force")
 	}
 }

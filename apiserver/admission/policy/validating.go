@@ -30,13 +30,13 @@ import (
 
 // Validating is the ValidatingAdmissionPolicy plugin.
 type Validating struct {
-	shelf[checks]
+	policyStore[checks]
 	Config
 }
 
 // NewValidating returns a plugin without policies. SetPolicy, SetBinding and the Remove methods update it.
 func NewValidating(c Config) *Validating {
-	return &Validating{shelf: newShelf[checks](), Config: c}
+	return &Validating{policyStore: newPolicyStore[checks](), Config: c}
 }
 
 // Name is the plugin's name.
@@ -50,11 +50,11 @@ func (p *Validating) SetPolicy(obj runtime.Object) {
 	}
 	s := &o.Spec
 	criteria, err := criteriaOf(s.MatchConstraints)
-	pol := &rules[checks]{
-		name: o.Name, criteria: criteria, broken: err, policy: s.FailurePolicy, params: s.ParamKind,
+	pol := &compiledPolicy[checks]{
+		name: o.Name, criteria: criteria, configErr: err, policy: s.FailurePolicy, params: s.ParamKind,
 		compiled: sync.OnceValue(func() *checks { return compile(s, p.observe(o.Name, admission.StepValidate)) }),
 	}
-	p.change(func() { p.policies[o.Name] = pol })
+	p.update(func() { p.policies[o.Name] = pol })
 }
 
 // SetBinding adds or updates a binding.
@@ -64,8 +64,8 @@ func (p *Validating) SetBinding(obj runtime.Object) {
 		return
 	}
 	criteria, err := criteriaOf(o.Spec.MatchResources)
-	b := &binding{name: o.Name, policy: o.Spec.PolicyName, criteria: criteria, broken: err, params: o.Spec.ParamRef, actions: o.Spec.ValidationActions}
-	p.change(func() { p.bindings[o.Name] = b })
+	b := &binding{name: o.Name, policy: o.Spec.PolicyName, criteria: criteria, configErr: err, params: o.Spec.ParamRef, actions: o.Spec.ValidationActions}
+	p.update(func() { p.bindings[o.Name] = b })
 }
 
 // checks holds a policy's compiled expressions.
@@ -130,8 +130,8 @@ func compile(s *registrationv1.ValidatingAdmissionPolicySpec, observe expression
 	return out
 }
 
-// verdict is the result of a failed validation.
-type verdict struct {
+// failedValidation is the result of a failed validation.
+type failedValidation struct {
 	index   int
 	message string
 	reason  metav1.StatusReason
@@ -144,7 +144,7 @@ type verdict struct {
 
 // Validate applies every policy through every binding; the first rejection in order is the error.
 func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
-	force := p.force.Load()
+	force := p.active.Load()
 	if force == nil || matching.ExemptOfPolicies(r) {
 		return nil
 	}
@@ -155,21 +155,21 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 		}
 		run.policy(ctx, pol)
 	}
-	run.note()
+	run.annotateFailures()
 	return run.refusal
 }
 
 // validatingRun applies all policies to one request.
 type validatingRun struct {
-	plugin   *Validating
-	r        *admission.Request
-	refusal  error // the first
-	failures []failureNote
-	said     map[string][]string // audit annotations of the current policy
+	plugin           *Validating
+	r                *admission.Request
+	refusal          error // the first
+	failures         []failureAnnotation
+	auditAnnotations map[string][]string // audit annotations of the current policy
 }
 
-// failureNote is a failed validation in the audit event.
-type failureNote struct {
+// failureAnnotation is a failed validation in the audit event.
+type failureAnnotation struct {
 	Message           string                            `json:"message"`
 	Policy            string                            `json:"policy"`
 	Binding           string                            `json:"binding"`
@@ -177,7 +177,7 @@ type failureNote struct {
 	ValidationActions []registrationv1.ValidationAction `json:"validationActions"`
 }
 
-func (v *validatingRun) policy(ctx context.Context, pol *rules[checks]) {
+func (v *validatingRun) policy(ctx context.Context, pol *compiledPolicy[checks]) {
 	t, err := pol.match(ctx, v.r, v.plugin.Reader)
 	if err != nil {
 		v.misconfigured(pol, nil, err)
@@ -191,34 +191,34 @@ func (v *validatingRun) policy(ctx context.Context, pol *rules[checks]) {
 			v.misconfigured(pol, b, err)
 		}
 	}
-	for key, values := range v.said {
-		v.r.Note(pol.name+"/"+key, strings.Join(values, ", "))
+	for key, values := range v.auditAnnotations {
+		v.r.AddAuditAnnotation(pol.name+"/"+key, strings.Join(values, ", "))
 	}
-	v.said = nil
+	v.auditAnnotations = nil
 }
 
 // annotation stores the value of one binding or parameter under an audit annotation key.
 func (v *validatingRun) annotation(key, value string) {
-	if v.said == nil {
-		v.said = map[string][]string{}
+	if v.auditAnnotations == nil {
+		v.auditAnnotations = map[string][]string{}
 	}
-	if !slices.Contains(v.said[key], value) {
-		v.said[key] = append(v.said[key], value)
+	if !slices.Contains(v.auditAnnotations[key], value) {
+		v.auditAnnotations[key] = append(v.auditAnnotations[key], value)
 	}
 }
 
-func (v *validatingRun) misconfigured(pol *rules[checks], b *binding, err error) {
-	if pol.ignores() {
+func (v *validatingRun) misconfigured(pol *compiledPolicy[checks], b *binding, err error) {
+	if pol.ignoresFailure() {
 		return
 	}
 	what := "policy"
 	if b != nil {
 		what = "binding"
 	}
-	v.refuse(pol, b, verdict{message: fmt.Sprintf("failed to configure %s: %v", what, err)})
+	v.refuse(pol, b, failedValidation{message: fmt.Sprintf("failed to configure %s: %v", what, err)})
 }
 
-func (v *validatingRun) binding(ctx context.Context, pol *rules[checks], b *binding, t *matching.Target) error {
+func (v *validatingRun) binding(ctx context.Context, pol *compiledPolicy[checks], b *binding, t *matching.Target) error {
 	ok, err := b.match(ctx, v.r, v.plugin.Reader)
 	if err != nil || !ok {
 		return err
@@ -235,7 +235,7 @@ func (v *validatingRun) binding(ctx context.Context, pol *rules[checks], b *bind
 		in.Bindings.VersionedParams = param
 		for _, found := range v.evaluate(ctx, pol, in) {
 			switch {
-			case !found.failed || !pol.ignores():
+			case !found.failed || !pol.ignoresFailure():
 				v.act(pol, b, found)
 			case !found.annotation:
 				v.plugin.Metrics.Validation(pol.name, b.name, errorType(found.message), "allow", found.took)
@@ -246,7 +246,7 @@ func (v *validatingRun) binding(ctx context.Context, pol *rules[checks], b *bind
 }
 
 // act applies the binding's actions to a failed validation.
-func (v *validatingRun) act(pol *rules[checks], b *binding, found verdict) {
+func (v *validatingRun) act(pol *compiledPolicy[checks], b *binding, found failedValidation) {
 	actions := b.actions
 	if found.annotation {
 		actions = []registrationv1.ValidationAction{registrationv1.Deny}
@@ -259,12 +259,12 @@ func (v *validatingRun) act(pol *rules[checks], b *binding, found verdict) {
 		case registrationv1.Warn:
 			v.r.Warn(fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", pol.name, b.name, found.message))
 		case registrationv1.Audit:
-			v.failures = append(v.failures, failureNote{found.message, pol.name, b.name, found.index, b.actions})
+			v.failures = append(v.failures, failureAnnotation{found.message, pol.name, b.name, found.index, b.actions})
 		}
 	}
 }
 
-func (v *validatingRun) refuse(pol *rules[checks], b *binding, found verdict) {
+func (v *validatingRun) refuse(pol *compiledPolicy[checks], b *binding, found failedValidation) {
 	if v.refusal != nil {
 		return
 	}
@@ -293,27 +293,27 @@ func codeOf(reason metav1.StatusReason) int32 {
 	return http.StatusUnprocessableEntity
 }
 
-// mostFailures limits the failures in the audit event.
-const mostFailures = 50
+// maxFailures limits the failures in the audit event.
+const maxFailures = 50
 
-func (v *validatingRun) note() {
+func (v *validatingRun) annotateFailures() {
 	if len(v.failures) == 0 || v.r.Annotate == nil {
 		return
 	}
-	if b, err := json.Marshal(v.failures[:min(len(v.failures), mostFailures)]); err == nil {
-		v.r.Note("validation.policy.admission.k8s.io/validation_failure", string(b))
+	if b, err := json.Marshal(v.failures[:min(len(v.failures), maxFailures)]); err == nil {
+		v.r.AddAuditAnnotation("validation.policy.admission.k8s.io/validation_failure", string(b))
 	}
 }
 
 // evaluate evaluates a policy's expressions for one parameter.
-func (v *validatingRun) evaluate(ctx context.Context, pol *rules[checks], in *expression.Input) []verdict {
-	failed := func(err error) []verdict { return []verdict{{message: err.Error(), failed: true}} }
+func (v *validatingRun) evaluate(ctx context.Context, pol *compiledPolicy[checks], in *expression.Input) []failedValidation {
+	failed := func(err error) []failedValidation { return []failedValidation{{message: err.Error(), failed: true}} }
 	c := pol.compiled()
 	if c.err != nil {
 		return failed(c.err)
 	}
 	if c.conditions != nil {
-		ok, err := c.conditions.Hold(ctx, in)
+		ok, err := c.conditions.Match(ctx, in)
 		if err != nil {
 			return failed(err)
 		}
@@ -328,18 +328,18 @@ func (v *validatingRun) evaluate(ctx context.Context, pol *rules[checks], in *ex
 	}
 	plain := cel.OptionalVariableBindings{VersionedParams: in.Bindings.VersionedParams}
 	messages, _, messageErr := c.messages.ForInput(ctx, in.Attributes, request, plain, ns, left)
-	var out []verdict
+	var out []failedValidation
 	for i, result := range results {
 		rule, ok := result.ExpressionAccessor.(*validation)
 		switch {
 		case !ok:
 		case result.Error != nil:
-			out = append(out, verdict{index: i, message: result.Error.Error(), failed: true, took: result.Elapsed})
+			out = append(out, failedValidation{index: i, message: result.Error.Error(), failed: true, took: result.Elapsed})
 		case errors.Is(messageErr, apiservercel.ErrInternal) || errors.Is(messageErr, apiservercel.ErrOutOfBudget):
-			out = append(out, verdict{index: i, message: fmt.Sprintf("failed messageExpression: %s", messageErr), failed: true, took: result.Elapsed})
+			out = append(out, failedValidation{index: i, message: fmt.Sprintf("failed messageExpression: %s", messageErr), failed: true, took: result.Elapsed})
 		case result.EvalResult == celtypes.True:
 		default:
-			found := verdict{index: i, message: rule.say(messages, i), took: result.Elapsed}
+			found := failedValidation{index: i, message: rule.messageOf(messages, i), took: result.Elapsed}
 			if rule.reason != nil {
 				found.reason = *rule.reason
 			}
@@ -349,8 +349,8 @@ func (v *validatingRun) evaluate(ctx context.Context, pol *rules[checks], in *ex
 	return append(out, v.annotate(ctx, c, in)...)
 }
 
-// say is the message of a failed validation: from its message expression, its message, or the expression itself.
-func (r *validation) say(messages []cel.EvaluationResult, i int) string {
+// messageOf is the message of a failed validation: from its message expression, its message, or the expression itself.
+func (r *validation) messageOf(messages []cel.EvaluationResult, i int) string {
 	if i < len(messages) && messages[i].Error == nil && messages[i].EvalResult != nil {
 		if said, ok := messages[i].EvalResult.Value().(string); ok {
 			said = strings.TrimSpace(said)
@@ -365,28 +365,28 @@ func (r *validation) say(messages []cel.EvaluationResult, i int) string {
 	return "failed expression: " + strings.TrimSpace(r.Text)
 }
 
-// longestAnnotation limits an audit annotation.
-const longestAnnotation = 10 << 10
+// maxAnnotationBytes limits an audit annotation.
+const maxAnnotationBytes = 10 << 10
 
 // annotate evaluates the policy's audit annotations.
-func (v *validatingRun) annotate(ctx context.Context, c *checks, in *expression.Input) []verdict {
+func (v *validatingRun) annotate(ctx context.Context, c *checks, in *expression.Input) []failedValidation {
 	results, _, err := c.annotations.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace, celconfig.RuntimeCELCostBudget)
 	if err != nil {
-		return []verdict{{message: err.Error(), failed: true}}
+		return []failedValidation{{message: err.Error(), failed: true}}
 	}
-	var out []verdict
+	var out []failedValidation
 	for i, result := range results {
 		a, ok := result.ExpressionAccessor.(*text)
 		if !ok {
 			continue
 		}
 		if result.Error != nil {
-			out = append(out, verdict{index: i, message: result.Error.Error(), failed: true, annotation: true, took: result.Elapsed})
+			out = append(out, failedValidation{index: i, message: result.Error.Error(), failed: true, annotation: true, took: result.Elapsed})
 			continue
 		}
 		if said, ok := result.EvalResult.Value().(string); ok {
 			if said = strings.TrimSpace(said); said != "" {
-				v.annotation(a.key, said[:min(len(said), longestAnnotation)])
+				v.annotation(a.key, said[:min(len(said), maxAnnotationBytes)])
 			}
 		}
 	}

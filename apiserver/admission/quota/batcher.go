@@ -9,15 +9,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// line batches asks that arrive together: the first one serves all that wait, then the next one does.
-type line struct {
+// batcher batches requests that arrive together: the first one serves all that wait, then the next one does.
+type batcher struct {
 	mu      sync.Mutex
 	busy    bool
-	waiting []*ask
+	waiting []*chargeRequest
 }
 
-// join returns when a has been served, by this goroutine or another.
-func (l *line) join(a *ask, serve func([]*ask)) {
+// do returns when a has been served, by this goroutine or another.
+func (l *batcher) do(a *chargeRequest, serve func([]*chargeRequest)) {
 	l.mu.Lock()
 	l.waiting = append(l.waiting, a)
 	wait := l.busy
@@ -31,7 +31,7 @@ func (l *line) join(a *ask, serve func([]*ask)) {
 	l.waiting = nil
 	l.mu.Unlock()
 	served := false
-	defer func() { // also after a panic: no ask may be left waiting
+	defer func() { // also after a panic: no request may be left waiting
 		for _, other := range batch {
 			if !served {
 				other.err = apierrors.NewInternalError(errors.New("quota evaluation failed"))

@@ -27,8 +27,8 @@ type Limited struct {
 	MatchScopes []corev1.ScopedResourceSelectorRequirement `json:"matchScopes,omitempty"`
 }
 
-// form is the document's format.
-type form struct {
+// configuration is the document's format.
+type configuration struct {
 	metav1.TypeMeta  `json:",inline"`
 	LimitedResources []Limited `json:"limitedResources"`
 }
@@ -45,7 +45,7 @@ func Read(d *config.Document) ([]Limited, error) {
 	if d == nil {
 		return nil, nil
 	}
-	var f form
+	var f configuration
 	if err := d.Decode(&f, kinds...); err != nil {
 		return nil, err
 	}
@@ -55,11 +55,11 @@ func Read(d *config.Document) ([]Limited, error) {
 			errs = append(errs, field.Required(field.NewPath("limitedResources").Index(i).Child("resource"), ""))
 		}
 	}
-	return f.LimitedResources, d.Wrong(errs.ToAggregate())
+	return f.LimitedResources, d.WrapError(errs.ToAggregate())
 }
 
-// uncovered rejects the use of a limited resource that no quota of the namespace covers.
-func (p *Plugin) uncovered(a *ask, quotas []*corev1.ResourceQuota) error {
+// checkLimited rejects the use of a limited resource that no quota of the namespace covers.
+func (p *Plugin) checkLimited(a *chargeRequest, quotas []*corev1.ResourceQuota) error {
 	if len(p.limited) == 0 {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (p *Plugin) uncovered(a *ask, quotas []*corev1.ResourceQuota) error {
 			}
 		}
 	}
-	if len(names) == 0 && len(wanted) == 0 || !a.grows() {
+	if len(names) == 0 && len(wanted) == 0 || !a.increasesUsage() {
 		return nil
 	}
 	var covered []corev1.ResourceName
@@ -114,8 +114,8 @@ func containsAny(s string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(s, p) })
 }
 
-// grows reports whether the request increases the usage.
-func (a *ask) grows() bool {
+// increasesUsage reports whether the request increases the usage.
+func (a *chargeRequest) increasesUsage() bool {
 	usage := a.meter.Usage(a.r.Object, a.now)
 	if a.old != nil {
 		usage = quota.Floor(quota.Minus(usage, a.meter.Usage(a.old, a.now)))

@@ -31,34 +31,34 @@ import (
 // Store updates a stored object by compare-and-swap: f gets the current state, which is shared, and returns the new one, or the same one
 // for no write. A missing object is a 404 *apierrors.StatusError.
 type Store interface {
-	Amend(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, f func(runtime.Object) (runtime.Object, error)) error
+	GuaranteedUpdate(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, f func(runtime.Object) (runtime.Object, error)) error
 }
 
 // Resource is the resource that the plugin follows.
 var Resource = corev1.SchemeGroupVersion.WithResource("resourcequotas")
 
-// patience limits the duration of a charge.
-const patience = 10 * time.Second
+// chargeTimeout limits the duration of a charge.
+const chargeTimeout = 10 * time.Second
 
 // Plugin is the admission plugin. Set and Remove update it.
 type Plugin struct {
-	store   Store
-	limited []Limited
-	known   atomic.Int64 // number of quotas
+	store      Store
+	limited    []Limited
+	quotaCount atomic.Int64 // number of quotas
 
-	mu     sync.RWMutex
-	spaces map[string]*space
+	mu         sync.RWMutex
+	namespaces map[string]*namespaceQuotas
 }
 
-// space is a namespace with quotas.
-type space struct {
-	quotas map[string]*corev1.ResourceQuota // guarded by Plugin.mu
-	line   line
+// namespaceQuotas is a namespace with quotas.
+type namespaceQuotas struct {
+	quotas  map[string]*corev1.ResourceQuota // guarded by Plugin.mu
+	batcher batcher
 }
 
 // New returns a plugin without quotas. limited resources may be used only if a quota covers them.
 func New(store Store, limited []Limited) *Plugin {
-	return &Plugin{store: store, limited: limited, spaces: map[string]*space{}}
+	return &Plugin{store: store, limited: limited, namespaces: map[string]*namespaceQuotas{}}
 }
 
 // Name is the plugin's name.
@@ -72,13 +72,13 @@ func (p *Plugin) Set(obj runtime.Object) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.spaces[q.Namespace]
+	s := p.namespaces[q.Namespace]
 	if s == nil {
-		s = &space{quotas: map[string]*corev1.ResourceQuota{}}
-		p.spaces[q.Namespace] = s
+		s = &namespaceQuotas{quotas: map[string]*corev1.ResourceQuota{}}
+		p.namespaces[q.Namespace] = s
 	}
 	if _, had := s.quotas[q.Name]; !had {
-		p.known.Add(1)
+		p.quotaCount.Add(1)
 	}
 	s.quotas[q.Name] = q
 }
@@ -91,21 +91,21 @@ func (p *Plugin) Remove(obj runtime.Object) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.spaces[q.Namespace]
+	s := p.namespaces[q.Namespace]
 	if s == nil || s.quotas[q.Name] == nil {
 		return
 	}
-	p.known.Add(-1)
+	p.quotaCount.Add(-1)
 	if delete(s.quotas, q.Name); len(s.quotas) == 0 {
-		delete(p.spaces, q.Namespace)
+		delete(p.namespaces, q.Namespace)
 	}
 }
 
-// of returns a namespace's quotas by name; nil if there are none.
-func (p *Plugin) of(namespace string) (*space, []*corev1.ResourceQuota) {
+// quotasOf returns a namespace's quotas by name; nil if there are none.
+func (p *Plugin) quotasOf(namespace string) (*namespaceQuotas, []*corev1.ResourceQuota) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	s := p.spaces[namespace]
+	s := p.namespaces[namespace]
 	if s == nil {
 		return nil, nil
 	}
@@ -122,8 +122,8 @@ func (p *Plugin) of(namespace string) (*space, []*corev1.ResourceQuota) {
 	return s, list
 }
 
-// uncounted resources are never limited: they are not stored, or not stored separately.
-var uncounted = []schema.GroupResource{
+// notLimited resources are never limited: they are not stored, or not stored separately.
+var notLimited = []schema.GroupResource{
 	{Resource: "bindings"}, {Resource: "componentstatuses"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"},
 	{Group: "authentication.k8s.io", Resource: "tokenreviews"}, {Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
 	{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}, {Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"},
@@ -140,16 +140,16 @@ func handles(r *admission.Request, m *quota.Meter) bool {
 	}
 	switch r.Resource.Resource {
 	case "pods":
-		return r.Subresource == "resize" || r.Subresource == "" && deadlineComes(r.OldObject, r.Object)
+		return r.Subresource == "resize" || r.Subresource == "" && setsActiveDeadline(r.OldObject, r.Object)
 	case "persistentvolumeclaims":
 		return r.Subresource == "" || r.Subresource == "status"
 	}
 	return r.Subresource == ""
 }
 
-// deadlineComes reports whether an update sets a pod's activeDeadlineSeconds, the only change that moves a pod to the scope of other
+// setsActiveDeadline reports whether an update sets a pod's activeDeadlineSeconds, the only change that moves a pod to the scope of other
 // quotas.
-func deadlineComes(before, after runtime.Object) bool {
+func setsActiveDeadline(before, after runtime.Object) bool {
 	was, ok1 := before.(*corev1.Pod)
 	is, ok2 := after.(*corev1.Pod)
 	return ok1 && ok2 && was.Spec.ActiveDeadlineSeconds == nil && is.Spec.ActiveDeadlineSeconds != nil
@@ -157,19 +157,19 @@ func deadlineComes(before, after runtime.Object) bool {
 
 // Validate charges the request to the quotas that apply, or rejects it.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if p.known.Load() == 0 && len(p.limited) == 0 || r.Namespace == "" || r.Object == nil || r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
+	if p.quotaCount.Load() == 0 && len(p.limited) == 0 || r.Namespace == "" || r.Object == nil || r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
 		return nil
 	}
 	gr := r.Resource.GroupResource()
-	s, quotas := p.of(r.Namespace)
-	if len(quotas) == 0 && len(p.limited) == 0 || slices.Contains(uncounted, gr) {
+	s, quotas := p.quotasOf(r.Namespace)
+	if len(quotas) == 0 && len(p.limited) == 0 || slices.Contains(notLimited, gr) {
 		return nil
 	}
 	m := quota.MeterFor(gr)
 	if !handles(r, m) {
 		return nil
 	}
-	a := &ask{r: r, meter: m, now: time.Now(), signal: make(chan bool, 1)}
+	a := &chargeRequest{r: r, meter: m, now: time.Now(), signal: make(chan bool, 1)}
 	if r.Operation == admission.Update {
 		if a.old = r.OldObject; a.old == nil {
 			return admission.Forbidden(r, "unable to get previous usage since prior version of object was not found")
@@ -178,31 +178,31 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 			a.old = nil // created by this update: all of it is new
 		}
 	}
-	if err := p.uncovered(a, quotas); err != nil {
+	if err := p.checkLimited(a, quotas); err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(quotas, a.concerns) {
+	if !slices.ContainsFunc(quotas, a.mayApply) {
 		return nil
 	}
-	s.line.join(a, func(batch []*ask) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	s.batcher.do(a, func(batch []*chargeRequest) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), chargeTimeout)
 		defer cancel()
-		p.serve(ctx, r.Namespace, batch)
+		p.chargeBatch(ctx, r.Namespace, batch)
 	})
 	if a.err == nil && len(a.charges) > 0 {
 		r.OnSettle(func(o admission.Outcome) {
 			if o == admission.NotStored {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), chargeTimeout)
 				defer cancel()
-				p.refund(ctx, r.Namespace, []*ask{a})
+				p.refund(ctx, r.Namespace, []*chargeRequest{a})
 			}
 		})
 	}
 	return a.err
 }
 
-// ask is one request to be charged.
-type ask struct {
+// chargeRequest is one request to be charged.
+type chargeRequest struct {
 	r     *admission.Request
 	meter *quota.Meter
 	old   runtime.Object
@@ -210,43 +210,43 @@ type ask struct {
 	// charges are the charged amounts by quota.
 	charges map[string]corev1.ResourceList
 	err     error
-	// signal receives true when the ask must serve the line, false when it has been served.
+	// signal receives true when the request must charge the batch, false when it has been charged.
 	signal chan bool
 }
 
-// concerns reports whether q may apply to the ask.
-func (a *ask) concerns(q *corev1.ResourceQuota) bool {
+// mayApply reports whether q may apply to the request.
+func (a *chargeRequest) mayApply(q *corev1.ResourceQuota) bool {
 	delta, err := a.meter.Delta(q, a.r.Object, a.old, a.now)
 	return err != nil || len(delta) > 0
 }
 
-// serve charges a batch of asks to each quota in turn.
-func (p *Plugin) serve(ctx context.Context, namespace string, batch []*ask) {
-	_, quotas := p.of(namespace)
+// chargeBatch charges a batch of requests to each quota in turn.
+func (p *Plugin) chargeBatch(ctx context.Context, namespace string, requests []*chargeRequest) {
+	_, quotas := p.quotasOf(namespace)
 	for _, q := range quotas {
-		var asks []*ask
-		for _, a := range batch {
-			if a.err == nil && a.concerns(q) {
-				asks = append(asks, a)
+		var affected []*chargeRequest
+		for _, a := range requests {
+			if a.err == nil && a.mayApply(q) {
+				affected = append(affected, a)
 			}
 		}
-		if len(asks) == 0 {
+		if len(affected) == 0 {
 			continue
 		}
-		t := &tally{asks: asks}
-		if err := p.store.Amend(ctx, Resource, namespace, q.Name, t.charge); err != nil {
+		t := &chargeAttempt{requests: affected}
+		if err := p.store.GuaranteedUpdate(ctx, Resource, namespace, q.Name, t.charge); err != nil {
 			if apierrors.IsNotFound(err) {
 				continue // it was just deleted
 			}
-			for _, a := range asks {
+			for _, a := range affected {
 				a.err = apierrors.NewInternalError(err)
 			}
 			continue
 		}
 		t.settle(q.Name)
 	}
-	var failed []*ask
-	for _, a := range batch {
+	var failed []*chargeRequest
+	for _, a := range requests {
 		if a.err != nil && len(a.charges) > 0 {
 			failed = append(failed, a)
 		}
@@ -254,22 +254,22 @@ func (p *Plugin) serve(ctx context.Context, namespace string, batch []*ask) {
 	p.refund(ctx, namespace, failed)
 }
 
-// tally is one attempt to charge asks to a quota.
-type tally struct {
-	asks   []*ask
-	deltas []corev1.ResourceList
-	errs   []error
+// chargeAttempt is one attempt to charge requests to a quota.
+type chargeAttempt struct {
+	requests []*chargeRequest
+	deltas   []corev1.ResourceList
+	errs     []error
 }
 
-// charge is the update function of a compare-and-swap: it checks every ask after the charges of the ones before.
-func (t *tally) charge(current runtime.Object) (runtime.Object, error) {
+// charge is the update function of a compare-and-swap: it checks every request after the charges of the ones before.
+func (t *chargeAttempt) charge(current runtime.Object) (runtime.Object, error) {
 	q, ok := current.(*corev1.ResourceQuota)
 	if !ok {
 		return current, nil
 	}
-	t.deltas, t.errs = make([]corev1.ResourceList, len(t.asks)), make([]error, len(t.asks))
+	t.deltas, t.errs = make([]corev1.ResourceList, len(t.requests)), make([]error, len(t.requests))
 	used, changed := q.Status.Used, false
-	for i, a := range t.asks {
+	for i, a := range t.requests {
 		delta, err := a.meter.Delta(q, a.r.Object, a.old, a.now)
 		if err == nil && a.r.Subresource != "status" { // a status update reports existing usage: it is counted, never rejected
 			err = quota.Exceeded(q, used, delta)
@@ -289,9 +289,9 @@ func (t *tally) charge(current runtime.Object) (runtime.Object, error) {
 	return next, nil
 }
 
-// settle records the result of the successful attempt in the asks.
-func (t *tally) settle(name string) {
-	for i, a := range t.asks {
+// settle records the result of the successful attempt in the requests.
+func (t *chargeAttempt) settle(name string) {
+	for i, a := range t.requests {
 		if err := t.errs[i]; err != nil {
 			a.err = admission.Forbidden(a.r, "%w", err)
 		}
@@ -304,17 +304,17 @@ func (t *tally) settle(name string) {
 	}
 }
 
-// refund takes back the charges of asks that were not stored. After a failure the controller's recalculation corrects the usage.
-func (p *Plugin) refund(ctx context.Context, namespace string, asks []*ask) {
+// refund takes back the charges of requests that were not stored. After a failure the controller's recalculation corrects the usage.
+func (p *Plugin) refund(ctx context.Context, namespace string, requests []*chargeRequest) {
 	back := map[string]corev1.ResourceList{}
-	for _, a := range asks {
+	for _, a := range requests {
 		for name, delta := range a.charges {
 			back[name] = quota.Sum(back[name], delta)
 		}
 		a.charges = nil
 	}
 	for name, delta := range back {
-		_ = p.store.Amend(ctx, Resource, namespace, name, func(current runtime.Object) (runtime.Object, error) {
+		_ = p.store.GuaranteedUpdate(ctx, Resource, namespace, name, func(current runtime.Object) (runtime.Object, error) {
 			q, ok := current.(*corev1.ResourceQuota)
 			if !ok {
 				return current, nil

@@ -20,14 +20,14 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// shelf is a Store: a map with compare-and-swap.
-type shelf struct {
+// fakeStore is a Store: a map with compare-and-swap.
+type fakeStore struct {
 	mu     sync.Mutex
 	quotas map[string]*corev1.ResourceQuota
 	writes atomic.Int64
 }
 
-func (s *shelf) Amend(_ context.Context, gvr schema.GroupVersionResource, _, name string, f func(runtime.Object) (runtime.Object, error)) error {
+func (s *fakeStore) GuaranteedUpdate(_ context.Context, gvr schema.GroupVersionResource, _, name string, f func(runtime.Object) (runtime.Object, error)) error {
 	for {
 		s.mu.Lock()
 		q := s.quotas[name]
@@ -50,15 +50,15 @@ func (s *shelf) Amend(_ context.Context, gvr schema.GroupVersionResource, _, nam
 	}
 }
 
-func (s *shelf) used(name string, r corev1.ResourceName) string {
+func (s *fakeStore) used(name string, r corev1.ResourceName) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.quotas[name].Status.Used[r]
 	return v.String()
 }
 
-func plugin(quotas ...*corev1.ResourceQuota) (*Plugin, *shelf) {
-	s := &shelf{quotas: map[string]*corev1.ResourceQuota{}}
+func plugin(quotas ...*corev1.ResourceQuota) (*Plugin, *fakeStore) {
+	s := &fakeStore{quotas: map[string]*corev1.ResourceQuota{}}
 	p := New(s, nil)
 	for _, q := range quotas {
 		s.quotas[q.Name] = q

@@ -33,17 +33,17 @@ import (
 // Resolver returns host:port of an endpoint for a Service's port.
 type Resolver func(ctx context.Context, namespace, name string, port int32) (string, error)
 
-// biggestAnswer limits a webhook's response.
-const biggestAnswer = 16 << 20
+// maxResponseBytes limits a webhook's response.
+const maxResponseBytes = 16 << 20
 
-// caller posts reviews to one webhook and keeps connections.
-type caller struct {
+// webhookClient posts reviews to one webhook and keeps connections.
+type webhookClient struct {
 	endpoint  string
 	client    *http.Client
 	transport *http.Transport
 }
 
-func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver, door *outbound.Door, creds *Credentials) (*caller, error) {
+func newWebhookClient(c *registrationv1.WebhookClientConfig, resolve Resolver, egress *outbound.Egress, creds *Credentials) (*webhookClient, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca := bytes.TrimSpace(c.CABundle); len(ca) > 0 {
 		conf.RootCAs = x509.NewCertPool()
@@ -51,7 +51,7 @@ func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver, door *ou
 			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	out, to := &caller{}, outbound.Options{TLS: conf, HTTP2: true}
+	out, to := &webhookClient{}, outbound.Options{TLS: conf, HTTP2: true}
 	var cfg *rest.Config
 	var err error
 	switch s := c.Service; {
@@ -79,19 +79,19 @@ func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver, door *ou
 	if err != nil {
 		return nil, err
 	}
-	out.transport = door.Transport(to)
-	shown, err := show(cfg, out.transport)
+	out.transport = egress.Transport(to)
+	shown, err := withCredentials(cfg, out.transport)
 	if err != nil {
 		return nil, err
 	}
-	out.client = &http.Client{Transport: door.Observe("admission webhook", shown), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	out.client = &http.Client{Transport: egress.Observe("admission webhook", shown), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return out, nil
 }
 
-func (c *caller) close() { c.transport.CloseIdleConnections() }
+func (c *webhookClient) close() { c.transport.CloseIdleConnections() }
 
 // post sends a review and returns the response. The URL parameter timeout has the deadline of ctx in seconds.
-func (c *caller) post(ctx context.Context, review []byte) (*admissionv1.AdmissionReview, error) {
+func (c *webhookClient) post(ctx context.Context, review []byte) (*admissionv1.AdmissionReview, error) {
 	target := c.endpoint
 	if end, ok := ctx.Deadline(); ok {
 		seconds := (time.Until(end) + time.Second - 1).Truncate(time.Second)
@@ -113,7 +113,7 @@ func (c *caller) post(ctx context.Context, review []byte) (*admissionv1.Admissio
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, biggestAnswer))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
 	if err != nil {
 		return nil, fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w", err)
 	}
@@ -129,14 +129,14 @@ func (c *caller) post(ctx context.Context, review []byte) (*admissionv1.Admissio
 	return answer, nil
 }
 
-// verdict is the response in an AdmissionReview of a version, or an error if it is invalid.
-func verdict(a *admissionv1.AdmissionReview, version string, uid types.UID, mutating bool) (*admissionv1.AdmissionResponse, error) {
+// responseOf is the response in an AdmissionReview of a version, or an error if it is invalid.
+func responseOf(a *admissionv1.AdmissionReview, version string, uid types.UID, mutating bool) (*admissionv1.AdmissionResponse, error) {
 	r := a.Response
-	if r == nil || otherVersion(a, version) {
+	if r == nil || versionDiffers(a, version) {
 		return nil, errors.New("webhook response was absent")
 	}
 	if version == beta {
-		return betaVerdict(r, mutating), nil
+		return convertBetaResponse(r, mutating), nil
 	}
 	if r.UID != uid {
 		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, r.UID)
@@ -160,14 +160,14 @@ func verdict(a *admissionv1.AdmissionReview, version string, uid types.UID, muta
 	return r, nil
 }
 
-// otherVersion reports whether the response has another version than the request, which Kubernetes treats as a missing response.
-func otherVersion(a *admissionv1.AdmissionReview, version string) bool {
+// versionDiffers reports whether the response has another version than the request, which Kubernetes treats as a missing response.
+func versionDiffers(a *admissionv1.AdmissionReview, version string) bool {
 	gvk := a.GroupVersionKind()
 	return gvk.Group == admissionv1.GroupName && gvk.Kind == reviewKind && gvk.Version != version && slices.Contains(versions, gvk.Version)
 }
 
-// betaVerdict completes a v1beta1 response, where the UID and the patch type are optional.
-func betaVerdict(r *admissionv1.AdmissionResponse, mutating bool) *admissionv1.AdmissionResponse {
+// convertBetaResponse completes a v1beta1 response, where the UID and the patch type are optional.
+func convertBetaResponse(r *admissionv1.AdmissionResponse, mutating bool) *admissionv1.AdmissionResponse {
 	out := *r
 	out.PatchType = nil
 	if !mutating {

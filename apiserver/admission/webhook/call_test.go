@@ -38,7 +38,7 @@ func TestVerdict(t *testing.T) {
 		if tt.answered != "" {
 			a.TypeMeta = metav1.TypeMeta{APIVersion: tt.answered, Kind: "AdmissionReview"}
 		}
-		got, err := verdict(a, tt.asked, "u", tt.mutating)
+		got, err := responseOf(a, tt.asked, "u", tt.mutating)
 		switch {
 		case tt.want != "":
 			if err == nil || err.Error() != tt.want {

@@ -25,8 +25,8 @@ type Credentials struct {
 	users webhookutil.AuthenticationInfoResolver
 }
 
-// form is the document's format.
-type form struct {
+// configuration is the document's format.
+type configuration struct {
 	metav1.TypeMeta    `json:",inline"`
 	KubeConfigFile     string `json:"kubeConfigFile"`
 	StaticManifestsDir string `json:"staticManifestsDir"`
@@ -42,21 +42,21 @@ func Read(d *config.Document) (*Credentials, error) {
 	if d == nil {
 		return nil, nil //nolint:nilnil // no credentials are no error
 	}
-	var f form
+	var f configuration
 	if err := d.Decode(&f, kinds...); err != nil {
 		return nil, err
 	}
 	switch {
 	case f.StaticManifestsDir != "":
-		return nil, d.Wrong(errors.New("staticManifestsDir: webhooks from files are not supported"))
+		return nil, d.WrapError(errors.New("staticManifestsDir: webhooks from files are not supported"))
 	case f.KubeConfigFile == "":
 		return nil, nil //nolint:nilnil // no credentials are no error
 	case !filepath.IsAbs(f.KubeConfigFile):
-		return nil, d.Wrong(field.Invalid(field.NewPath("kubeConfigFile"), f.KubeConfigFile, "must be an absolute file path"))
+		return nil, d.WrapError(field.Invalid(field.NewPath("kubeConfigFile"), f.KubeConfigFile, "must be an absolute file path"))
 	}
 	users, err := webhookutil.NewDefaultAuthenticationInfoResolver(f.KubeConfigFile)
 	if err != nil {
-		return nil, d.Wrong(err)
+		return nil, d.WrapError(err)
 	}
 	return &Credentials{users}, nil
 }
@@ -85,8 +85,8 @@ func (c *Credentials) address(endpoint string) (*rest.Config, error) {
 	return c.users.ClientConfigFor(host)
 }
 
-// show adds the credentials to t.
-func show(cfg *rest.Config, t *http.Transport) (http.RoundTripper, error) {
+// withCredentials adds the credentials to t.
+func withCredentials(cfg *rest.Config, t *http.Transport) (http.RoundTripper, error) {
 	if cfg == nil {
 		return t, nil
 	}

@@ -24,14 +24,14 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"response":{"uid":"u","allowed":false,"status":{"code":-1,"message":null}}}`), true)
 	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","response":{"allowed":true,"patch":"W10="}}`), true)
 	f.Fuzz(func(t *testing.T, body []byte, mutating bool) {
-		c := &caller{endpoint: "https://hook", client: &http.Client{Transport: answers(body)}}
+		c := &webhookClient{endpoint: "https://hook", client: &http.Client{Transport: answers(body)}}
 		a, err := c.post(t.Context(), nil)
 		if err != nil {
 			return
 		}
 		for _, version := range versions { // of the review that was sent
 			answer := a.DeepCopy() // a verdict may complete what it is of
-			r, err := verdict(answer, version, "u", mutating)
+			r, err := responseOf(answer, version, "u", mutating)
 			if (r == nil) == (err == nil) || err == nil && (version == "v1" && r.UID != "u" || !mutating && len(r.Patch) > 0) {
 				t.Errorf("%s %q: %v, %v", version, body, r, err)
 			}

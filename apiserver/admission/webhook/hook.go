@@ -30,7 +30,7 @@ type hook struct {
 	config, name string
 	uid          string // unique among all configurations
 	criteria     *matching.Criteria
-	broken       error // why the configuration is invalid; the failure policy then decides about every request
+	configErr    error // why the configuration is invalid; the failure policy then decides about every request
 	policy       *registrationv1.FailurePolicyType
 	sideEffects  *registrationv1.SideEffectClass
 	timeout      time.Duration
@@ -38,10 +38,10 @@ type hook struct {
 	version      string // of AdmissionReview: the first supported one of its list; empty: none
 
 	conditions func() *expression.Conditions // compiled on first use
-	caller     func() (*caller, error)
-	// made is the caller after its first use; close closes its connections.
-	mu   sync.Mutex
-	made *caller
+	client     func() (*webhookClient, error)
+	// cached is the client after its first use; close closes its connections.
+	mu     sync.Mutex
+	cached *webhookClient
 }
 
 // settings are the common fields of both kinds of webhooks.
@@ -71,17 +71,17 @@ func (p *plugin) newHook(config string, index int, s settings) *hook {
 	if s.timeout != nil {
 		h.timeout = time.Duration(*s.timeout) * time.Second
 	}
-	h.criteria, h.broken = matching.New(matching.Named(s.rules), nil, s.match, s.namespaces, s.objects)
+	h.criteria, h.configErr = matching.New(matching.Named(s.rules), nil, s.match, s.namespaces, s.objects)
 	h.conditions = sync.OnceValue(func() *expression.Conditions {
 		return expression.Compile(s.conditions, s.policy, func(op admission.Operation, took time.Duration, failed int, excluded bool) {
 			p.Metrics.Conditions(s.name, "webhook", p.step, op, took, failed, excluded)
 		})
 	})
-	h.caller = sync.OnceValues(func() (*caller, error) {
-		c, err := newCaller(&s.client, p.Resolve, p.Outbound, p.Credentials)
+	h.client = sync.OnceValues(func() (*webhookClient, error) {
+		c, err := newWebhookClient(&s.client, p.Resolve, p.Outbound, p.Credentials)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.made = c
+		h.cached = c
 		return c, err
 	})
 	return h
@@ -90,12 +90,12 @@ func (p *plugin) newHook(config string, index int, s settings) *hook {
 func (h *hook) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.made != nil {
-		h.made.close()
+	if h.cached != nil {
+		h.cached.close()
 	}
 }
 
-func (h *hook) ignores() bool { return h.policy != nil && *h.policy == registrationv1.Ignore }
+func (h *hook) ignoresFailure() bool { return h.policy != nil && *h.policy == registrationv1.Ignore }
 
 // invocation is a request to be sent to a hook.
 type invocation struct {
@@ -107,16 +107,16 @@ type invocation struct {
 
 // invoke returns the invocation of h for r; nil if h does not match r.
 func (p *plugin) invoke(ctx context.Context, h *hook, r *admission.Request) (*invocation, error) {
-	if h.broken != nil {
-		return nil, apierrors.NewInternalError(h.broken)
+	if h.configErr != nil {
+		return nil, apierrors.NewInternalError(h.configErr)
 	}
 	t, err := h.criteria.Match(ctx, r, p.Reader)
 	if err != nil || t == nil {
 		return nil, err
 	}
 	v := &invocation{hook: h, target: t, obj: r.Object, old: r.OldObject}
-	if v.obj, err = matching.Shown(ctx, p.Reader, r.Object, r, t); err == nil {
-		v.old, err = matching.Shown(ctx, p.Reader, r.OldObject, r, t)
+	if v.obj, err = matching.ToTarget(ctx, p.Reader, r.Object, r, t); err == nil {
+		v.old, err = matching.ToTarget(ctx, p.Reader, r.OldObject, r, t)
 	}
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -126,7 +126,7 @@ func (p *plugin) invoke(ctx context.Context, h *hook, r *admission.Request) (*in
 		return v, nil
 	}
 	in := expression.NewInput(r, t.Resource, t.Kind, v.obj, v.old, p.Authorizer)
-	ok, err := c.Hold(ctx, in)
+	ok, err := c.Match(ctx, in)
 	if err != nil {
 		return nil, admission.Forbidden(r, "%w", err)
 	}
@@ -157,8 +157,8 @@ func (f *failure) code() int {
 // denied is a rejection by a webhook.
 type denied struct{ *apierrors.StatusError }
 
-// ask calls the webhook. The error is a *failure, or the error of the request.
-func (v *invocation) ask(ctx context.Context, r *admission.Request, mutating bool) (*admissionv1.AdmissionResponse, error) {
+// call calls the webhook. The error is a *failure, or the error of the request.
+func (v *invocation) call(ctx context.Context, r *admission.Request, mutating bool) (*admissionv1.AdmissionResponse, error) {
 	h := v.hook
 	fail := func(err error) error { return &failure{h.name, err} }
 	if r.DryRun {
@@ -177,7 +177,7 @@ func (v *invocation) ask(ctx context.Context, r *admission.Request, mutating boo
 	if err != nil {
 		return nil, fail(fmt.Errorf("could not create admission objects: %w", err))
 	}
-	c, err := h.caller()
+	c, err := h.client()
 	if err != nil {
 		return nil, fail(fmt.Errorf("could not get REST client: %w", err))
 	}
@@ -190,12 +190,12 @@ func (v *invocation) ask(ctx context.Context, r *admission.Request, mutating boo
 	if err != nil {
 		return nil, fail(fmt.Errorf("failed to call webhook: %w", err))
 	}
-	resp, err := verdict(answer, h.version, uid, mutating)
+	resp, err := responseOf(answer, h.version, uid, mutating)
 	if err != nil {
 		return nil, fail(fmt.Errorf("received invalid webhook response: %w", err))
 	}
 	for key, value := range resp.AuditAnnotations {
-		r.Note(h.name+"/"+key, value)
+		r.AddAuditAnnotation(h.name+"/"+key, value)
 	}
 	for _, text := range resp.Warnings {
 		r.Warn(text)

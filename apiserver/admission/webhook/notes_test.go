@@ -57,7 +57,7 @@ func TestNotes(t *testing.T) {
 		notes := map[string]string{}
 		r := &admission.Request{
 			Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: corev1.SchemeGroupVersion.WithKind("Node"), Name: "n",
-			Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, Bodies: tt.bodies, Annotate: func(key, value string) { notes[key] = value },
+			Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, AuditBodies: tt.bodies, Annotate: func(key, value string) { notes[key] = value },
 		}
 		if err := p.Admit(t.Context(), r); err != nil {
 			t.Fatal(err)

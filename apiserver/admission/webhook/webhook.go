@@ -49,7 +49,7 @@ type Config struct {
 	Authorizer auth.Authorizer // for match conditions
 	Resolve    Resolver
 	// Outbound connects to webhooks.
-	Outbound *outbound.Door
+	Outbound *outbound.Egress
 	// Credentials authenticate the server to webhooks; nil: none.
 	Credentials *Credentials
 	Metrics     *admission.Metrics
@@ -127,11 +127,11 @@ func (p *Mutating) Remove(obj runtime.Object) {
 	}
 }
 
-// rounds is the state that Admit keeps between the two rounds of a request.
-type rounds struct {
-	last   []byte          // the object after the last webhook
-	called map[string]bool // webhooks to call again if the object changes after them
-	due    map[string]bool // those that must be called again
+// reinvocation is the state that Admit keeps between the two rounds of a request.
+type reinvocation struct {
+	last     []byte          // the object after the last webhook
+	called   map[string]bool // webhooks to call again if the object changes after them
+	required map[string]bool // those that must be called again
 }
 
 // Admit calls the webhooks one after another; each gets the object as changed by those before.
@@ -140,14 +140,14 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	if hooks == nil || matching.Exempt(r) {
 		return nil
 	}
-	state, _ := r.Kept(p.Name()).(*rounds)
+	state, _ := r.PluginState(p.Name()).(*reinvocation)
 	if state == nil {
-		state = &rounds{called: map[string]bool{}, due: map[string]bool{}}
-		r.Keep(p.Name(), state)
+		state = &reinvocation{called: map[string]bool{}, required: map[string]bool{}}
+		r.SetPluginState(p.Name(), state)
 	}
-	if r.Again {
+	if r.Reinvocation {
 		if now, err := admission.Document(r.Object, r.Kind); err == nil && string(now) != string(state.last) {
-			state.everybody()
+			state.requireAll()
 		}
 	}
 	for i, h := range *hooks {
@@ -155,33 +155,33 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		if err != nil {
 			return err
 		}
-		if v == nil || r.Again && !state.due[h.uid] {
+		if v == nil || r.Reinvocation && !state.required[h.uid] {
 			continue
 		}
 		begin := time.Now()
 		changed, err := p.call(ctx, v, r, i)
 		p.measure(h, r, begin, err)
 		if changed {
-			state.everybody()
+			state.requireAll()
 			r.Reinvoke()
 		}
 		if h.reinvoke {
 			state.called[h.uid] = true
 		}
-		if err = p.handleFailure(ctx, h, r, err, mutationNote(r, i)); err != nil {
+		if err = p.handleFailure(ctx, h, r, err, mutationAnnotationKey(r, i)); err != nil {
 			return err
 		}
 	}
-	if len(state.called) > 0 && !r.Again {
+	if len(state.called) > 0 && !r.Reinvocation {
 		state.last, _ = admission.Document(r.Object, r.Kind) // it was encoded for the webhooks before
 	}
 	return nil
 }
 
-// everybody requests another call of all reinvocable webhooks.
-func (s *rounds) everybody() {
+// requireAll requests another call of all reinvocable webhooks.
+func (s *reinvocation) requireAll() {
 	for uid := range s.called {
-		s.due[uid] = true
+		s.required[uid] = true
 		delete(s.called, uid)
 	}
 }
@@ -194,13 +194,13 @@ func (p *plugin) handleFailure(ctx context.Context, h *hook, r *admission.Reques
 	if _, ok := errors.AsType[*failure](err); !ok {
 		return err
 	}
-	if !h.ignores() {
+	if !h.ignoresFailure() {
 		return apierrors.NewInternalError(err)
 	}
 	if ctx.Err() != nil {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	}
-	r.Note("failed-open."+note, h.name)
+	r.AddAuditAnnotation("failed-open."+note, h.name)
 	p.Metrics.FailOpen(h.name, p.step)
 	return nil
 }
@@ -209,7 +209,7 @@ func (p *plugin) handleFailure(ctx context.Context, h *hook, r *admission.Reques
 func (p *plugin) measure(h *hook, r *admission.Request, begin time.Time, err error) {
 	rejected, code := err != nil, http.StatusOK
 	if failed, ok := errors.AsType[*failure](err); ok {
-		rejected, code = !h.ignores(), failed.code()
+		rejected, code = !h.ignoresFailure(), failed.code()
 		if rejected && !errors.Is(failed.err, context.Canceled) {
 			p.Metrics.WebhookRejection(h.name, p.step, r.Operation, admission.CallingError, code)
 		}
@@ -223,22 +223,22 @@ func (p *plugin) measure(h *hook, r *admission.Request, begin time.Time, err err
 	p.Metrics.Webhook(h.name, p.step, r.Operation, time.Since(begin), rejected, code)
 }
 
-// mutationNote is the audit annotation key for a mutating webhook; "" if the request is not recorded.
-func mutationNote(r *admission.Request, index int) string {
+// mutationAnnotationKey is the audit annotation key for a mutating webhook; "" if the request is not recorded.
+func mutationAnnotationKey(r *admission.Request, index int) string {
 	if r.Annotate == nil {
 		return ""
 	}
-	return "mutation.webhook.admission.k8s.io/" + place(r, index)
+	return "mutation.webhook.admission.k8s.io/" + annotationSuffix(r, index)
 }
 
-// patchNote is the audit annotation key for the webhook's patch.
-func patchNote(r *admission.Request, index int) string {
-	return "patch.webhook.admission.k8s.io/" + place(r, index)
+// patchAnnotationKey is the audit annotation key for the webhook's patch.
+func patchAnnotationKey(r *admission.Request, index int) string {
+	return "patch.webhook.admission.k8s.io/" + annotationSuffix(r, index)
 }
 
-func place(r *admission.Request, index int) string {
+func annotationSuffix(r *admission.Request, index int) string {
 	round := 0
-	if r.Again {
+	if r.Reinvocation {
 		round = 1
 	}
 	return fmt.Sprintf("round_%d_index_%d", round, index)
@@ -260,11 +260,11 @@ type patchAnnotation struct {
 
 // call calls one mutating webhook and applies its patch.
 func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request, index int) (changed bool, err error) {
-	resp, err := v.ask(ctx, r, true)
+	resp, err := v.call(ctx, r, true)
 	if r.Annotate != nil {
 		defer func() {
 			note, _ := json.Marshal(mutationAnnotation{v.hook.config, v.hook.name, changed})
-			r.Note(mutationNote(r, index), string(note))
+			r.AddAuditAnnotation(mutationAnnotationKey(r, index), string(note))
 		}()
 	}
 	if err != nil || len(resp.Patch) == 0 {
@@ -290,19 +290,19 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	next, err := matching.Parse(ctx, p.Reader, r, v.target, v.obj, doc)
+	next, err := matching.FromTarget(ctx, p.Reader, r, v.target, v.obj, doc)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	changed = !apiequality.Semantic.DeepEqual(next, r.Object)
-	if r.Bodies {
+	if r.AuditBodies {
 		note, _ := json.Marshal(patchAnnotation{v.hook.config, v.hook.name, patch, *resp.PatchType})
-		r.Note(patchNote(r, index), string(note))
+		r.AddAuditAnnotation(patchAnnotationKey(r, index), string(note))
 	}
 	if changed {
 		r.ChangedBy("webhook "+v.hook.name, admission.ChangedFields(r.Object, next)...)
 	}
-	return changed, r.Become(next)
+	return changed, r.SetObject(next)
 }
 
 // Validating is the ValidatingAdmissionWebhook plugin.
@@ -366,7 +366,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	for i, v := range calls {
 		wg.Go(func() {
 			begin := time.Now()
-			_, err := v.ask(ctx, r, false)
+			_, err := v.call(ctx, r, false)
 			p.measure(v.hook, r, begin, err)
 			errs[i] = p.handleFailure(ctx, v.hook, r, err, fmt.Sprintf("validation.webhook.admission.k8s.io/round_0_index_%d", i))
 		})

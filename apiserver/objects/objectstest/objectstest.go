@@ -32,7 +32,7 @@ type Records interface {
 	Create(ctx context.Context, obj kind.Object) (*objects.Entry, objects.Receipt, error)
 	Update(ctx context.Context, ns, name string, createMissing bool, f objects.UpdateFunc) (*objects.Entry, bool, objects.Receipt, error)
 	Delete(ctx context.Context, ns, name string, check func(kind.Object) error) (*objects.Entry, objects.Receipt, error)
-	DeleteUnread(ctx context.Context, ns, name string, dry bool) (objects.Receipt, error)
+	DeleteCorrupt(ctx context.Context, ns, name string, dry bool) (objects.Receipt, error)
 }
 
 // NewStore opens a store in memory.

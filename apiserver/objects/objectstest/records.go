@@ -39,7 +39,7 @@ func RunRecords(t *testing.T, open func(t *testing.T, c objects.Config, s store.
 		{"UpdateCreates", testUpdateCreates},
 		{"UpdateRace", testUpdateRace},
 		{"Delete", testDelete},
-		{"DeleteUnread", testDeleteUnread},
+		{"DeleteUnread", testDeleteCorrupt},
 		{"Get", testGet},
 		{"ListSelectors", testListSelectors},
 		{"ListPages", testListPages},
@@ -491,18 +491,18 @@ func testListRefused(t *testing.T, s Records, _ store.Store) {
 	}
 }
 
-// testDeleteUnread: an unreadable object is removed, a readable one is not.
-func testDeleteUnread(t *testing.T, s Records, st store.Store) {
+// testDeleteCorrupt: an unreadable object is removed, a readable one is not.
+func testDeleteCorrupt(t *testing.T, s Records, st store.Store) {
 	create(t, s, Pod("ns/good"))
 	if _, err := st.Create(bounded(t), "/registry/pods/ns/bad", []byte("junk")); err != nil {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
-		_, err := s.DeleteUnread(bounded(t), "ns", "good", dry)
+		_, err := s.DeleteCorrupt(bounded(t), "ns", "good", dry)
 		reason(t, "a readable pod", err, metav1.StatusReasonConflict)
-		_, err = s.DeleteUnread(bounded(t), "ns", "none", dry)
+		_, err = s.DeleteCorrupt(bounded(t), "ns", "none", dry)
 		reason(t, "a missing pod", err, metav1.StatusReasonNotFound)
-		r, err := s.DeleteUnread(bounded(t), "ns", "bad", dry)
+		r, err := s.DeleteCorrupt(bounded(t), "ns", "bad", dry)
 		if err != nil || r.Key != "/registry/pods/ns/bad" || (r.Revision == 0) != dry {
 			t.Errorf("an unreadable pod, dry %v: receipt %+v, %v", dry, r, err)
 		}
