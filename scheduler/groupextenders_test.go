@@ -219,3 +219,78 @@ func TestExtenderFailsForGroup(t *testing.T) {
 	c.eventually("g-0", bound)
 	c.eventually("g-1", bound)
 }
+
+// removeAndWait deletes a pod, and returns when the scheduler knows it: events about pods arrive in their order, so it learns of a pod that was
+// created later only after that.
+func (c *cluster) removeAndWait(name string) {
+	c.remove(name)
+	c.add(schedtest.Pod("later", schedtest.Requests("", "")))
+	c.eventually("later", bound)
+}
+
+// TestPodOfGroupDeletedDuringCall: a pod of a group is deleted while an extender is called about another one. The others are placed in the same
+// attempt, and the deleted pod takes no room.
+func TestPodOfGroupDeletedDuringCall(t *testing.T) {
+	var c *cluster
+	var once sync.Once
+	var deleted string
+	ready := make(chan struct{})
+	c = startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": func(_ context.Context, d *json.Decoder) any {
+			<-ready
+			pod, _, answer := question(t, d)
+			once.Do(func() {
+				deleted = "g-1"
+				if pod == deleted {
+					deleted = "g-0"
+				}
+				c.removeAndWait(deleted)
+			})
+			return answer
+		},
+	}, "filterVerb: filter"), append(members("g", 3, "3", asks(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"))...)
+	close(ready)
+	c.eventually("g-2", bound)
+	c.eventuallyStands("g", "True Scheduled")
+	for _, name := range []string{"g-0", "g-1", "g-2"} {
+		if name == deleted {
+			continue
+		}
+		c.eventually(name, bound)
+		if d := c.decisions(name); len(d) != 1 || d[0].Detail.(*mark.Decision).Attempt != 1 {
+			t.Errorf("%s: %d decisions, want one attempt: %+v", name, len(d), d)
+		}
+	}
+}
+
+// TestNoPreemptionForDeletedPods: a pod of a group is deleted while an extender is called for the preemption by the group. No pod is evicted.
+func TestNoPreemptionForDeletedPods(t *testing.T) {
+	var c *cluster
+	var once sync.Once
+	ready := make(chan struct{})
+	c = startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": func(_ context.Context, d *json.Decoder) any {
+			<-ready
+			pod, nodes, answer := question(t, d)
+			if len(nodes) == 2 { // n1 is feasible only without the pod that may be evicted
+				once.Do(func() {
+					deleted := "g-0"
+					if pod == deleted {
+						deleted = "g-1"
+					}
+					c.removeAndWait(deleted)
+				})
+			}
+			return answer
+		},
+	}, "filterVerb: filter"), append(members("g", 2, "3", asks(gpu8), schedtest.Priority(100)), important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
+		low("low", "n1", "3"))...)
+	close(ready)
+	c.eventuallyStands("g", "False Unschedulable")
+	if s := c.stands("g"); !strings.Contains(s, "deleted during the calls of extenders") || strings.Contains(s, "preempting") {
+		t.Errorf("the group's condition is %q", s)
+	}
+	if got := c.left(); got != "later low" {
+		t.Errorf("%q are left, want later low", got)
+	}
+}

@@ -4,7 +4,7 @@ package scheduler
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -116,7 +116,7 @@ func (t *groupDryRun) place(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case at.Failed != nil:
-			return errors.New(at.Message())
+			return fmt.Errorf("%s: %w", at.Failed.Plugin, at.Failed)
 		case at.Chosen != nil:
 			if err := t.cache.Assume(pod, at.Chosen.Name); err != nil {
 				return err
