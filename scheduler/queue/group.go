@@ -196,13 +196,31 @@ func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed
 	case failed:
 		q.pushLocked(head, inErrors, attemptFailed)
 		q.setTimerLocked()
-	case m.again || changed || head.forced || slices.ContainsFunc(missed, func(e framework.Event) bool { return q.helpsLocked(head, &e) }):
+	case m.again || changed || head.forced || q.missedMayHelpLocked(head, missed):
 		q.requeueLocked(head, attemptFailed)
 	default:
 		head.Since = time.Now()
 		q.pushLocked(head, inUnschedulable, attemptFailed)
 		q.setTimerLocked()
 	}
+}
+
+// maxMissedChecks is the maximum number of checks of a missed event for a member. FinishGroup does them under the lock. A check by a
+// QueueingHint takes up to a microsecond.
+const maxMissedChecks = 50_000
+
+// missedMayHelpLocked reports whether an event during the attempt may help the group. If there are too many checks to do, it may: another
+// attempt costs less than to block all other users of the queue.
+func (q *Queue) missedMayHelpLocked(head *Item, missed []framework.Event) bool {
+	checks := 0
+	for i := range missed {
+		if e := &missed[i]; e.Kinds&head.interests != 0 {
+			if checks += len(head.headOf.pods); checks > maxMissedChecks || q.helpsLocked(head, e) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // requeueMemberLocked returns a member whose binding cycle failed to its group. The group is tried again after the backoff.
