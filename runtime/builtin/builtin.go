@@ -27,8 +27,9 @@ const Name = "keelson.local/hello"
 
 // links are the command names of the program (see runtime/hello), which become symbolic links in /bin.
 var links = []string{
-	"[", "cat", "date", "echo", "env", "false", "get", "grep", "head", "hostname", "id", "kill", "ls", "mkdir", "printf", "ps",
-	"pwd", "rm", "sh", "sleep", "stat", "stty", "tail", "tar", "tee", "test", "touch", "true", "uname", "wc", "wget", "whoami",
+	"[", "cat", "chmod", "chown", "cp", "curl", "cut", "date", "dd", "df", "du", "echo", "env", "false", "find", "free", "get", "grep", "head",
+	"hostname", "id", "kill", "ln", "ls", "md5sum", "mkdir", "mv", "nc", "nslookup", "printf", "ps", "pwd", "rm", "seq", "sh", "sha256sum", "sleep",
+	"sort", "stat", "stty", "tail", "tar", "tee", "test", "touch", "tr", "true", "uname", "wc", "wget", "whoami", "xargs",
 }
 
 // epoch is the modification time of every file, so that the same program gives the same digest.

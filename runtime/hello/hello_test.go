@@ -222,7 +222,7 @@ func TestServe(t *testing.T) {
 	addr, s := startServer(t)
 	get := func(path string) string {
 		var b strings.Builder
-		if err := fetch("http://"+addr+path, 1e10, &b); err != nil {
+		if err := fetch("GET", "http://"+addr+path, 1e10, &b); err != nil {
 			return b.String() + "!" + err.Error()
 		}
 		return b.String()
@@ -232,7 +232,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("GET /a: got %q", body)
 	}
 	body = get("/")
-	for _, want := range []string{"Hello from my-pod\n", "namespace  my-ns\n", "request    GET / HTTP/1.0\n", "  POD_NAME=my-pod\n"} {
+	for _, want := range []string{"Hello from my-pod\n", "namespace  my-ns\n", "request    GET / HTTP/1.1\n", "  POD_NAME=my-pod\n"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("GET /: got %q, want %q in it", body, want)
 		}

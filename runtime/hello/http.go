@@ -82,25 +82,29 @@ func readLine(r *bufio.Reader) (string, error) {
 }
 
 func readFields(r *bufio.Reader, into map[string]string) error {
+	_, err := readFieldLines(r, into)
+	return err
+}
+
+// readFieldLines also returns the lines as they were received.
+func readFieldLines(r *bufio.Reader, into map[string]string) (lines []string, err error) {
 	for range maxFields {
 		line, err := readLine(r)
-		if err != nil {
-			return err
-		}
-		if line == "" {
-			return nil
+		if err != nil || line == "" {
+			return lines, err
 		}
 		k, v, ok := strings.Cut(line, ":")
 		if !ok || k == "" || strings.ContainsAny(k, " \t") {
-			return badRequest{400, "malformed header field"}
+			return nil, badRequest{400, "malformed header field"}
 		}
 		k = strings.ToLower(k)
 		if _, twice := into[k]; twice && (k == "content-length" || k == "host") {
-			return badRequest{400, "repeated " + k}
+			return nil, badRequest{400, "repeated " + k}
 		}
 		into[k] = strings.TrimSpace(v)
+		lines = append(lines, line)
 	}
-	return badRequest{431, "too many header fields"}
+	return nil, badRequest{431, "too many header fields"}
 }
 
 func skipBody(r *bufio.Reader, h map[string]string) error {
@@ -110,7 +114,7 @@ func skipBody(r *bufio.Reader, h map[string]string) error {
 	case chunked && (sized || !strings.EqualFold(te, "chunked")):
 		return badRequest{400, "unclear length of body"}
 	case chunked:
-		return skipChunks(r)
+		return copyChunks(io.Discard, r, maxBody)
 	case sized:
 		n, err := strconv.ParseUint(cl, 10, 63)
 		if err != nil {
@@ -125,7 +129,8 @@ func skipBody(r *bufio.Reader, h map[string]string) error {
 	return nil
 }
 
-func skipChunks(r *bufio.Reader) error {
+// copyChunks copies a chunked body of at most limit bytes.
+func copyChunks(to io.Writer, r *bufio.Reader, limit uint64) error {
 	total := uint64(0)
 	for {
 		line, err := readLine(r)
@@ -137,13 +142,13 @@ func skipChunks(r *bufio.Reader) error {
 		if err != nil {
 			return badRequest{400, "malformed chunk"}
 		}
-		if total += n; total > maxBody {
+		if total += n; total > limit {
 			return badRequest{413, "body too large"}
 		}
 		if n == 0 {
 			return readFields(r, map[string]string{})
 		}
-		if _, err := io.CopyN(io.Discard, r, int64(n)); err != nil {
+		if _, err := io.CopyN(to, r, int64(n)); err != nil {
 			return err
 		}
 		if end, err := readLine(r); err != nil || end != "" {

@@ -3,11 +3,8 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -345,84 +342,4 @@ func evalBinary(x, op, y string) (bool, error) {
 		return a >= b, nil
 	}
 	return false, fmt.Errorf("%s: unknown operator", op)
-}
-
-// wget prints the body of an http URL; -O FILE writes it to a file, -T N is a time limit in seconds, -q and -S have no effect.
-func wget(args []string, std stdio) int {
-	var url, file string
-	timeout := 10 * time.Second
-	for a := args[1:]; len(a) > 0; a = a[1:] {
-		switch {
-		case a[0] == "-O" && len(a) > 1:
-			file, a = a[1], a[1:]
-		case a[0] == "-T" && len(a) > 1:
-			timeout, a = time.Duration(atoi(a[1], 10))*time.Second, a[1:]
-		case strings.HasPrefix(a[0], "-O"):
-			file = a[0][2:]
-		case strings.HasPrefix(a[0], "-qO"):
-			file = a[0][3:]
-			if file == "" && len(a) > 1 {
-				file, a = a[1], a[1:]
-			}
-		case strings.HasPrefix(a[0], "-"):
-		default:
-			url = a[0]
-		}
-	}
-	out := std.out
-	if file != "" && file != "-" {
-		f, err := os.Create(file)
-		if err != nil {
-			return complain(std, args[0], err)
-		}
-		defer func() { _ = f.Close() }() // io.Copy has checked the writes
-		out = f
-	}
-	if err := fetch(url, timeout, out); err != nil {
-		return complain(std, args[0], err)
-	}
-	return 0
-}
-
-func fetch(url string, timeout time.Duration, out io.Writer) error {
-	rest, ok := strings.CutPrefix(url, "http://")
-	if !ok && strings.Contains(url, "://") || url == "" {
-		return fmt.Errorf("%q: only http://HOST[:PORT]/PATH", url)
-	}
-	if !ok {
-		rest = url
-	}
-	host, path, _ := strings.Cut(rest, "/")
-	addr := host
-	if _, _, err := net.SplitHostPort(host); err != nil {
-		addr = net.JoinHostPort(strings.Trim(host, "[]"), "80")
-	}
-	c, err := net.DialTimeout("tcp", addr, timeout) //nolint:noctx // a program of its own: there is no context
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
-	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return err
-	}
-	// With HTTP/1.0 the response is not chunked and ends with the connection.
-	if _, err := fmt.Fprintf(c, "GET /%s HTTP/1.0\r\nHost: %s\r\nUser-Agent: hello\r\n\r\n", path, host); err != nil {
-		return err
-	}
-	r := bufio.NewReader(c)
-	status, err := readLine(r)
-	if err != nil {
-		return err
-	}
-	if err := readFields(r, map[string]string{}); err != nil {
-		return err
-	}
-	f := strings.SplitN(status, " ", 3)
-	if _, err := io.Copy(out, r); err != nil {
-		return err
-	}
-	if len(f) < 2 || len(f[1]) != 3 || f[1][0] != '2' {
-		return fmt.Errorf("server answered %s", status)
-	}
-	return nil
 }

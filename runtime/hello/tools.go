@@ -23,11 +23,12 @@ import (
 // tools are the applets by name, besides serve and sh. The image has a link in /bin for each.
 func tools() map[string]tool {
 	return map[string]tool{
-		"cat": cat, "date": date, "echo": echo, "env": env, "exit": exit, "false": func([]string, stdio) int { return 1 },
-		"get": wget, "grep": grep, "head": head, "hostname": printHostname, "id": id, "kill": kill, "ls": ls, "mkdir": mkdir,
-		"printf": printf, "ps": ps, "pwd": pwd, "rm": rm, "sleep": sleep, "stat": stat, "stty": stty, "tail": tail, "tar": tarTool, "tee": tee,
-		"test": test, "[": test, "touch": touch, "true": func([]string, stdio) int { return 0 }, "uname": uname,
-		"wc": wc, "wget": wget, "whoami": whoami,
+		"cat": cat, "chmod": chmod, "chown": chown, "cp": cp, "curl": curl, "cut": cut, "date": date, "dd": dd, "df": df, "du": du, "echo": echo,
+		"env": env, "exit": exit, "false": func([]string, stdio) int { return 1 }, "find": find, "free": free, "get": wget, "grep": grep,
+		"head": head, "hostname": printHostname, "id": id, "kill": kill, "ln": ln, "ls": ls, "md5sum": md5sum, "mkdir": mkdir, "mv": mv, "nc": nc,
+		"nslookup": nslookup, "printf": printf, "ps": ps, "pwd": pwd, "rm": rm, "seq": seq, "sha256sum": sha256sum, "sleep": sleep,
+		"sort": sortLines, "stat": stat, "stty": stty, "tail": tail, "tar": tarTool, "tee": tee, "test": test, "[": test, "touch": touch, "tr": tr,
+		"true": func([]string, stdio) int { return 0 }, "uname": uname, "wc": wc, "wget": wget, "whoami": whoami, "xargs": xargs,
 	}
 }
 
