@@ -68,7 +68,10 @@ func readConfig(fl *pflag.FlagSet, path string) error {
 		}
 		for _, v := range values {
 			if err := fl.Set(name, v); err != nil {
-				errs = append(errs, wrong(p.value.Line, "%s: %q is not what it takes: %v", name, v, errors.Unwrap(err)))
+				if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+					err = wrongValue(invalid)
+				}
+				errs = append(errs, wrong(p.value.Line, "%s: %v", name, err))
 			}
 		}
 	}
@@ -154,7 +157,7 @@ func wanted(kind string) string {
 	switch kind {
 	case "bool":
 		return "true or false"
-	case "int", "int32", "int64":
+	case "int", "int32", "int64", "uint16", "uint32", "float64":
 		return "a number"
 	case "duration":
 		return "a duration, as 30s,"

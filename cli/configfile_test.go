@@ -68,7 +68,7 @@ func TestReadConfigStrictly(t *testing.T) {
 		"port:\n":                          `c.yaml:1: port: a number is wanted, not ""`,
 		"detach: \"true\"\n":               `c.yaml:1: detach: true or false is wanted, not "true"`,
 		"\n\nport: 1\nport: 2\n":           "c.yaml:4: port is there already, in line 3",
-		"node-monitor-grace-period: soon":  `c.yaml:1: node-monitor-grace-period: "soon" is not what it takes`,
+		"node-monitor-grace-period: soon":  `c.yaml:1: node-monitor-grace-period: "soon" is not a duration, such as 5m or 5s`,
 		"node-labels: [a]":                 "c.yaml:1: node-labels: a mapping of texts is wanted",
 		"controllers: {a: b}":              "c.yaml:1: controllers: a list of texts, or one, is wanted",
 		"- port\n":                         "c.yaml:1: a mapping of flags to their values is wanted",

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,11 +21,11 @@ import (
 )
 
 func imageCommand(std Stdio) *cobra.Command {
-	c := &cobra.Command{
+	c := group(&cobra.Command{
 		Use: "image", Short: "Images on this machine: import from a file, list, remove; no registry needed",
 		Example: "  docker save my-app:1 | keelson image import -\n" +
 			"  keelson image ls",
-	}
+	})
 	dir := new(string)
 	dataDirVar(c.PersistentFlags(), dir)
 	open := func() (*image.Store, error) {
@@ -42,7 +43,7 @@ func imageCommand(std Stdio) *cobra.Command {
 			RunE: func(c *cobra.Command, args []string) error { return importImage(c, args[0], open, std) },
 		},
 		&cobra.Command{
-			Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: cobra.NoArgs,
+			Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: none,
 			Example: "  keelson image ls",
 			RunE: func(*cobra.Command, []string) error {
 				s, err := open()
@@ -78,6 +79,9 @@ func importImage(c *cobra.Command, file string, open func() (*image.Store, error
 			return err
 		}
 		defer func() { _ = f.Close() }()
+		if fi, err := f.Stat(); err == nil && fi.IsDir() {
+			return fmt.Errorf("import %s: %w: it is a directory; %s", file, image.ErrNotArchive, makeArchive)
+		}
 		in = f
 	}
 	s, err := open()
@@ -85,6 +89,9 @@ func importImage(c *cobra.Command, file string, open func() (*image.Store, error
 		return err
 	}
 	imgs, err := s.Import(c.Context(), in)
+	if errors.Is(err, image.ErrNotArchive) {
+		return fmt.Errorf("import %s: %w; %s", file, err, makeArchive)
+	}
 	if err != nil {
 		return fmt.Errorf("import %s: %w", file, err)
 	}
@@ -100,6 +107,10 @@ func importImage(c *cobra.Command, file string, open func() (*image.Store, error
 	}
 	return nil
 }
+
+// makeArchive says how to make what import reads.
+const makeArchive = "make an archive with `docker save -o FILE IMAGE`, `podman save --format oci-archive -o FILE IMAGE` or " +
+	"`skopeo copy docker://IMAGE oci-archive:FILE:IMAGE`"
 
 func listImages(imgs []image.Image, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)

@@ -28,11 +28,11 @@ func (a *access) rest() (*rest.Config, error) {
 
 func tokenCommand(std Stdio) *cobra.Command {
 	var a access
-	c := &cobra.Command{
+	c := group(&cobra.Command{
 		Use: "token", Short: "Tokens by which machines join the cluster",
 		Example: "  keelson token create --print-join-command     # what to type on the machine that joins\n" +
 			"  keelson token list",
-	}
+	})
 	a.add(c)
 	c.AddCommand(createTokenCommand(std, &a), listTokensCommand(std, &a), deleteTokenCommand(&a))
 	return c
@@ -42,7 +42,7 @@ func createTokenCommand(std Stdio, a *access) *cobra.Command {
 	var q cluster.TokenRequest
 	var command bool
 	c := &cobra.Command{
-		Use: "create", Short: "Make a token", Args: cobra.NoArgs,
+		Use: "create", Short: "Make a token", Args: none,
 		Example: "  keelson token create --print-join-command                     # what to type on the machine that joins\n" +
 			"  keelson token create --ttl 1h --description \"for worker-1\"",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -71,7 +71,7 @@ func createTokenCommand(std Stdio, a *access) *cobra.Command {
 
 func listTokensCommand(std Stdio, a *access) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the tokens, without their secrets", Args: cobra.NoArgs,
+		Use: "list", Short: "List the tokens, without their secrets", Args: none,
 		Example: "  keelson token list",
 		RunE: func(c *cobra.Command, _ []string) error {
 			to, err := a.rest()
@@ -113,11 +113,11 @@ func deleteTokenCommand(a *access) *cobra.Command {
 func nodeCommand(std Stdio) *cobra.Command {
 	var a access
 	var drain bool
-	c := &cobra.Command{
+	c := group(&cobra.Command{
 		Use: "node", Short: "Nodes of the cluster",
 		Example: "  keelson node rm worker-1 --drain\n" +
 			"  keelson node stop node01",
-	}
+	})
 	a.add(c)
 	remove := &cobra.Command{
 		Use: "rm NAME", Short: "Take a node out of the cluster", Args: one("NAME"), ValidArgsFunction: completeNames(nodeNames),

@@ -33,7 +33,7 @@ func logsCommand(std Stdio) *cobra.Command {
 			"  keelson logs scheduler -f           # which pods it binds, as it happens\n" +
 			"  keelson logs kubelet --since 5m     # pulled, created, started, probe failed, killed\n" +
 			"  keelson logs --tail 20 -o json      # one JSON object a line",
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMostOne("COMPONENT"),
 		ValidArgsFunction: completeFixed(deeds.Components()),
 	}
 	dir := dataDirFlag(c)

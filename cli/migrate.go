@@ -48,7 +48,7 @@ func migrateCommand(std Stdio) *cobra.Command {
 			"may use the data directory meanwhile. Keys and values stay the same; what was copied from stays as it is.",
 		Example: "  keelson migrate --to=etcd --etcd-servers=http://127.0.0.1:2379         # then: keelson up --etcd-servers=http://127.0.0.1:2379\n" +
 			"  keelson migrate --to=embedded --etcd-servers=http://127.0.0.1:2379     # and back, into a directory without a store",
-		Args: cobra.NoArgs,
+		Args: none,
 	}
 	dir := dataDirFlag(c)
 	c.Flags().StringVar(&to, "to", "", "etcd or embedded")

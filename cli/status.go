@@ -14,7 +14,7 @@ func statusCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Whether the cluster runs, its nodes and what it uses",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		Example: "  keelson status                         # exits with 3 where no cluster runs\n" +
 			"  keelson status --data-dir /tmp/a       # of the cluster in /tmp/a",
 	}
@@ -74,7 +74,7 @@ func downCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "down",
 		Short: "Stop the cluster and every container; objects stay unless --purge",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		Example: "  keelson down                                # `keelson up` starts it again, with the same objects\n" +
 			"  keelson down --data-dir /tmp/a --purge      # nothing of the cluster in /tmp/a is left",
 	}

@@ -37,7 +37,7 @@ func traceCommand(std Stdio) *cobra.Command {
 		Short: "Where packets of a pod to a Service, a name or an address go, hop by hop, and what becomes of one real connection",
 		Example: "  keelson trace --from pod/a --to svc/web:80\n  keelson trace -n shop --from pod/cart --to svc/billing/api:https\n" +
 			"  keelson trace --from pod/a --to web.default.svc.cluster.local:80\n  keelson trace --from pod/a --to 10.0.0.10:53 --udp",
-		Args: cobra.NoArgs,
+		Args: none,
 	}
 	f.add(c)
 	c.Flags().StringVar(&f.from, "from", "", "the pod that connects: pod/NAME or pod/NAMESPACE/NAME")

@@ -42,7 +42,7 @@ func upCommand(std Stdio) *cobra.Command {
 		Long: "Start a cluster on this machine, or continue the one in --data-dir with the same objects and the same running containers.\n" +
 			"As root it is a real node; otherwise one fake node, whose pods run in name only.\n" +
 			"--fake-nodes is given at each start: fake nodes of an earlier one that are not asked for again are removed with their pods.",
-		Args: cobra.NoArgs,
+		Args: none,
 		Example: "  keelson up --detach                               # a cluster on this machine, in the background\n" +
 			"  keelson up --data-dir /tmp/a --port 7443          # another one beside it\n" +
 			"  keelson up --fake-nodes node01,node02,100         # with 102 nodes more, whose pods run in name only\n" +

@@ -15,7 +15,7 @@ func versionCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "version",
 		Short:   "What this program is, and the Kubernetes version it speaks",
-		Args:    cobra.NoArgs,
+		Args:    none,
 		Example: "  keelson version",
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintf(std.Out, "keelson %s\nKubernetes %s\n%s %s/%s\n", cluster.Revision(), cluster.KubernetesVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)

@@ -5,7 +5,6 @@ package image
 import (
 	"archive/tar"
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -45,7 +44,12 @@ func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tar
 	if f, ok := r.(*os.File); ok && isPlain(f) {
 		return scan(f, func() error { return nil })
 	}
-	plain, err := decompress(bufio.NewReader(r))
+	in := bufio.NewReaderSize(r, 128<<10) // decompress uses it as its own
+	compressed := isCompressed(in)
+	plain, err := decompress(in)
+	if errors.Is(err, ErrInvalid) {
+		return nil, notArchive("its compression is damaged", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +59,11 @@ func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tar
 		return nil, err
 	}
 	closeSpool := func() error { return errors.Join(spool.Close(), os.Remove(spool.Name())) }
-	n, err := io.Copy(lim.space.writer(spool), io.LimitReader(&ctxReader{done: ctx.Err, r: plain}, lim.bytes+1))
+	from := &ctxReader{done: ctx.Err, r: plain}
+	n, err := io.Copy(lim.space.writer(spool), io.LimitReader(from, lim.bytes+1))
+	if compressed && from.err != nil && ctx.Err() == nil {
+		err = notArchive("its compression is damaged", from.err)
+	}
 	if err == nil && n > lim.bytes {
 		err = fmt.Errorf("%w: archive is larger than %d bytes", ErrInvalid, lim.bytes)
 	}
@@ -72,17 +80,51 @@ func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tar
 	return t, nil
 }
 
-// ctxReader fails once done returns an error.
+// ErrNotArchive is an import of something else than an archive of images. The error says what it is in place of one.
+var ErrNotArchive = errors.New("not an image archive")
+
+type notArchiveError struct {
+	why   string
+	cause error
+}
+
+func notArchive(why string, cause error) error { return notArchiveError{why, cause} }
+
+func (n notArchiveError) Error() string {
+	text := ErrNotArchive.Error() + ": " + n.why
+	if n.cause != nil {
+		text += " (" + strings.TrimPrefix(n.cause.Error(), ErrInvalid.Error()+": ") + ")"
+	}
+	return text
+}
+
+func (n notArchiveError) Is(target error) bool {
+	return target == ErrNotArchive || target == ErrInvalid
+}
+func (n notArchiveError) Unwrap() error { return n.cause }
+
+// ctxReader fails once done returns an error. err is the error of the reader.
 type ctxReader struct {
 	done func() error
 	r    io.Reader
+	err  error
 }
 
 func (c *ctxReader) Read(p []byte) (int, error) {
 	if err := c.done(); err != nil {
 		return 0, err
 	}
-	return c.r.Read(p)
+	n, err := c.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.err = err
+	}
+	return n, err
+}
+
+// isCompressed reports whether decompress will decompress.
+func isCompressed(r *bufio.Reader) bool {
+	head, err := r.Peek(4)
+	return err == nil && hasMagic(head)
 }
 
 // isPlain reports whether f is a regular file, read from its start, that is not compressed.
@@ -96,8 +138,7 @@ func isPlain(f *os.File) bool {
 	}
 	head := make([]byte, 4)
 	n, err := f.ReadAt(head, 0)
-	return err == nil && n == 4 && !bytes.HasPrefix(head, gzipMagic) && !bytes.Equal(head, zstdMagic) &&
-		(head[0]&0xf0 != 0x50 || !bytes.Equal(head[1:], skipMagic))
+	return err == nil && n == 4 && !hasMagic(head)
 }
 
 // scan records the position of each file's content. Package tar reads up to the end of a header, so the position after Next is that of the
@@ -108,11 +149,17 @@ func scan(f *os.File, closeFile func() error) (*tarFile, error) {
 	if err != nil {
 		return nil, err
 	}
+	if fi.Size() == 0 {
+		return nil, notArchive("it is empty", nil)
+	}
 	tr := tar.NewReader(f)
-	for range maxArchiveEntries {
+	for i := range maxArchiveEntries {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
 			return t, nil
+		}
+		if err != nil && i == 0 {
+			return nil, notArchive("it is no tar archive, plain or compressed by gzip or zstd", nil)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: archive: %w", ErrInvalid, err)

@@ -30,18 +30,23 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 		return nil, err
 	}
 	switch {
+	case !hasMagic(head):
+		return io.NopCloser(br), nil
 	case bytes.HasPrefix(head, gzipMagic):
 		z, err := gzip.NewReader(br)
 		if err != nil {
 			return nil, fmt.Errorf("%w: gzip: %w", ErrInvalid, err)
 		}
 		return z, nil
-	case bytes.Equal(head, zstdMagic), len(head) == 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:], skipMagic):
-		z, err := zstd.NewReader(br, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(1<<62), zstd.WithDecoderConcurrency(2))
-		if err != nil {
-			return nil, fmt.Errorf("%w: zstd: %w", ErrInvalid, err)
-		}
-		return z.IOReadCloser(), nil
 	}
-	return io.NopCloser(br), nil
+	z, err := zstd.NewReader(br, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(1<<62), zstd.WithDecoderConcurrency(2))
+	if err != nil {
+		return nil, fmt.Errorf("%w: zstd: %w", ErrInvalid, err)
+	}
+	return z.IOReadCloser(), nil
+}
+
+// hasMagic reports whether the first bytes are those of gzip or zstd.
+func hasMagic(head []byte) bool {
+	return bytes.HasPrefix(head, gzipMagic) || bytes.Equal(head, zstdMagic) || len(head) == 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:], skipMagic)
 }

@@ -17,8 +17,8 @@ import (
 )
 
 // Import reads images from a tar archive, plain or compressed by gzip or zstd: an OCI image layout, or the output of docker save (which may
-// be both). It returns the imported images; after an error none is imported. A plain archive in a file is read in place, anything else is
-// first copied to the store's directory.
+// be both). Anything else is ErrNotArchive. It returns the imported images; after an error none is imported. A plain archive in a file is
+// read in place, anything else is first copied to the store's directory.
 func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 	done, err := s.busy()
 	if err != nil {
@@ -27,18 +27,18 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 	defer done()
 	a, err := openArchive(ctx, r, s.path("tmp"), limits{bytes: s.cfg.MaxLayerBytes, space: s.space()})
 	if err != nil {
-		return nil, fmt.Errorf("import: %w", err)
+		return nil, err
 	}
 	defer func() { _ = a.Close() }()
 	plans, err := s.plansOf(a)
 	if err != nil {
-		return nil, fmt.Errorf("import: %w", err)
+		return nil, err
 	}
 	named := make([]*plan, len(plans))
 	for i, p := range plans {
 		err := s.fetchLayers(ctx, p.plan, &meter{}, func(_ context.Context, l Layer) (readVerifier, error) { return p.open(l) })
 		if err != nil {
-			return nil, fmt.Errorf("import %s: %w", strings.Join(append(slices.Clone(p.tags), p.id), " "), err)
+			return nil, fmt.Errorf("%s: %w", strings.Join(append(slices.Clone(p.tags), p.id), " "), err)
 		}
 		named[i] = p.plan
 	}
@@ -75,7 +75,7 @@ func (s *Store) plansOf(a *tarFile) ([]importPlan, error) {
 		}
 	}
 	if len(plans) == 0 {
-		return nil, fmt.Errorf("%w: neither an OCI layout (index.json) nor a docker archive (manifest.json)", ErrInvalid)
+		return nil, notArchive("it is a tar archive, but has neither index.json (OCI) nor manifest.json (docker); docker export writes no image", nil)
 	}
 	return plans, nil
 }

@@ -145,9 +145,16 @@ func TestImportRefuses(t *testing.T) {
 		b    []byte
 		text string
 	}{
-		"nothing":        {nil, "neither an OCI layout"},
-		"no tar":         {[]byte(strings.Repeat("no tar", 200)), "archive"},
-		"another tar":    {layerTar(t, file("x", "y")), "neither an OCI layout"},
+		"nothing":        {nil, "not an image archive: it is empty"},
+		"nothing, gzip":  {gz(nil), "not an image archive: it is empty"},
+		"few bytes":      {[]byte("no"), "it is no tar archive, plain or compressed"},
+		"no tar":         {[]byte(strings.Repeat("no tar", 200)), "it is no tar archive, plain or compressed"},
+		"no tar, gzip":   {gz([]byte(strings.Repeat("no tar", 200))), "it is no tar archive, plain or compressed"},
+		"no tar, zstd":   {zs([]byte(strings.Repeat("no tar", 200))), "it is no tar archive, plain or compressed"},
+		"no gzip":        {append(bytes.Clone(gzipMagic), strings.Repeat("x", 200)...), "its compression is damaged ("},
+		"cut gzip":       {gz(docker)[:200], "its compression is damaged (unexpected EOF)"},
+		"no zstd":        {append(bytes.Clone(zstdMagic), strings.Repeat("x", 200)...), "its compression is damaged ("},
+		"another tar":    {layerTar(t, file("x", "y")), "neither index.json (OCI) nor manifest.json (docker)"},
 		"cut":            {docker[:len(docker)/2], "archive"},
 		"config changed": {flipped, ""},
 		"blob changed":   {tampered, "has digest"},
@@ -155,7 +162,7 @@ func TestImportRefuses(t *testing.T) {
 		"bad index":      {layerTar(t, file("index.json", "[]")), "index.json"},
 		"lacking config": {layerTar(t, file("manifest.json", `[{"Config":"../../etc/passwd","Layers":[]}]`)), "archive lacks"},
 		"link loop": {layerTar(t, hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "manifest.json", Linkname: "m"}),
-			hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "m", Linkname: "manifest.json"})), "neither an OCI layout"},
+			hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "m", Linkname: "manifest.json"})), "neither index.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
