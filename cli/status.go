@@ -4,6 +4,8 @@ package cli
 
 import (
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,42 +33,38 @@ func statusCommand(std Stdio) *cobra.Command {
 			}
 			return err
 		}
-		_, err = fmt.Fprintf(std.Out, "running   pid %d, API at %s, data in %s\n", s.Pid, s.URL, *dir)
-		if err != nil {
-			return err
-		}
-		lines := s.Firewalls
-		for i := range lines {
-			lines[i] = "firewall  " + lines[i]
-		}
-		if s.Services != "" {
-			lines = append(lines, "services  "+s.Services)
-		}
-		if s.CNI != "" {
-			lines = append(lines, "network   CNI, "+s.CNI)
-		}
-		if s.WireGuard != "" {
-			lines = append(lines, "network   "+s.WireGuard)
-		}
-		for _, line := range lines {
-			if _, err := fmt.Fprintln(std.Out, line); err != nil {
-				return err
-			}
-		}
-		if s.Problem != "" {
-			_, err = fmt.Fprintf(std.Out, "the API does not answer: %s\n", s.Problem)
-			return err
-		}
-		_, err = fmt.Fprintf(std.Out, "nodes     %d of %d Ready\npods      %d of %d Running\nmemory    %d MB, %d MB at most since the start\n",
-			s.NodesReady, s.Nodes, s.PodsRunning, s.Pods, s.MemoryMB, s.PeakMB)
-		for _, line := range s.Components {
-			if err == nil {
-				_, err = fmt.Fprintln(std.Out, "unhealthy "+line)
-			}
-		}
-		return err
+		return printStatus(std.Out, &s, *dir)
 	}
 	return c
+}
+
+// printStatus prints what runs, a line for each fact.
+func printStatus(out io.Writer, s *cluster.Status, dir string) error {
+	lines := []string{fmt.Sprintf("running   pid %d, API at %s, data in %s", s.Pid, s.URL, dir)}
+	add := func(label string, facts ...string) {
+		for _, f := range facts {
+			if f != "" {
+				lines = append(lines, fmt.Sprintf("%-9s %s", label, f))
+			}
+		}
+	}
+	add("firewall", s.Firewalls...)
+	add("services", s.Services)
+	if s.CNI != "" {
+		add("network", "CNI, "+s.CNI)
+	}
+	add("network", s.WireGuard)
+	if s.Problem != "" {
+		lines = append(lines, "the API does not answer: "+s.Problem)
+	} else {
+		add("nodes", fmt.Sprintf("%d of %d Ready", s.NodesReady, s.Nodes))
+		add("pods", fmt.Sprintf("%d of %d Running", s.PodsRunning, s.Pods))
+		add("memory", fmt.Sprintf("%d MB, %d MB at most since the start", s.MemoryMB, s.PeakMB))
+		add("unhealthy", s.Components...)
+		lines = append(lines, s.Rejected...)
+	}
+	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
+	return err
 }
 
 func downCommand(std Stdio) *cobra.Command {

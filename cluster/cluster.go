@@ -62,6 +62,8 @@ type Cluster struct {
 	etcd          net.Listener // nil unless Config.EtcdListen
 	keys          *keys
 	fresh         bool // no cluster has run in the directory yet
+	// rejected are the configuration files that are not in use because they are wrong.
+	rejected configreload.Rejected
 	// listeners receive marks in addition to the timeline.
 	listeners   []mark.Listener
 	preexisting []string // entries found in a fresh directory: keys of another server on the same etcd, static pods
@@ -283,9 +285,10 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 		connect: func(u *auth.User, agent string) *client.Client { return inProcess(made.server, u, agent) },
 		// Other instances may run on the same etcd.
 		election: ElectionOptions{Off: len(c.cfg.Etcd.Servers) == 0}, waitAgain: true,
-		signers: signers{tokens: c.keys.tokenSigner, authorities: certificates.All(c.keys.ca).Authorities, rootCA: c.keys.ca.CertPEM()},
-		server:  &serverSite{assembled: made, c: c, store: st},
-		node:    nodeSite{nodeEnv: nodeEnv{reserved: own, renew: heartbeat}, serving: c.keys.kubeletServing(), podGroup: network.GroupOf(c.dir.ID())},
+		signers:  signers{tokens: c.keys.tokenSigner, authorities: certificates.All(c.keys.ca).Authorities, rootCA: c.keys.ca.CertPEM()},
+		rejected: &c.rejected,
+		server:   &serverSite{assembled: made, c: c, store: st},
+		node:     nodeSite{nodeEnv: nodeEnv{reserved: own, renew: heartbeat}, serving: c.keys.kubeletServing(), podGroup: network.GroupOf(c.dir.ID())},
 	}
 }
 
@@ -308,7 +311,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	marks := mark.NewRecorder(append([]mark.Listener{tl.Listen, deeds.New(c.log).Listen}, c.listeners...)...)
 	rbac := &authz.RBAC{}
 	var server *apiserver.Server // set below; the closures that use it run after the start
-	files := configreload.New(c.log.With(deeds.Key, deeds.Cluster))
+	files := configreload.New(c.log.With(deeds.Key, deeds.Cluster), &c.rejected)
 	toldClientCAs := func(ctx context.Context) error { return server.Ensure(ctx, c.keys.authenticationInfo()) }
 	if err := c.keys.serving.Watch(files); err != nil {
 		return assembled{}, err
@@ -335,7 +338,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	cfg.EventHandlers = rbacEventHandlers(rbac)
 	cfg.Audit, cfg.Tracing = auditor, tracing
 	cfg.ServiceCIDRs, cfg.NodePorts, cfg.Advertise = services.ranges, services.nodePorts, services.advertise
-	cfg.Extra = map[string]http.Handler{"/keelson/v1/": tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })), BackupPath: serveBackup(st, c.log)}
+	cfg.Extra = map[string]http.Handler{"/keelson/v1/": tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })), BackupPath: serveBackup(st, c.log), configurationPath: serveRejected(&c.rejected)}
 	cfg.Decision, cfg.Marks = tl.Decision, marks
 	server, err = apiserver.New(cfg)
 	if err != nil {

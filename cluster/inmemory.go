@@ -158,7 +158,8 @@ func (m *InMemory) Controllers(o ControllerOptions, connect Connect) run.Func {
 func (m *InMemory) site(connect Connect) *site {
 	return &site{
 		cfg: m.c.cfg, marks: m.made.Load().marks, log: m.c.log, connect: connect, election: ElectionOptions{Off: true},
-		signers: signers{tokens: m.c.keys.tokenSigner, authorities: certificates.All(m.c.keys.ca).Authorities, rootCA: m.c.keys.ca.CertPEM()},
+		signers:  signers{tokens: m.c.keys.tokenSigner, authorities: certificates.All(m.c.keys.ca).Authorities, rootCA: m.c.keys.ca.CertPEM()},
+		rejected: &m.c.rejected,
 	}
 }
 

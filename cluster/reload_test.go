@@ -83,6 +83,42 @@ func TestJudgesAreReadAgain(t *testing.T) {
 	})
 }
 
+// TestWrongFilesAreListed: who may ask reads which configuration is not in use, until its file is good again.
+func TestWrongFilesAreListed(t *testing.T) {
+	const good = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: node}, {type: RBAC, name: rbac}]\n"
+	path := write(t, "authorization.yaml", good)
+	access := controlPlaneOf(t, func(c *cluster.Config) { c.NoAgents, c.API.Authorization.ConfigFile = true, path })
+	ask := func(c kubernetes.Interface) string {
+		b, err := c.Discovery().RESTClient().Get().AbsPath("/keelson/v1/configuration").DoRaw(t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		return strings.TrimSpace(string(b))
+	}
+	admin := kubernetes.NewForConfigOrDie(access)
+	if got := ask(admin); got != "[]" {
+		t.Errorf("at first: %s", got)
+	}
+	replace(t, path, []byte("kind: Nonsense\n"))
+	waittest.Right(t, "the wrong file is listed", func() string {
+		got := ask(admin)
+		if strings.HasPrefix(got, `[{"name":"authorization","file":"`+path+`","error":"`) {
+			return ""
+		}
+		return got
+	})
+	if b, err := with(access, "").Discovery().RESTClient().Get().AbsPath("/keelson/v1/configuration").DoRaw(t.Context()); !apierrors.IsForbidden(err) {
+		t.Errorf("an anonymous user got %s, %v", b, err)
+	}
+	replace(t, path, []byte(good))
+	waittest.Right(t, "the good file clears the list", func() string {
+		if got := ask(admin); got != "[]" {
+			return got
+		}
+		return ""
+	})
+}
+
 // TestOwnTokensAndKeys: tokens are from and for whom the options say, by the key they name, and a file's tokens are believed.
 func TestOwnTokensAndKeys(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)

@@ -111,7 +111,7 @@ func (k *keys) clientCertificates(o *options.Options, files *configreload.Files,
 	if o.Authentication.ClientCAFile == "" {
 		return c
 	}
-	files.Watch(o.Authentication.ClientCAFile, k.clientCA, func(ctx context.Context, pem []byte) error {
+	files.Watch("client CA", o.Authentication.ClientCAFile, k.clientCA, func(ctx context.Context, pem []byte) error {
 		if _, err := pki.Authorities(pem); err != nil {
 			return err
 		}

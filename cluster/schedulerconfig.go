@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"keelson/apiserver/configreload"
 	"keelson/apiserver/crd"
-	"keelson/lib/linux"
 	"keelson/scheduler"
 	schedulerconfig "keelson/scheduler/config"
 	"keelson/scheduler/policy"
@@ -148,24 +148,26 @@ func applySchedulerFile(r *RoleConfig) error {
 // reloadingScheduler runs schedulers one after another: it starts a new one each time the configuration file changes. A scheduler has no state
 // that the next one needs.
 type reloadingScheduler struct {
-	cfg  scheduler.Config
-	path string // empty: there is no file
-	log  *slog.Logger
+	cfg   scheduler.Config
+	path  string // empty: there is no file
+	files *configreload.Files
+	log   *slog.Logger
 
 	mu     sync.Mutex
-	last   []byte // the last content of the file, valid or not
 	next   *scheduler.Scheduler
 	change context.CancelFunc // ends the running scheduler
 }
 
-// newReloadingScheduler loads and checks the configuration.
-func newReloadingScheduler(cfg scheduler.Config, o SchedulerOptions) (*reloadingScheduler, error) {
-	l := &reloadingScheduler{cfg: cfg, path: o.ConfigFile, log: cfg.Log}
+// newReloadingScheduler loads and checks the configuration. rejected gets a later one that is wrong; it may be nil.
+func newReloadingScheduler(cfg scheduler.Config, o SchedulerOptions, rejected *configreload.Rejected) (*reloadingScheduler, error) {
+	l := &reloadingScheduler{cfg: cfg, path: o.ConfigFile, files: configreload.New(cfg.Log, rejected), log: cfg.Log}
 	b, c, err := o.read()
 	if err != nil {
 		return nil, err
 	}
-	l.last = b
+	if o.ConfigFile != "" {
+		l.files.Watch("scheduler", o.ConfigFile, b, l.reload)
+	}
 	return l, l.use(c)
 }
 
@@ -189,21 +191,13 @@ func (l *reloadingScheduler) use(c *schedulerconfig.Configuration) error {
 	return nil
 }
 
-// look reads the file again.
-func (l *reloadingScheduler) look() {
-	b, c, err := SchedulerOptions{ConfigFile: l.path}.read()
-	if b != nil && bytes.Equal(b, l.last) {
-		return
-	}
-	l.last = b
-	if err == nil {
-		err = l.use(c)
-	}
+// reload uses the new content of the file.
+func (l *reloadingScheduler) reload(_ context.Context, content []byte) error {
+	c, err := schedulerconfig.Read(l.path, content, nil)
 	if err != nil {
-		l.log.Error("reload scheduler configuration, the previous one stays in use", "file", l.path, "error", err)
-		return
+		return err
 	}
-	l.log.Info("scheduler configuration reloaded", "file", l.path)
+	return l.use(c)
 }
 
 // run schedules until ctx ends.
@@ -212,9 +206,9 @@ func (l *reloadingScheduler) run(ctx context.Context, ready func()) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop()
-	if l.path != "" {
+	if watch := l.files.Part(); watch != nil {
 		watching.Go(func() {
-			if err := linux.WatchFile(ctx, l.path, l.look); err != nil && ctx.Err() == nil {
+			if err := watch(ctx, func() {}); err != nil && ctx.Err() == nil {
 				l.log.Error("watch the scheduler configuration file", "file", l.path, "error", err)
 			}
 		})

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	k8stesting "k8s.io/client-go/testing"
 
+	"keelson/apiserver/configreload"
 	"keelson/client"
 	"keelson/client/clienttest"
 	"keelson/scheduler"
@@ -65,9 +66,9 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 		bound <- b.Name
 		return true, b, nil
 	})
-	said := make(chan string, 100)
+	said, rejected := make(chan string, 100), &configreload.Rejected{}
 	log := slog.New(toldLog{slog.DiscardHandler, said})
-	life, err := newReloadingScheduler(scheduler.Config{Client: &client.Client{Interface: c}, Log: log}, SchedulerOptions{ConfigFile: path})
+	life, err := newReloadingScheduler(scheduler.Config{Client: &client.Client{Interface: c}, Log: log}, SchedulerOptions{ConfigFile: path}, rejected)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,12 +96,19 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	}
 	await(bound, "a")
 	profile("profiles: [{schedulerName: second}]\n")
-	await(said, "configuration reloaded")
+	await(said, "file reloaded")
 	await(bound, "b")
 	profile("profiles: [{schedulerName: third, percentageOfNodesToScore: 101}]\n")
 	await(said, "scheduler.yaml:3: profiles[0].percentageOfNodesToScore")
+	if got := rejected.List(); len(got) != 1 || got[0].Name != "scheduler" || got[0].File != path || !strings.Contains(got[0].Error, "scheduler.yaml:3: profiles[0]") {
+		t.Errorf("rejected: %+v", got)
+	}
 	profile("profiles: [{schedulerName: third}]\n")
 	await(bound, "c")
+	await(said, "file reloaded")
+	if got := rejected.List(); len(got) > 0 {
+		t.Errorf("rejected after a good file: %+v", got)
+	}
 }
 
 func podOf(name, scheduler string) *corev1.Pod {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	"keelson/apiserver/configreload"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/client"
@@ -39,8 +40,10 @@ type site struct {
 	election  ElectionOptions
 	waitAgain bool
 	signers   signers
-	server    *serverSite // nil if the API server runs in another process
-	node      nodeSite
+	// rejected is what the API server in this process tells of configuration files that are not in use; nil: it runs in another process.
+	rejected *configreload.Rejected
+	server   *serverSite // nil if the API server runs in another process
+	node     nodeSite
 }
 
 // signers are the controllers' signing keys, and the CA by which pods verify the API server. The first two may be nil.
@@ -178,7 +181,7 @@ func (s *site) scheduler() (run.Func, error) {
 	if !s.election.Off && !s.waitAgain {
 		cfg.LeaderElect, cfg.Election = true, s.election.election(schedulerLease)
 	}
-	life, err := newReloadingScheduler(cfg, s.cfg.Scheduler)
+	life, err := newReloadingScheduler(cfg, s.cfg.Scheduler, s.rejected)
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,8 @@ type Status struct {
 	CNI string
 	// WireGuard says which nodes encrypt their pod traffic; empty: none.
 	WireGuard string
+	// Rejected has a line for each configuration file that is not in use because it is wrong.
+	Rejected []string
 	// Components are the unhealthy components of the control plane, with the reason.
 	Components []string
 }
@@ -80,7 +82,7 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 		pods, err = c.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err == nil {
 			s.count(nodes, pods)
-			s.Components = unhealthy(ctx, c)
+			s.Components, s.Rejected = unhealthy(ctx, c), rejectedFiles(ctx, c.Discovery().RESTClient())
 		}
 	}
 	if err != nil {

@@ -6,13 +6,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
+	"keelson/apiserver/configreload"
 	"keelson/client/clienttest"
 )
 
@@ -40,5 +48,39 @@ func TestProblem(t *testing.T) {
 	}
 	if got := problem(errors.New("refused")); got != "refused" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestRejectedFiles: a server tells of files that are not in use; of one that does not, nothing is said.
+func TestRejectedFiles(t *testing.T) {
+	mux := http.NewServeMux()
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	c := kubernetes.NewForConfigOrDie(&rest.Config{Host: srv.URL}).Discovery().RESTClient()
+	if got := rejectedFiles(t.Context(), c); got != nil {
+		t.Errorf("without the path: %q", got)
+	}
+	rejected := &configreload.Rejected{}
+	path := filepath.Join(t.TempDir(), "scheduler.yaml")
+	files := configreload.New(slog.New(slog.DiscardHandler), rejected)
+	read := make(chan bool, 1)
+	files.Watch("scheduler", path, nil, func(context.Context, []byte) error {
+		read <- true
+		return errors.New("line 1\nline 2")
+	})
+	if err := os.WriteFile(path, []byte("wrong"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- files.Part()(ctx, func() {}) }() // ends with ctx
+	<-read
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	mux.Handle(configurationPath, serveRejected(rejected))
+	if got, want := rejectedFiles(t.Context(), c), "scheduler "+path+" is not in use: line 1; line 2; the previous content stays in use"; len(got) != 1 || got[0] != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

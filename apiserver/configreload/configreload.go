@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configreload reloads configuration files when they change, and counts the results. cluster registers the files of the API
-// server's options. It never applies an invalid file: the previous content stays in use.
+// Package configreload reloads configuration files when they change, counts the results, and keeps which files are not in use because they
+// are wrong. cluster registers the files of the API server's options and of the scheduler. It never applies an invalid file: the previous
+// content stays in use.
 package configreload
 
 import (
@@ -25,13 +26,16 @@ type Apply func(ctx context.Context, content []byte) error
 
 // Files are configuration files that are reloaded when they change. An invalid file is logged and counted, and changes nothing.
 type Files struct {
-	log   *slog.Logger
-	files []*file
+	log      *slog.Logger
+	rejected *Rejected
+	files    []*file
 }
 
 type file struct {
+	name  string // of the configuration
 	path  string
 	last  []byte // the last content read, valid or not
+	lost  bool   // it could not be read after that
 	apply Apply
 
 	// The metrics exist only for files whose reloads Kubernetes counts.
@@ -41,8 +45,8 @@ type file struct {
 	server    string
 }
 
-// New returns an empty list of files.
-func New(log *slog.Logger) *Files { return &Files{log: log} }
+// New returns an empty list of files. rejected gets those that are not in use; it may be nil.
+func New(log *slog.Logger, rejected *Rejected) *Files { return &Files{log: log, rejected: rejected} }
 
 // Configuration reads the file at path, a configuration whose reloads Kubernetes counts. use applies it and returns the function for later
 // content; nil: no reloads. name is its name in the metrics.
@@ -61,7 +65,7 @@ func (l *Files) Configuration(path, name string, use func(content []byte) (Apply
 	}
 	prefix := "apiserver_" + name + "_config_controller_"
 	f := &file{
-		path: path, last: b, apply: apply, server: hashOf([]byte(serverName())),
+		name: name, path: path, last: b, apply: apply, server: hashOf([]byte(serverName())),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "automatic_reloads_total", Help: "How often the " + name + " configuration was read again, by how that went.",
 		}, []string{"status", "apiserver_id_hash"}),
@@ -77,12 +81,13 @@ func (l *Files) Configuration(path, name string, use func(content []byte) (Apply
 	return nil
 }
 
-// Watch calls apply when the content of the file differs from last, the content in use.
-func (l *Files) Watch(path string, last []byte, apply Apply) {
+// Watch calls apply when the content of the file differs from last, the content in use. name is that of the configuration. If it has several
+// files, apply must read all of them.
+func (l *Files) Watch(name, path string, last []byte, apply Apply) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	l.files = append(l.files, &file{path: path, last: last, apply: apply})
+	l.files = append(l.files, &file{name: name, path: path, last: last, apply: apply})
 }
 
 // serverName identifies this API server in metrics.
@@ -126,12 +131,15 @@ func (l *Files) Part() run.Func {
 func (l *Files) reload(ctx context.Context, f *file) {
 	b, err := os.ReadFile(f.path)
 	if err == nil {
-		if bytes.Equal(b, f.last) {
+		if bytes.Equal(b, f.last) && !f.lost {
 			return
 		}
-		f.last = b
+		f.last, f.lost = b, false
 		err = f.apply(ctx, b)
+	} else {
+		f.lost = true
 	}
+	l.rejected.set(f, err)
 	status := "success"
 	if err != nil {
 		status = "failure"

@@ -28,7 +28,8 @@ func TestFiles(t *testing.T) {
 		}
 	}
 	write("first")
-	l := New(slog.New(slog.DiscardHandler))
+	rejected := &Rejected{}
+	l := New(slog.New(slog.DiscardHandler), rejected)
 	applied := make(chan string, 8)
 	apply := func(_ context.Context, b []byte) error {
 		applied <- string(b)
@@ -73,6 +74,37 @@ func TestFiles(t *testing.T) {
 	for name, n := range want {
 		if got[name] != n {
 			t.Errorf("%s: got %v, want %v", name, got[name], n)
+		}
+	}
+}
+
+// TestRejected: a configuration whose file is wrong or missing is listed until one of its files is good again, even the one that was in use.
+func TestRejected(t *testing.T) {
+	path, rejected := filepath.Join(t.TempDir(), "config.yaml"), &Rejected{}
+	l := New(slog.New(slog.DiscardHandler), rejected)
+	l.Watch("scheduler", path, []byte("good"), func(_ context.Context, b []byte) error {
+		if string(b) != "good" {
+			return errors.New("it is " + string(b))
+		}
+		return nil
+	})
+	for i, step := range []struct{ content, want string }{
+		{"good", ""}, {"wrong", "it is wrong"}, {"bad", "it is bad"}, {"", "no such file"}, {"bad", "it is bad"}, {"good", ""}, {"", "no such file"}, {"good", ""},
+	} {
+		if step.content == "" {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := os.WriteFile(path, []byte(step.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l.look(t.Context(), l.files[0])
+		got := rejected.List()
+		switch {
+		case step.want == "" && len(got) > 0, step.want != "" && len(got) != 1:
+			t.Errorf("step %d: got %+v, want %q", i, got, step.want)
+		case len(got) == 1 && (got[0].Name != "scheduler" || got[0].File != path || !strings.Contains(got[0].Error, step.want)):
+			t.Errorf("step %d: got %+v, want %q", i, got[0], step.want)
 		}
 	}
 }

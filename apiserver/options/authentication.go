@@ -157,7 +157,7 @@ func (o *Authentication) requestHeader(files *configreload.Files, certs *Certifi
 		return nil, err
 	}
 	certs.SetClientCAs("proxies", pem)
-	files.Watch(o.RequestHeader.CAFile, pem, func(_ context.Context, pem []byte) error {
+	files.Watch("front proxy CA", o.RequestHeader.CAFile, pem, func(_ context.Context, pem []byte) error {
 		err := a.SetRoots(pem)
 		if err == nil {
 			certs.SetClientCAs("proxies", pem)

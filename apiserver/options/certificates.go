@@ -161,7 +161,7 @@ func (s *Certificates) Watch(files *configreload.Files) error {
 			if err != nil {
 				return fmt.Errorf("serving certificate: %w", err)
 			}
-			files.Watch(path, b, func(context.Context, []byte) error { return s.load() })
+			files.Watch("serving certificate", path, b, func(context.Context, []byte) error { return s.load() })
 		}
 	}
 	if len(list) == 0 {
