@@ -11,8 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
-	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -88,7 +86,7 @@ func byJSON(ctx context.Context, t Type, k *kind.Kind, old kind.Object, p []byte
 		if obj, unknown, err = k.Read(patched, check); err != nil {
 			return nil, nil, misfit(string(patched), err)
 		}
-		return obj, strictly(string(patched), append(strict, unknown...)), nil
+		return obj, strictly(func() string { return string(patched) }, append(strict, unknown...)), nil
 	}
 	if check {
 		unknown, err = kjson.UnmarshalStrict(patched, obj)
@@ -98,7 +96,7 @@ func byJSON(ctx context.Context, t Type, k *kind.Kind, old kind.Object, p []byte
 	if err != nil {
 		return nil, nil, misfit(string(patched), err)
 	}
-	return named(k, obj), strictly(string(patched), append(strict, unknown...)), nil
+	return named(k, obj), strictly(func() string { return string(patched) }, append(strict, unknown...)), nil
 }
 
 // sameKind wants the patched document to be of the kind it was: a patch changes no kinds.
@@ -143,11 +141,11 @@ type Strict struct {
 	Errors []error
 }
 
-func strictly(shown string, errs []error) *Strict {
+func strictly(shown func() string, errs []error) *Strict {
 	if len(errs) == 0 {
 		return nil
 	}
-	return &Strict{shown, errs}
+	return &Strict{shown(), errs}
 }
 
 // Refusal is the answer when fieldValidation is Strict.
@@ -185,8 +183,8 @@ func strategic(ctx context.Context, k *kind.Kind, old kind.Object, p []byte, che
 	if err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
-	touched, rest := divide(k, old, fields)
-	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(touched)
+	parts := divide(k, old, fields)
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(parts.named)
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(fmt.Errorf("take apart the object to patch: %w", err))
 	}
@@ -213,51 +211,9 @@ func strategic(ctx context.Context, k *kind.Kind, old kind.Object, p []byte, che
 		}
 		strict = append(strict, s.Errors()...)
 	}
-	unite(obj, rest, fields)
+	parts.unite(obj)
 	obj.GetObjectKind().SetGroupVersionKind(k.GVK()) // the Go type decides, whatever the patch says
-	return obj, strictly(fmt.Sprintf("%+v", fields), strict), nil
-}
-
-// divide splits old, which stays as it is, into the fields that the patch speaks of and a copy of the others: to take a whole object
-// apart for a patch of its status costs more than all else that a patch does. A directive for the object as a whole touches everything:
-// rest is nil then.
-func divide(k *kind.Kind, old kind.Object, patch map[string]any) (touched, rest kind.Object) {
-	from := reflect.ValueOf(old).Elem()
-	for key := range patch {
-		if strings.HasPrefix(key, "$") || from.Kind() != reflect.Struct {
-			return kind.Named(old, k.GVK()), nil
-		}
-	}
-	touched, rest = k.New(), k.New()
-	in, out := reflect.ValueOf(touched).Elem(), reflect.ValueOf(rest).Elem()
-	for i := range from.NumField() {
-		to := out
-		if _, ok := patch[jsonName(from.Type().Field(i))]; ok {
-			to = in
-		}
-		to.Field(i).Set(from.Field(i))
-	}
-	touched.GetObjectKind().SetGroupVersionKind(k.GVK())
-	rest, _ = rest.DeepCopyObject().(kind.Object)
-	return touched, rest
-}
-
-// unite gives obj the fields of rest that the patch does not speak of.
-func unite(obj, rest kind.Object, patch map[string]any) {
-	if rest == nil {
-		return
-	}
-	to, from := reflect.ValueOf(obj).Elem(), reflect.ValueOf(rest).Elem()
-	for i := range to.NumField() {
-		if _, ok := patch[jsonName(to.Type().Field(i))]; !ok {
-			to.Field(i).Set(from.Field(i))
-		}
-	}
-}
-
-func jsonName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
+	return obj, strictly(func() string { return fmt.Sprintf("%+v", fields) }, strict), nil
 }
 
 // unmergeable tells a patch that is not one from one that does not fit the object.
