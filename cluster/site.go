@@ -223,7 +223,7 @@ func (s *site) kubelet() (run.Func, error) {
 	kc := kubelet.Config{
 		NodeName: cfg.NodeName, Client: s.connect(nodeUser(cfg), "kubelet/"+KubernetesVersion), Runtime: rt.client,
 		RootDir: dir.Sub("kubelet"), VolumesDir: dir.Sub("volumes"), LogDir: dir.Sub("logs"),
-		Address: netip.IPv4Unspecified(), Port: cmp.Or(cfg.Node.KubeletPort, kubeletPort), Elsewhere: cfg.Node.KubeletPort == 0, Listening: rt.keepKubelet, NodeIPs: nodeIPs(cfg),
+		Address: netip.IPv4Unspecified(), Port: cmp.Or(cfg.Node.KubeletPort, kubeletPort), FallbackPort: cfg.Node.KubeletPort == 0, OnListen: rt.keepKubelet, NodeIPs: nodeIPs(cfg),
 		TLS: s.node.serving.tls, ClientCA: s.node.serving.clientCAs.Pool, AllowedNames: []string{kubeletClientUser},
 		PodCIDRs: prefixStrings(cfg.PodCIDRs), Annotations: annotations, ClusterDomain: cfg.Node.domain(), ClusterDNS: cfg.podResolvers(), StaticPodDir: dir.Sub("manifests"),
 		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true,

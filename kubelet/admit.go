@@ -18,22 +18,22 @@ import (
 	"keelson/kubelet/podinfo"
 )
 
-// admit refuses a pod that does not fit the node, as it is and with the pods it has taken. It makes room for those it accepts.
+// admit rejects a pod that does not fit the node with the pods it has admitted, and otherwise reserves its resources.
 //
-// It evicts others for a pod that the node needs; it is to be asked again when those are gone.
-func (k *Kubelet) admit(p *corev1.Pod) (end *pod.End, room []<-chan struct{}) {
+// For a critical pod it preempts others; it is to be called again when the returned channels are closed.
+func (k *Kubelet) admit(p *corev1.Pod) (end *pod.End, preempted []<-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	others := k.othersLocked(p)
+	others := k.activePodsLocked(p)
 	reason, msg := k.underPressure(p)
 	if reason == "" {
-		reason, msg = k.supports(p, k.node.Node())
+		reason, msg = k.checkSupported(p, k.node.Node())
 	}
 	if reason == "" {
-		reason, msg = fits(p, k.node.Node(), k.allocatable(), others)
+		reason, msg = checkFit(p, k.node.Node(), k.allocatable(), others)
 		if strings.HasPrefix(reason, "OutOf") && podinfo.Critical(p) {
-			if reason, msg, room = k.preemptLocked(p, others); room != nil {
-				return nil, room
+			if reason, msg, preempted = k.preemptLocked(p, others); preempted != nil {
+				return nil, preempted
 			}
 		}
 	}
@@ -46,29 +46,29 @@ func (k *Kubelet) admit(p *corev1.Pod) (end *pod.End, room []<-chan struct{}) {
 	return nil, nil
 }
 
-// supports says why the node cannot run such a pod at all, whatever else runs on it; reason is empty when it can.
-func (k *Kubelet) supports(p *corev1.Pod, n *corev1.Node) (reason, message string) {
+// checkSupported returns why the node cannot run such a pod at all; reason is empty when it can.
+func (k *Kubelet) checkSupported(p *corev1.Pod, n *corev1.Node) (reason, message string) {
 	if err := k.sysctls.check(p); err != nil {
-		return refuse("SysctlForbidden", "%v", err)
+		return reject("SysctlForbidden", "%v", err)
 	}
 	if os, ok := p.Labels[corev1.LabelOSStable]; ok && os != string(corev1.Linux) {
-		return refuse("PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+		return reject("PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
 	}
 	if os := p.Spec.OS; os != nil && os.Name != corev1.Linux {
-		return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+		return reject("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
 	}
-	if wantsAppArmor(p) && !appArmorOn(k.cfg.AppArmorFile) {
-		return refuse("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host")
+	if usesAppArmor(p) && !appArmorEnabled(k.cfg.AppArmorFile) {
+		return reject("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host")
 	}
 	if sc := p.Spec.SecurityContext; sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict &&
 		n != nil && (n.Status.Features == nil || n.Status.Features.SupplementalGroupsPolicy == nil || !*n.Status.Features.SupplementalGroupsPolicy) {
-		return refuse("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=%s is not supported in this node", corev1.SupplementalGroupsPolicyStrict)
+		return reject("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=%s is not supported in this node", corev1.SupplementalGroupsPolicyStrict)
 	}
 	return "", ""
 }
 
-// othersLocked are the pods that take up room beside p.
-func (k *Kubelet) othersLocked(p *corev1.Pod) []*corev1.Pod {
+// activePodsLocked returns the other pods that use resources of the node.
+func (k *Kubelet) activePodsLocked(p *corev1.Pod) []*corev1.Pod {
 	var others []*corev1.Pod
 	for uid, o := range k.admitted {
 		e := k.workers[uid]
@@ -83,19 +83,19 @@ func (k *Kubelet) othersLocked(p *corev1.Pod) []*corev1.Pod {
 	return others
 }
 
-// resize says why a running pod cannot have the resources it asks for now. One that can is counted with them.
+// resize returns why a running pod cannot be resized now. Otherwise it reserves the new resources.
 func (k *Kubelet) resize(p *corev1.Pod) *pod.Refusal {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if r := roomFor(p, k.allocatable(), k.othersLocked(p)); r != nil {
+	if r := checkResize(p, k.allocatable(), k.activePodsLocked(p)); r != nil {
 		return r
 	}
 	k.admitted[string(p.UID)] = p
 	return nil
 }
 
-// roomFor words what stands against a resize: for ever (Infeasible), or as long as the others are there (Deferred).
-func roomFor(p *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod) *pod.Refusal {
+// checkResize returns why a resize is not possible: never (Infeasible), or as long as the other pods use the resources (Deferred).
+func checkResize(p *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod) *pod.Refusal {
 	want := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		q, have := want[name], allocatable[name]
@@ -104,41 +104,41 @@ func roomFor(p *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Po
 				Message: fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, asks, all)}
 		}
 	}
-	if _, msg := fits(p, nil, allocatable, others); msg != "" {
+	if _, msg := checkFit(p, nil, allocatable, others); msg != "" {
 		return &pod.Refusal{Reason: corev1.PodReasonDeferred, Message: strings.TrimPrefix(msg, "Pod was rejected: ")}
 	}
 	return nil
 }
 
-// adopt counts in a pod that runs here since an earlier life.
-func (k *Kubelet) adopt(p *corev1.Pod) {
+// addAdmitted adds a pod that an earlier kubelet process has admitted.
+func (k *Kubelet) addAdmitted(p *corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.admitted[string(p.UID)] = p
 }
 
-// fits says why a pod does not fit; reason is empty when it does. n may be nil: then only resources are looked at.
-func fits(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) (reason, message string) {
-	if l := lacking(p, n, allocatable, others); len(l) > 0 {
-		return refuse("OutOf"+string(l[0].name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", l[0].name, l[0].wants, l[0].used, l[0].capacity)
+// checkFit returns why a pod does not fit; reason is empty when it does. n may be nil: then only resources are checked.
+func checkFit(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) (reason, message string) {
+	if l := insufficientResources(p, n, allocatable, others); len(l) > 0 {
+		return reject("OutOf"+string(l[0].name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", l[0].name, l[0].requested, l[0].used, l[0].capacity)
 	}
-	if port := clash(p, others); port != 0 {
-		return refuse("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
+	if port := conflictingHostPort(p, others); port != 0 {
+		return reject("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
 	}
 	if n == nil || podinfo.Static(p) {
 		return "", ""
 	}
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(n); err != nil || !ok {
-		return refuse("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+		return reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
 	}
 	noExecute := func(t *corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }
 	if t, untolerated := schedcorev1.FindMatchingUntoleratedTaint(klog.Background(), n.Spec.Taints, p.Spec.Tolerations, noExecute, false); untolerated {
-		return refuse("TaintToleration", "Predicate TaintToleration failed: node(s) had untolerated taint {%s: %s}", t.Key, t.Value)
+		return reject("TaintToleration", "Predicate TaintToleration failed: node(s) had untolerated taint {%s: %s}", t.Key, t.Value)
 	}
 	return "", ""
 }
 
-// amount is a quantity in the units of such messages: thousandths of a cpu, bytes.
+// amount is a quantity in the units of the messages: milli-CPUs, bytes.
 func amount(name corev1.ResourceName, q interface {
 	MilliValue() int64
 	Value() int64
@@ -149,8 +149,8 @@ func amount(name corev1.ResourceName, q interface {
 	return q.Value()
 }
 
-// clash is a host port that another pod has taken; 0: none.
-func clash(p *corev1.Pod, others []*corev1.Pod) int32 {
+// conflictingHostPort returns a host port that another pod uses; 0: none.
+func conflictingHostPort(p *corev1.Pod, others []*corev1.Pod) int32 {
 	wanted := podkind.HostPorts(p)
 	for _, o := range others {
 		for _, taken := range podkind.HostPorts(o) {

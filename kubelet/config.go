@@ -46,10 +46,10 @@ type Config struct {
 	// Address and Port are where the server listens. Port 0 takes any; node.status says which. An invalid Address means 127.0.0.1.
 	Address netip.Addr
 	Port    int
-	// Elsewhere lets a free port be taken where Port is used by another program.
-	Elsewhere bool
-	// Listening is told the server's address once it has it; may be nil.
-	Listening func(net.Addr)
+	// FallbackPort lets the server listen on any free port if Port is in use.
+	FallbackPort bool
+	// OnListen is called with the server's address when it listens; may be nil.
+	OnListen func(net.Addr)
 	// Tunnel brings the server further connections; nil: there are none but those to its port.
 	Tunnel net.Listener
 	// TLS is the server's certificate. Without one there is no server.
@@ -99,15 +99,15 @@ type Config struct {
 	LeaseInterval time.Duration
 	// StatusInterval is how often the node's status is written even when nothing changed; 5 minutes.
 	StatusInterval time.Duration
-	// StatusSettle is how long a pod's status may be held back while more changes of it are expected; 500 ms.
-	StatusSettle time.Duration
+	// StatusBatchPeriod is how long a pod's status may be delayed while more changes of it are expected; 500 ms.
+	StatusBatchPeriod time.Duration
 
 	Version string // v1.37.2+keelson
 	Marks   *mark.Recorder
 	Log     *slog.Logger
 }
 
-func (c *Config) complete() error {
+func (c *Config) setDefaults() error {
 	switch {
 	case c.NodeName == "":
 		return errors.New("kubelet: no node name")
@@ -146,8 +146,8 @@ func (c *Config) complete() error {
 	if c.ParallelPulls == 0 {
 		c.ParallelPulls = 3
 	}
-	if c.StatusSettle == 0 {
-		c.StatusSettle = 500 * time.Millisecond
+	if c.StatusBatchPeriod == 0 {
+		c.StatusBatchPeriod = 500 * time.Millisecond
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -37,7 +37,7 @@ func TestServedByClaim(t *testing.T) {
 		if tt.other != nil {
 			others = append(others, tt.other)
 		}
-		if got := lacking(tt.pod, nil, corev1.ResourceList{card: resource.MustParse(tt.offers)}, others); len(got) != tt.lacks {
+		if got := insufficientResources(tt.pod, nil, corev1.ResourceList{card: resource.MustParse(tt.offers)}, others); len(got) != tt.lacks {
 			t.Errorf("%s: it lacks %v", tt.name, got)
 		}
 	}

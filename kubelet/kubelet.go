@@ -39,50 +39,50 @@ import (
 
 // Kubelet is one node's agent. Make it with New.
 type Kubelet struct {
-	cfg           Config
-	component     string
-	events        *client.Events
-	node          *node.Keeper
-	refs          *refs.Store
-	volumes       *volume.Manager
-	devices       *dra.Manager
-	devicePlugins *deviceplugin.Manager
-	podResources  *podresources.Server
-	plugins       *plugin.Registry
-	users         *userns.Manager
-	images        *image.Manager
-	probes        *probe.Manager
-	env           *pod.Env
-	services      services
-	eviction      *eviction.Manager
-	stats         *stats.Source
-	meter         *meter.Meter
-	classes       classes
-	sysctls       *sysctls
+	cfg            Config
+	component      string
+	events         *client.Events
+	node           *node.Keeper
+	refs           *refs.Store
+	volumes        *volume.Manager
+	devices        *dra.Manager
+	devicePlugins  *deviceplugin.Manager
+	podResources   *podresources.Server
+	plugins        *plugin.Registry
+	userNamespaces *userns.Manager
+	images         *image.Manager
+	probes         *probe.Manager
+	env            *pod.Env
+	services       services
+	eviction       *eviction.Manager
+	stats          *stats.Source
+	meter          *meter.Meter
+	runtimeClasses runtimeClasses
+	sysctls        *sysctls
 
-	mu       sync.Mutex
-	workers  map[string]*entry // by uid
-	byName   map[string]string // static pods: namespace/name -> uid
-	admitted map[string]*corev1.Pod
-	closing  bool
-	wg       sync.WaitGroup
+	mu           sync.Mutex
+	workers      map[string]*workerEntry // by uid
+	staticByName map[string]string       // static pods: namespace/name -> uid
+	admitted     map[string]*corev1.Pod
+	stopping     bool
+	wg           sync.WaitGroup
 
 	staticGone chan struct{} // capacity 1: a static pod has gone
 }
 
-// entry is a worker in the table.
-type entry struct {
+// workerEntry is a worker in the table.
+type workerEntry struct {
 	worker *pod.Worker
 	static bool
 }
 
 // New looks at the machine and starts nothing.
 func New(cfg Config) (*Kubelet, error) {
-	if err := cfg.complete(); err != nil {
+	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
 	k := &Kubelet{
-		cfg: cfg, component: "kubelet " + cfg.NodeName, workers: map[string]*entry{}, byName: map[string]string{}, staticGone: make(chan struct{}, 1),
+		cfg: cfg, component: "kubelet " + cfg.NodeName, workers: map[string]*workerEntry{}, staticByName: map[string]string{}, staticGone: make(chan struct{}, 1),
 		admitted: map[string]*corev1.Pod{}, meter: meter.New(), events: cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
 	}
 	var err error
@@ -95,15 +95,15 @@ func New(cfg Config) (*Kubelet, error) {
 	if k.sysctls, err = newSysctls(k.node.Machine().Kernel, cfg.AllowedUnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
-	k.refs = refs.New(cfg.Client.Interface, k.wakeRefs, cfg.Log)
+	k.refs = refs.New(cfg.Client.Interface, k.wakeForRefs, cfg.Log)
 	k.volumes = volume.New(cfg.RootDir, k.refs, cfg.Log)
 	if cfg.VolumesDir != "" {
 		k.volumes.Local = volume.NewLocalDirs(cfg.VolumesDir, cfg.NodeName, cfg.Client.Interface, cfg.Log)
 	}
-	k.newDrivers()
-	k.users = userns.New(k.volumes.PodDir, cfg.Log)
+	k.newPluginManagers()
+	k.userNamespaces = userns.New(k.volumes.PodDir, cfg.Log)
 	k.images, err = image.New(image.Config{
-		Service: imageNews{cfg.Runtime.Image, k.node.Changed}, Parallel: cfg.ParallelPulls, Dir: filepath.Join(cfg.RootDir, "image_manager"),
+		Service: notifyingImageService{cfg.Runtime.Image, k.node.Changed}, Parallel: cfg.ParallelPulls, Dir: filepath.Join(cfg.RootDir, "image_manager"),
 		VerificationPolicy: cfg.ImagePullCredentialsVerificationPolicy, VerificationAllowlist: cfg.PreloadedImagesVerificationAllowlist, Log: cfg.Log,
 	})
 	if err != nil {
@@ -119,7 +119,7 @@ func New(cfg Config) (*Kubelet, error) {
 	runner := probe.NewRunner(cfg.Runtime.Runtime, "1.37")
 	k.probes = probe.NewManager(runner, &probeListener{k})
 	k.services.client = cfg.Client.Interface
-	k.classes.client = cfg.Client
+	k.runtimeClasses.client = cfg.Client
 	k.env = k.podEnv(runner)
 	return k, nil
 }
@@ -141,7 +141,7 @@ func (k *Kubelet) newNode() (err error) {
 		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: k.nodeIPs(),
 		Port: cfg.Port, PodCIDRs: cfg.PodCIDRs, Labels: labels, Annotations: annotations, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
 		InUse: k.volumesInUse, Plugins: k.pluginResources, Updated: k.nodeUpdated,
-		Kept: k.kept, Pressures: k.eviction.Conditions, Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir,
+		Kept: k.evictionReserved, Pressures: k.eviction.Conditions, Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir,
 		LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
 	})
 	return err
@@ -159,17 +159,17 @@ func (k *Kubelet) nodeIPs() []string {
 func (k *Kubelet) podEnv(runner *probe.Runner) *pod.Env {
 	cfg := &k.cfg
 	return &pod.Env{
-		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Devices: k.devices, Plugins: k.devicePlugins, Users: k.users, Refs: k.refs,
+		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Devices: k.devices, Plugins: k.devicePlugins, Users: k.userNamespaces, Refs: k.refs,
 		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Meter: k.meter, Log: cfg.Log,
 		Hostname: cfg.Hostname, HostIPs: k.nodeIPs(), MemoryBytes: k.node.Machine().Memory, LogDir: cfg.LogDir, CgroupParent: cfg.CgroupRoot,
-		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), Settle: cfg.StatusSettle,
+		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), Settle: cfg.StatusBatchPeriod,
 		ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
-		Services: k.services.of, Allocatable: k.allocatable, Admit: k.admit, Resize: k.resize, Adopt: k.adopt, Handler: k.classes.handler,
+		Services: k.services.inNamespace, Allocatable: k.allocatable, Admit: k.admit, Resize: k.resize, Adopt: k.addAdmitted, Handler: k.runtimeClasses.handler,
 		Node: k.node.Ref,
 	}
 }
 
-// Run registers the node, calls ready when it is Ready, and looks after its pods until ctx is done. Containers outlive it.
+// Run registers the node, calls ready when it is Ready, and runs its pods until ctx is done. Containers keep running.
 func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	if err := k.prepare(ctx); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// prepare makes directories and asks the runtime who it is.
+// prepare makes directories, calls the runtime's Version, and reads checkpoints.
 func (k *Kubelet) prepare(ctx context.Context) error {
 	if err := k.volumes.Prepare(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
@@ -250,7 +250,7 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 	if err := k.devicePlugins.Load(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
-	if err := k.loadUsers(ctx); err != nil {
+	if err := k.loadUserNamespaces(ctx); err != nil {
 		return fmt.Errorf("kubelet: user namespaces: %w", err)
 	}
 	if len(k.cfg.PodCIDRs) == 0 {
@@ -267,7 +267,7 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 
 func (k *Kubelet) stopWorkers(cancel func()) {
 	k.mu.Lock()
-	k.closing = true
+	k.stopping = true
 	k.mu.Unlock()
 	cancel()
 	k.wg.Wait()
@@ -280,10 +280,10 @@ func (k *Kubelet) allocatable() corev1.ResourceList {
 	return k.node.Allocatable()
 }
 
-// classes resolves runtime classes to handlers.
-type classes struct{ client kubernetes.Interface }
+// runtimeClasses resolves runtime classes to handlers.
+type runtimeClasses struct{ client kubernetes.Interface }
 
-func (c *classes) handler(ctx context.Context, name string) (string, error) {
+func (c *runtimeClasses) handler(ctx context.Context, name string) (string, error) {
 	rc, err := c.client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("failed to get RuntimeClass %q: %w", name, err)
@@ -291,5 +291,5 @@ func (c *classes) handler(ctx context.Context, name string) (string, error) {
 	return rc.Handler, nil
 }
 
-// relistEvery is how often everything is looked at again though nothing was heard: the safety net under the runtime's events.
-const relistEvery = 5 * time.Minute
+// resyncPeriod is the time after which all pods are listed again if the runtime has sent no event.
+const resyncPeriod = 5 * time.Minute

@@ -437,7 +437,7 @@ func TestPullAlwaysOfALocalImage(t *testing.T) {
 }
 
 // patient lets a status wait for as long as its pod takes: how many are written does not depend on the machine's speed.
-func patient(h *harness) { h.cfg.StatusSettle = time.Hour }
+func patient(h *harness) { h.cfg.StatusBatchPeriod = time.Hour }
 
 func TestOneStatusWriteTakesAPodToReady(t *testing.T) {
 	h := newHarness(t, patient)

@@ -40,7 +40,7 @@ func (k *Kubelet) worker(uid string) *pod.Worker {
 	return nil
 }
 
-func (k *Kubelet) all() []*pod.Worker {
+func (k *Kubelet) allWorkers() []*pod.Worker {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	out := make([]*pod.Worker, 0, len(k.workers))
@@ -50,11 +50,11 @@ func (k *Kubelet) all() []*pod.Worker {
 	return out
 }
 
-// want hands a pod to its worker, and makes one for a new pod.
-func (k *Kubelet) want(ctx context.Context, p *corev1.Pod) {
+// updateWorker passes a pod to its worker, and makes a worker for a new pod.
+func (k *Kubelet) updateWorker(ctx context.Context, p *corev1.Pod) {
 	uid := string(p.UID)
 	k.mu.Lock()
-	if k.closing {
+	if k.stopping {
 		k.mu.Unlock()
 		return
 	}
@@ -63,10 +63,10 @@ func (k *Kubelet) want(ctx context.Context, p *corev1.Pod) {
 		e.worker.Update(p)
 		return
 	}
-	e := &entry{worker: pod.New(k.env, p, time.Now()), static: podinfo.Static(p)}
+	e := &workerEntry{worker: pod.New(k.env, p, time.Now()), static: podinfo.Static(p)}
 	k.workers[uid] = e
 	if e.static {
-		k.byName[p.Namespace+"/"+p.Name] = uid
+		k.staticByName[p.Namespace+"/"+p.Name] = uid
 	}
 	k.wg.Add(1)
 	k.mu.Unlock()
@@ -74,19 +74,19 @@ func (k *Kubelet) want(ctx context.Context, p *corev1.Pod) {
 	go func() { // ends with ctx, or when nothing is left of the pod
 		defer k.wg.Done()
 		if e.worker.Run(ctx) {
-			k.drop(uid, p)
+			k.removeWorker(uid, p)
 		}
 	}()
 }
 
-func (k *Kubelet) drop(uid string, p *corev1.Pod) {
+func (k *Kubelet) removeWorker(uid string, p *corev1.Pod) {
 	k.mu.Lock()
 	delete(k.workers, uid)
 	delete(k.admitted, uid)
 	name := p.Namespace + "/" + p.Name
-	static := k.byName[name] == uid
+	static := k.staticByName[name] == uid
 	if static {
-		delete(k.byName, name)
+		delete(k.staticByName, name)
 	}
 	k.mu.Unlock()
 	if static {
@@ -97,7 +97,7 @@ func (k *Kubelet) drop(uid string, p *corev1.Pod) {
 	}
 }
 
-// watchPods feeds the workers from static files and the API until ctx is done.
+// watchPods updates the workers from static pod files and the API until ctx is done.
 func (k *Kubelet) watchPods(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -106,7 +106,7 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	}})
 	inf := coreinformers.New(f.Scoped()).Pods().Informer()
 	wg.Go(func() { inf.RunWithContext(ctx) })
-	if !k.services.wait(ctx) || !cache.WaitFor(ctx, "", inf.HasSyncedChecker()) {
+	if !k.services.waitForSync(ctx) || !cache.WaitFor(ctx, "", inf.HasSyncedChecker()) {
 		return errors.New("kubelet: stopped before the pods were known")
 	}
 	statics, err := k.staticPods(ctx, &wg)
@@ -114,15 +114,15 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 		return err
 	}
 	reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { k.heard(ctx, o) },
-		UpdateFunc: func(_, o any) { k.heard(ctx, o) },
-		DeleteFunc: func(o any) { k.vanished(o) },
+		AddFunc:    func(o any) { k.handlePod(ctx, o) },
+		UpdateFunc: func(_, o any) { k.handlePod(ctx, o) },
+		DeleteFunc: func(o any) { k.handleDeletedPod(o) },
 	})
 	if err != nil {
 		return fmt.Errorf("kubelet: watch pods: %w", err)
 	}
 	if cache.WaitFor(ctx, "", reg.HasSyncedChecker()) {
-		k.orphans(ctx)
+		k.stopOrphans(ctx)
 	}
 	select {
 	case <-ctx.Done():
@@ -132,13 +132,13 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	}
 }
 
-func (k *Kubelet) heard(ctx context.Context, o any) {
+func (k *Kubelet) handlePod(ctx context.Context, o any) {
 	p, ok := o.(*corev1.Pod)
 	if !ok || p.Spec.NodeName != k.cfg.NodeName {
 		return
 	}
 	if !podinfo.Mirror(p) {
-		k.want(ctx, p)
+		k.updateWorker(ctx, p)
 		return
 	}
 	if w := k.staticWorker(p); w != nil {
@@ -151,13 +151,13 @@ func (k *Kubelet) heard(ctx context.Context, o any) {
 func (k *Kubelet) staticWorker(p *corev1.Pod) *pod.Worker {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if e := k.workers[k.byName[p.Namespace+"/"+p.Name]]; e != nil {
+	if e := k.workers[k.staticByName[p.Namespace+"/"+p.Name]]; e != nil {
 		return e.worker
 	}
 	return nil
 }
 
-// dropMirror deletes the image of a static pod that no file describes.
+// dropMirror deletes the mirror pod of a static pod that has no file.
 func (k *Kubelet) dropMirror(ctx context.Context, p *corev1.Pod) {
 	zero := int64(0)
 	err := k.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
@@ -168,7 +168,7 @@ func (k *Kubelet) dropMirror(ctx context.Context, p *corev1.Pod) {
 	}
 }
 
-func (k *Kubelet) vanished(o any) {
+func (k *Kubelet) handleDeletedPod(o any) {
 	p, ok := client.Delivered[*corev1.Pod](o)
 	if !ok {
 		return
@@ -185,9 +185,9 @@ func (k *Kubelet) vanished(o any) {
 	}
 }
 
-// orphans ends what an earlier life left: pods that only the runtime or the disk knows.
-func (k *Kubelet) orphans(ctx context.Context) {
-	known, err := observed.UIDs(ctx, k.cfg.Runtime.Runtime)
+// stopOrphans stops pods of an earlier kubelet process that exist only in the runtime or on the disk.
+func (k *Kubelet) stopOrphans(ctx context.Context) {
+	known, err := observed.ListPods(ctx, k.cfg.Runtime.Runtime)
 	if err != nil {
 		if ctx.Err() == nil {
 			k.cfg.Log.Warn("look for orphaned pods", "err", err)
@@ -203,22 +203,22 @@ func (k *Kubelet) orphans(ctx context.Context) {
 			known[uid] = &observed.Pod{UID: uid}
 		}
 	}
-	k.sweepLogs(known)
+	k.removeOrphanLogs(known)
 	for uid, o := range known {
 		if k.worker(uid) != nil {
 			continue
 		}
-		p := k.orphan(ctx, uid, o)
-		k.want(ctx, p)
+		p := k.orphanedPod(ctx, uid, o)
+		k.updateWorker(ctx, p)
 		if w := k.worker(uid); w != nil {
 			w.Gone()
 		}
 	}
 }
 
-// sweepLogs removes the log directories of pods of which nothing else is left: a kubelet was killed between the last two steps of their
-// end. For a pod that has no sandbox any more its log directory says what it was called.
-func (k *Kubelet) sweepLogs(known map[string]*observed.Pod) {
+// removeOrphanLogs removes the log directories of pods of which nothing else is left: a kubelet was killed during the last step of their
+// termination. The name of a pod without a sandbox is taken from its log directory.
+func (k *Kubelet) removeOrphanLogs(known map[string]*observed.Pod) {
 	dirs, err := os.ReadDir(k.cfg.LogDir)
 	if err != nil {
 		k.cfg.Log.Warn("look for logs of orphaned pods", "err", err)
@@ -241,8 +241,8 @@ func (k *Kubelet) sweepLogs(known map[string]*observed.Pod) {
 	}
 }
 
-// orphan is what can be said of a pod that nobody wants any more.
-func (k *Kubelet) orphan(ctx context.Context, uid string, o *observed.Pod) *corev1.Pod {
+// orphanedPod returns a Pod object for an orphaned pod.
+func (k *Kubelet) orphanedPod(ctx context.Context, uid string, o *observed.Pod) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Namespace: o.Namespace, Name: o.Name}}
 	p.Spec.NodeName = k.cfg.NodeName
 	seen, err := observed.Read(ctx, k.cfg.Runtime.Runtime, uid)
@@ -250,14 +250,14 @@ func (k *Kubelet) orphan(ctx context.Context, uid string, o *observed.Pod) *core
 		return p
 	}
 	for i := range seen.Containers {
-		if g, err := strconv.ParseInt(seen.Containers[i].Annotations[observed.AnnotationGrace], 10, 64); err == nil {
+		if g, err := strconv.ParseInt(seen.Containers[i].Annotations[observed.AnnotationGracePeriod], 10, 64); err == nil {
 			p.Spec.TerminationGracePeriodSeconds = &g
 		}
 	}
 	return p
 }
 
-// services knows the cluster's services, for the environment of containers.
+// services has the cluster's Services, for the environment of containers.
 type services struct {
 	client kubernetes.Interface
 	once   sync.Once
@@ -273,11 +273,11 @@ func (s *services) informer() cache.SharedIndexInformer {
 
 func (s *services) run(ctx context.Context) { s.informer().RunWithContext(ctx) }
 
-func (s *services) wait(ctx context.Context) bool {
+func (s *services) waitForSync(ctx context.Context) bool {
 	return cache.WaitFor(ctx, "", s.informer().HasSyncedChecker())
 }
 
-func (s *services) of(namespace string) []*corev1.Service {
+func (s *services) inNamespace(namespace string) []*corev1.Service {
 	l := listers.NewServiceLister(s.informer().GetIndexer())
 	out, err := l.Services(namespace).List(labels.Everything())
 	if err != nil {

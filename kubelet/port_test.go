@@ -34,8 +34,8 @@ func TestUsualPort(t *testing.T) {
 	try := func(elsewhere bool) (got int, err error) {
 		h := newHarness(t, func(h *harness) {
 			h.cfg.TLS, h.cfg.ClientCA = &tls.Config{MinVersion: tls.VersionTLS12}, x509.NewCertPool
-			h.cfg.Address, h.cfg.Port, h.cfg.Elsewhere = netip.MustParseAddr("127.0.0.1"), port, elsewhere
-			h.cfg.Listening = func(a net.Addr) { got = a.(*net.TCPAddr).Port }
+			h.cfg.Address, h.cfg.Port, h.cfg.FallbackPort = netip.MustParseAddr("127.0.0.1"), port, elsewhere
+			h.cfg.OnListen = func(a net.Addr) { got = a.(*net.TCPAddr).Port }
 		})
 		if !elsewhere {
 			k, err := kubelet.New(h.cfg)

@@ -15,21 +15,21 @@ import (
 	"keelson/kubelet/podinfo"
 )
 
-// What the status and the events of a pod say that had to leave for one that the node needs.
+// Reason and messages in the status and the events of a preempted pod.
 const (
 	preempting         = "Preempting"
 	preemptedMessage   = "Preempted in order to admit critical pod"
 	preemptedCondition = "Pod was preempted by Kubelet to accommodate a critical pod."
 )
 
-// lack is a resource of which a pod wants more than is left.
-type lack struct {
-	name                  corev1.ResourceName
-	wants, used, capacity int64
+// insufficientResource is a resource of which a pod requests more than is available.
+type insufficientResource struct {
+	name                      corev1.ResourceName
+	requested, used, capacity int64
 }
 
-// lacking is what a node has not enough of for p beside others. Resources that nobody has counted for the node are not looked at.
-func lacking(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) []lack {
+// insufficientResources returns the resources of which p requests more than the other pods leave. Resources that the node does not report are not checked.
+func insufficientResources(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) []insufficientResource {
 	want := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	used := map[corev1.ResourceName]int64{}
 	for _, o := range others {
@@ -39,9 +39,9 @@ func lacking(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, oth
 			}
 		}
 	}
-	var out []lack
+	var out []insufficientResource
 	if have, ok := allocatable[corev1.ResourcePods]; ok && int64(len(others))+1 > have.Value() {
-		out = append(out, lack{corev1.ResourcePods, 1, int64(len(others)), have.Value()})
+		out = append(out, insufficientResource{corev1.ResourcePods, 1, int64(len(others)), have.Value()})
 	}
 	first := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 	var rest []corev1.ResourceName // extended resources and huge pages, which somebody wrote into the node's status
@@ -61,15 +61,15 @@ func lacking(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, oth
 			continue
 		}
 		if r, c := amount(name, &q), amount(name, &have); r > c-used[name] {
-			out = append(out, lack{name, r, used[name], c})
+			out = append(out, insufficientResource{name, r, used[name], c})
 		}
 	}
 	return out
 }
 
-// victims are the pods that leave so that p fits: none that matters as much as p, and of the others as few and as cheap ones as possible.
-// nil: not even without all of them it would fit.
-func victims(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) []*corev1.Pod {
+// podsToPreempt returns the pods to preempt so that p fits: none of the same importance as p, and of the others as few and as unimportant ones as possible.
+// nil: p does not fit even without all of them.
+func podsToPreempt(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) []*corev1.Pod {
 	var stay, leave []*corev1.Pod
 	for _, o := range others {
 		if podinfo.Critical(o) && (p.Spec.Priority == nil || o.Spec.Priority == nil || *o.Spec.Priority >= *p.Spec.Priority) {
@@ -78,16 +78,16 @@ func victims(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, oth
 			leave = append(leave, o)
 		}
 	}
-	if len(leave) == 0 || len(lacking(p, n, allocatable, stay)) > 0 {
+	if len(leave) == 0 || len(insufficientResources(p, n, allocatable, stay)) > 0 {
 		return nil
 	}
-	// The dearest is asked first whether it may stay after all.
+	// The most important pods are kept first.
 	slices.SortStableFunc(leave, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(worth(b), worth(a)), cmp.Compare(priority(b), priority(a)), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(cmp.Compare(qosRank(b), qosRank(a)), cmp.Compare(priority(b), priority(a)), cmp.Compare(a.UID, b.UID))
 	})
 	var out []*corev1.Pod
 	for _, o := range leave {
-		if len(lacking(p, n, allocatable, append(stay, o))) == 0 {
+		if len(insufficientResources(p, n, allocatable, append(stay, o))) == 0 {
 			stay = append(stay, o)
 		} else {
 			out = append(out, o)
@@ -96,7 +96,7 @@ func victims(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, oth
 	return out
 }
 
-func worth(p *corev1.Pod) int {
+func qosRank(p *corev1.Pod) int {
 	switch podinfo.QOS(p) {
 	case corev1.PodQOSGuaranteed:
 		return 2
@@ -113,12 +113,12 @@ func priority(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// preemptLocked ends pods so that p, which the node needs, has room; each channel is closed when one of them is gone. Without a way to make
-// room it says so.
+// preemptLocked preempts pods so that the critical pod p fits; each channel is closed when one of them has terminated. If no preemption helps
+// it returns the reason.
 func (k *Kubelet) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, message string, room []<-chan struct{}) {
 	n, allocatable := k.node.Node(), k.allocatable()
 	var leaving []<-chan struct{}
-	for _, v := range victims(p, n, allocatable, others) {
+	for _, v := range podsToPreempt(p, n, allocatable, others) {
 		e := k.workers[string(v.UID)]
 		if e == nil {
 			continue
@@ -139,10 +139,10 @@ func (k *Kubelet) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, me
 	}
 	if len(leaving) == 0 {
 		var need strings.Builder
-		for _, l := range lacking(p, n, allocatable, others) {
-			fmt.Fprintf(&need, "(res: %s, q: %d), ", l.name, l.wants+l.used-l.capacity)
+		for _, l := range insufficientResources(p, n, allocatable, others) {
+			fmt.Fprintf(&need, "(res: %s, q: %d), ", l.name, l.requested+l.used-l.capacity)
 		}
-		reason, message = refuse("UnexpectedAdmissionError", "Unexpected error while attempting to recover from admission failure: preemption: "+
+		reason, message = reject("UnexpectedAdmissionError", "Unexpected error while attempting to recover from admission failure: preemption: "+
 			"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [%s]", need.String())
 		return reason, message, nil
 	}

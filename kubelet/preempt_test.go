@@ -50,7 +50,7 @@ func TestVictims(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, v := range victims(c.pod, nil, node, c.others) {
+			for _, v := range podsToPreempt(c.pod, nil, node, c.others) {
 				got = append(got, v.Name)
 			}
 			slices.Sort(got)
@@ -69,10 +69,10 @@ func TestOutOfExtendedResource(t *testing.T) {
 		p.Spec.Containers[0].Resources.Requests[name] = resource.MustParse("2")
 		return p
 	}
-	if reason, msg := fits(p("example.com/gpu"), n, nil, nil); reason != "OutOfexample.com/gpu" || !strings.Contains(msg, "requested: 2, used: 0, capacity: 1") {
+	if reason, msg := checkFit(p("example.com/gpu"), n, nil, nil); reason != "OutOfexample.com/gpu" || !strings.Contains(msg, "requested: 2, used: 0, capacity: 1") {
 		t.Errorf("got %s: %s", reason, msg)
 	}
-	if reason, msg := fits(p("example.com/other"), n, nil, nil); reason != "" {
+	if reason, msg := checkFit(p("example.com/other"), n, nil, nil); reason != "" {
 		t.Errorf("got %s: %s", reason, msg)
 	}
 }

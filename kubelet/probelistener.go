@@ -17,11 +17,11 @@ import (
 	"keelson/lib/mark"
 )
 
-// probeListener tells pods of probe results.
+// probeListener passes probe results to pods, events, metrics and marks.
 type probeListener struct{ k *Kubelet }
 
 // Tried counts an attempt.
-func (n *probeListener) Tried(t probe.Target, o probe.Outcome) { n.k.meter.Probed(t, o) }
+func (n *probeListener) Tried(t probe.Target, o probe.Outcome) { n.k.meter.ProbeDone(t, o) }
 
 // Failed makes an Unhealthy event of an attempt that did not succeed.
 func (n *probeListener) Failed(t probe.Target, o probe.Outcome) {
@@ -40,7 +40,7 @@ func (n *probeListener) Failed(t probe.Target, o probe.Outcome) {
 	}
 }
 
-// maxProbeText is how much of what a probe got is told, beside how often it failed.
+// maxProbeText limits a probe's output in a mark, without the number of failures.
 const maxProbeText = 256 - len(" (1000000000 times in 1000000h0m0s)")
 
 // Changed wakes the pod.
@@ -70,29 +70,29 @@ func (n *probeListener) mark(t probe.Target, ok bool, o probe.Outcome, took time
 	})
 }
 
-func (k *Kubelet) wakeRefs(uid string) {
+func (k *Kubelet) wakeForRefs(uid string) {
 	if w := k.worker(uid); w != nil {
 		w.RefsChanged()
 	}
 }
 
-// imageNews tells the node when an image came in.
-type imageNews struct {
+// notifyingImageService updates the node's status after a pull.
+type notifyingImageService struct {
 	runtimeapi.ImageServiceClient
-	changed func()
+	pulled func()
 }
 
 // PullImage pulls, and has the node's list of images written again.
-func (i imageNews) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, opts ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
+func (i notifyingImageService) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, opts ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
 	out, err := i.ImageServiceClient.PullImage(ctx, in, opts...)
 	if err != nil {
 		return nil, err
 	}
-	i.changed()
+	i.pulled()
 	return out, nil
 }
 
-// refuse is the verdict on a pod that this node will not run.
-func refuse(reason, format string, args ...any) (string, string) {
+// reject returns reason and message of a pod that the node rejects.
+func reject(reason, format string, args ...any) (string, string) {
 	return reason, "Pod was rejected: " + fmt.Sprintf(format, args...)
 }

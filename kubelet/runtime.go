@@ -14,20 +14,20 @@ import (
 	"keelson/kubelet/observed"
 )
 
-// watchRuntime wakes the workers whose pods the runtime has news of, until ctx is done. A runtime without events is listed every
-// second instead; one with events every 5 minutes, as a safety net.
+// watchRuntime wakes the workers of pods that have changed in the runtime, until ctx is done. A runtime without container events is listed
+// every second instead; one with events also every 5 minutes.
 func (k *Kubelet) watchRuntime(ctx context.Context) {
-	var net *time.Timer
+	var resync *time.Timer
 	armed := make(chan struct{})
-	net = time.AfterFunc(relistEvery, func() {
+	resync = time.AfterFunc(resyncPeriod, func() {
 		<-armed
-		k.everyPodIsStale()
-		net.Reset(relistEvery)
+		k.relistAllPods()
+		resync.Reset(resyncPeriod)
 	})
 	close(armed)
-	defer net.Stop()
+	defer resync.Stop()
 	for ctx.Err() == nil {
-		err := k.follow(ctx, func() { net.Reset(relistEvery) })
+		err := k.readContainerEvents(ctx, func() { resync.Reset(resyncPeriod) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -36,7 +36,7 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 			return
 		}
 		k.cfg.Log.Warn("listen to the container runtime", "err", err)
-		k.everyPodIsStale()
+		k.relistAllPods()
 		k.node.Changed()
 		select {
 		case <-ctx.Done():
@@ -45,43 +45,43 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 	}
 }
 
-// nodeIsStale looks at everything again after an event of no pod. One that names no container either is about the runtime itself.
-func (k *Kubelet) nodeIsStale(e *runtimeapi.ContainerEventResponse) {
+// handleNodeEvent handles an event without a pod. One without a container is about the runtime itself.
+func (k *Kubelet) handleNodeEvent(e *runtimeapi.ContainerEventResponse) {
 	if e.GetContainerId() != "" {
-		k.everyPodIsStale()
+		k.relistAllPods()
 		return
 	}
 	k.node.Changed()
-	for _, w := range k.all() {
+	for _, w := range k.allWorkers() {
 		w.NodeChanged()
 	}
 }
 
-func (k *Kubelet) everyPodIsStale() {
-	for _, w := range k.all() {
+func (k *Kubelet) relistAllPods() {
+	for _, w := range k.allWorkers() {
 		w.Stale()
 	}
 }
 
-// follow hears one stream of events to its end.
-func (k *Kubelet) follow(ctx context.Context, heard func()) error {
+// readContainerEvents reads one stream of container events to its end.
+func (k *Kubelet) readContainerEvents(ctx context.Context, received func()) error {
 	stream, err := k.cfg.Runtime.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		return err
 	}
-	k.everyPodIsStale() // what happened before the stream began
+	k.relistAllPods() // what happened before the stream began
 	for {
 		e, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		heard()
+		received()
 		uid := e.GetPodSandboxStatus().GetMetadata().GetUid()
 		if uid == "" && len(e.GetContainersStatuses()) > 0 {
 			uid = e.GetContainersStatuses()[0].GetLabels()[observed.LabelPodUID]
 		}
 		if uid == "" {
-			k.nodeIsStale(e) // a container that is gone, of a sandbox that is gone, or the node's network
+			k.handleNodeEvent(e) // a container that is gone, of a sandbox that is gone, or the node's network
 			continue
 		}
 		if w := k.worker(uid); w != nil {
@@ -101,7 +101,7 @@ func (k *Kubelet) relist(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		now, err := k.states(ctx)
+		now, err := k.containerStates(ctx)
 		if err != nil {
 			continue // it is asked again in a second; the node's condition tells of a runtime that is down
 		}
@@ -121,7 +121,7 @@ func (k *Kubelet) relist(ctx context.Context) {
 	}
 }
 
-func (k *Kubelet) states(ctx context.Context) (map[string]map[string]int32, error) {
+func (k *Kubelet) containerStates(ctx context.Context) (map[string]map[string]int32, error) {
 	boxes, err := k.cfg.Runtime.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func (k *Kubelet) listen() (*listener, error) {
 	}
 	addr := netip.AddrPortFrom(k.cfg.Address, uint16(k.cfg.Port)) //nolint:gosec // a port
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
-	if k.cfg.Elsewhere && errors.Is(err, syscall.EADDRINUSE) {
+	if k.cfg.FallbackPort && errors.Is(err, syscall.EADDRINUSE) {
 		k.cfg.Log.Info("the usual port is used by another program, takes a free one", "port", k.cfg.Port)
 		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(k.cfg.Address, 0)))
 	}
@@ -58,18 +58,18 @@ func (k *Kubelet) listen() (*listener, error) {
 		return nil, fmt.Errorf("kubelet: listen on %s: %w", addr, err)
 	}
 	k.node.SetPort(l.Addr().(*net.TCPAddr).Port)
-	if k.cfg.Listening != nil {
-		k.cfg.Listening(l.Addr())
+	if k.cfg.OnListen != nil {
+		k.cfg.OnListen(l.Addr())
 	}
 	return &listener{l: l, srv: server.New(server.Config{
 		TLS: k.cfg.TLS, ClientCA: k.cfg.ClientCA, AllowedNames: k.cfg.AllowedNames, Pods: podTable{k}, Runtime: k.cfg.Runtime.Runtime,
-		DialStreams: k.cfg.Runtime.DialStreams, NodeName: k.cfg.NodeName, Reach: k.prober(), Stats: http.HandlerFunc(k.stats.Summary), LogDir: k.cfg.LogDir, Log: k.cfg.Log,
+		DialStreams: k.cfg.Runtime.DialStreams, NodeName: k.cfg.NodeName, Reach: k.newReachProber(), Stats: http.HandlerFunc(k.stats.Summary), LogDir: k.cfg.LogDir, Log: k.cfg.Log,
 		Metrics: map[string]http.Handler{"": k.meter.Metrics(k.stats, k.podResources, k.devices, k.devicePlugins), "/probes": k.meter.Probes(), "/resource": http.HandlerFunc(k.stats.Metrics)},
 	})}, nil
 }
 
-// prober finds out where packets of this node's pods go.
-func (k *Kubelet) prober() *reach.Prober {
+// newReachProber makes the prober of network paths of this node's pods.
+func (k *Kubelet) newReachProber() *reach.Prober {
 	return reach.New(reach.Config{
 		Node: k.cfg.NodeName, Runtime: k.cfg.Runtime.Runtime, Resolver: k.env.Resolver, ClusterDNS: k.cfg.ClusterDNS, Domain: k.cfg.ClusterDomain,
 		Paths: k.cfg.Paths, Rules: k.cfg.Rules,
@@ -82,7 +82,7 @@ type podTable struct{ k *Kubelet }
 // Find is the pod of this name, the living one when a name is taken twice. A static pod is found by its mirror's uid too.
 func (t podTable) Find(namespace, name, uid string) *corev1.Pod {
 	var found *corev1.Pod
-	for _, w := range t.k.all() {
+	for _, w := range t.k.allWorkers() {
 		p := w.Pod()
 		if p.Namespace != namespace || p.Name != name || uid != "" && string(p.UID) != uid && !podinfo.Static(p) {
 			continue
@@ -97,18 +97,18 @@ func (t podTable) Find(namespace, name, uid string) *corev1.Pod {
 // All lists the node's pods.
 func (t podTable) All() []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, w := range t.k.all() {
+	for _, w := range t.k.allWorkers() {
 		out = append(out, w.Pod())
 	}
 	return out
 }
 
-// builtin is the runtime that rotates its logs itself.
-const builtin = "keelson"
+// builtinRuntime is the name of the runtime that rotates logs itself.
+const builtinRuntime = "keelson"
 
 // rotateLogs keeps the logs of a runtime that does not do so itself from growing without bound, until ctx is done.
 func (k *Kubelet) rotateLogs(ctx context.Context) {
-	if k.env.RuntimeName == builtin {
+	if k.env.RuntimeName == builtinRuntime {
 		return
 	}
 	if k.cfg.ContainerLogs.MaxSize < 0 {
@@ -126,7 +126,7 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		for _, w := range k.all() {
+		for _, w := range k.allWorkers() {
 			w.EachRunning(func(c *observed.Container) {
 				if err := r.Check(ctx, c.ID, c.LogPath); err != nil && ctx.Err() == nil {
 					k.cfg.Log.Warn("rotate container log", "container", c.ID, "err", err)

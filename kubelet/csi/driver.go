@@ -55,7 +55,7 @@ func (d *driver) close() { _ = d.conn.Close() } // calls under way end with an e
 
 // pathSeen is a path within the kubelet's directory as the driver knows it.
 func (d *driver) pathSeen(rel string) string {
-	return d.dir.AsSeenBy(string(d.dir)+"/"+rel, d.standard)
+	return d.dir.PathFor(string(d.dir)+"/"+rel, d.standard)
 }
 
 // learn asks the driver once for its capabilities.

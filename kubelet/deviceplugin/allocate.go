@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// allocateWithin and startWithin are how long a plugin may take. Kubernetes has the second one only.
-	allocateWithin = time.Minute
-	startWithin    = pluginapi.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
-	// maxGiven bounds what a plugin may give one container of each kind, and maxWords what is told of its errors.
-	maxGiven = 1024
-	maxWords = 1024
+	// allocateTimeout and preStartTimeout bound calls of a plugin. Kubernetes has the second one only.
+	allocateTimeout = time.Minute
+	preStartTimeout = pluginapi.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
+	// maxResponseItems bounds how many items of each kind Allocate may answer with for one container, and maxErrorText the text of an error.
+	maxResponseItems = 1024
+	maxErrorText     = 1024
 )
 
-// Given is what a container gets by its devices.
-type Given struct {
+// RunOptions are what a container needs to use its devices, as the plugins have answered to Allocate.
+type RunOptions struct {
 	Envs        map[string]string
 	Mounts      []*runtimeapi.Mount
 	Devices     []*runtimeapi.Device
@@ -38,44 +38,44 @@ type Given struct {
 	CDI         []string
 }
 
-// ask is how many devices of a resource a container asks for.
-type ask struct {
+// deviceRequest is how many devices of a resource a container requests.
+type deviceRequest struct {
 	resource string
 	count    int
 }
 
-// asks are what a container wants of plugins that are known, beside what a claim has for the pod.
-func (m *Manager) asks(p *corev1.Pod, c *corev1.Container) []ask {
+// requests returns what a container requests of known device plugins. What a ResourceClaim has for the pod is left out.
+func (m *Manager) requests(p *corev1.Pod, c *corev1.Container) []deviceRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var out []ask
+	var out []deviceRequest
 	for name, q := range c.Resources.Limits {
 		if m.resources[string(name)] != nil && q.Value() > 0 && !podinfo.ServedByClaim(p, name) {
-			out = append(out, ask{string(name), int(min(q.Value(), maxDevices+1))})
+			out = append(out, deviceRequest{string(name), int(min(q.Value(), maxDevices+1))})
 		}
 	}
-	slices.SortFunc(out, func(a, b ask) int { return strings.Compare(a.resource, b.resource) })
+	slices.SortFunc(out, func(a, b deviceRequest) int { return strings.Compare(a.resource, b.resource) })
 	return out
 }
 
-// Allocate gets the pod's containers their devices. It may be repeated: what a container has it keeps. Devices of an init container serve the
-// containers after it again, unless it keeps running.
+// Allocate allocates devices for the pod's containers. It may be repeated: what a container has it keeps. Devices of an init container are reused
+// by the containers after it, unless it is a sidecar.
 func (m *Manager) Allocate(ctx context.Context, p *corev1.Pod) error {
 	if m == nil {
 		return nil
 	}
-	again := map[string]map[string]bool{} // devices to be used again, by resource
+	reusable := map[string]map[string]bool{} // by resource
 	allocate := func(c *corev1.Container, ends bool) error {
-		for _, a := range m.asks(p, c) {
-			ids, err := m.allocate(ctx, string(p.UID), c.Name, a, again[a.resource])
+		for _, a := range m.requests(p, c) {
+			ids, err := m.allocate(ctx, string(p.UID), c.Name, a, reusable[a.resource])
 			if err != nil {
 				return fmt.Errorf("allocate %s of container %s: %w", a.resource, c.Name, err)
 			}
-			if again[a.resource] == nil {
-				again[a.resource] = map[string]bool{}
+			if reusable[a.resource] == nil {
+				reusable[a.resource] = map[string]bool{}
 			}
 			for _, id := range ids {
-				again[a.resource][id] = ends
+				reusable[a.resource][id] = ends
 			}
 		}
 		return nil
@@ -94,105 +94,106 @@ func (m *Manager) Allocate(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-func (m *Manager) allocate(ctx context.Context, uid, container string, a ask, again map[string]bool) ([]string, error) {
+func (m *Manager) allocate(ctx context.Context, uid, container string, a deviceRequest, reusable map[string]bool) ([]string, error) {
 	m.mu.Lock()
 	r := m.pods[uid]
 	m.mu.Unlock()
-	if had := r.of(container, a.resource); had != nil {
+	if had := r.allocation(container, a.resource); had != nil {
 		return had.IDs, nil
 	}
-	ids, e, err := m.choose(ctx, uid, a, again)
+	ids, e, err := m.selectDevices(ctx, uid, a, reusable)
 	if err != nil {
 		return nil, err
 	}
 	begin := time.Now()
-	got, err := call(ctx, allocateWithin, e.api.Allocate, &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}}})
+	got, err := call(ctx, allocateTimeout, e.api.Allocate, &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}}})
 	m.allocations.WithLabelValues(a.resource).Observe(time.Since(begin).Seconds())
 	var answer *pluginapi.ContainerAllocateResponse
 	if err == nil {
-		answer, err = theOne(got.GetContainerResponses())
+		answer, err = singleResponse(got.GetContainerResponses())
 	}
 	if err == nil {
-		err = m.keep(uid, container, allotment{Resource: a.resource, IDs: ids, Nodes: m.nodes(a.resource, ids), Answer: answerOf(answer)})
+		err = m.saveAllocation(uid, container, allocation{Resource: a.resource, IDs: ids, NUMANodes: m.numaNodes(a.resource, ids), Response: responseOf(answer)})
 	}
 	if err != nil {
-		m.putBack(uid, a.resource, ids)
+		m.unallocate(uid, a.resource, ids)
 		return nil, err
 	}
 	return ids, nil
 }
 
-func theOne(list []*pluginapi.ContainerAllocateResponse) (*pluginapi.ContainerAllocateResponse, error) {
+func singleResponse(list []*pluginapi.ContainerAllocateResponse) (*pluginapi.ContainerAllocateResponse, error) {
 	if len(list) != 1 {
 		return nil, fmt.Errorf("the device plugin answered for %d containers, and was asked about one", len(list))
 	}
-	if one := list[0]; max(len(one.GetEnvs()), len(one.GetMounts()), len(one.GetDevices()), len(one.GetAnnotations()), len(one.GetCdiDevices())) > maxGiven {
-		return nil, fmt.Errorf("the device plugin gives one container more than %d things of a kind", maxGiven)
+	if one := list[0]; max(len(one.GetEnvs()), len(one.GetMounts()), len(one.GetDevices()), len(one.GetAnnotations()), len(one.GetCdiDevices())) > maxResponseItems {
+		return nil, fmt.Errorf("the device plugin gives one container more than %d things of a kind", maxResponseItems)
 	}
 	return list[0], nil
 }
 
-// choose takes devices for a pod. While there are too few, as when another pod has not given its ones back yet, it waits.
-func (m *Manager) choose(ctx context.Context, uid string, a ask, again map[string]bool) ([]string, *endpoint, error) {
-	wctx, cancel := context.WithTimeout(ctx, m.cfg.Wait)
+// selectDevices selects devices for a pod and marks them as allocated. While too few are available, for example until another pod is torn down, it
+// waits.
+func (m *Manager) selectDevices(ctx context.Context, uid string, a deviceRequest, reusable map[string]bool) ([]string, *endpoint, error) {
+	wctx, cancel := context.WithTimeout(ctx, m.cfg.AllocateWait)
 	defer cancel()
-	asked := map[*endpoint][]string{}
+	preferredBy := map[*endpoint][]string{}
 	for {
 		m.mu.Lock()
-		r, changed := m.resources[a.resource], m.change
-		must, free := r.candidates(again)
-		e := r.last
-		enough := r.alive && len(must)+len(free) >= a.count
-		if preferred, ok := asked[e]; enough && (ok || !e.options.GetGetPreferredAllocationAvailable()) {
-			ids := pick(a.count, must, preferred, free)
+		r, changed := m.resources[a.resource], m.changed
+		mustInclude, available := r.candidates(reusable)
+		e := r.endpoint
+		enough := r.listed && len(mustInclude)+len(available) >= a.count
+		if preferred, ok := preferredBy[e]; enough && (ok || !e.options.GetGetPreferredAllocationAvailable()) {
+			ids := combine(a.count, mustInclude, preferred, available)
 			for _, id := range ids {
-				r.taken[id] = uid
+				r.allocated[id] = uid
 			}
 			m.mu.Unlock()
 			return ids, e, nil
 		}
-		alive := r.alive
+		listed := r.listed
 		m.mu.Unlock()
 		if enough {
-			asked[e] = prefers(ctx, e, a.count, must, free)
+			preferredBy[e] = preferredAllocation(ctx, e, a.count, mustInclude, available)
 			continue
 		}
 		select {
 		case <-changed:
 		case <-wctx.Done():
-			if !alive {
+			if !listed {
 				return nil, nil, errors.New("its device plugin is not registered")
 			}
-			return nil, nil, fmt.Errorf("requested number of devices unavailable. Requested: %d, Available: %d", a.count, len(must)+len(free))
+			return nil, nil, fmt.Errorf("requested number of devices unavailable. Requested: %d, Available: %d", a.count, len(mustInclude)+len(available))
 		}
 	}
 }
 
-// candidates are the healthy devices that the pod may use again, and those that nobody has.
-func (r *pool) candidates(again map[string]bool) (must, free []string) {
+// candidates returns the healthy devices that the pod reuses, and those that no pod has.
+func (r *pool) candidates(reusable map[string]bool) (mustInclude, available []string) {
 	for id, d := range r.devices {
 		switch {
 		case !d.healthy:
-		case again[id]:
-			must = append(must, id)
-		case r.taken[id] == "":
-			free = append(free, id)
+		case reusable[id]:
+			mustInclude = append(mustInclude, id)
+		case r.allocated[id] == "":
+			available = append(available, id)
 		}
 	}
-	slices.Sort(must)
-	slices.Sort(free)
-	return must, free
+	slices.Sort(mustInclude)
+	slices.Sort(available)
+	return mustInclude, available
 }
 
-// pick takes n of the candidates: those to be used again first, then those that the plugin prefers.
-func pick(n int, must, preferred, free []string) []string {
-	out := slices.Clone(must[:min(n, len(must))])
-	for _, list := range [][]string{preferred, free} {
+// combine takes n of the candidates: those to be reused first, then those that the plugin prefers.
+func combine(n int, mustInclude, preferred, available []string) []string {
+	out := slices.Clone(mustInclude[:min(n, len(mustInclude))])
+	for _, list := range [][]string{preferred, available} {
 		for _, id := range list {
 			if len(out) == n {
 				return out
 			}
-			if _, ok := slices.BinarySearch(free, id); ok && !slices.Contains(out, id) {
+			if _, ok := slices.BinarySearch(available, id); ok && !slices.Contains(out, id) {
 				out = append(out, id)
 			}
 		}
@@ -200,10 +201,10 @@ func pick(n int, must, preferred, free []string) []string {
 	return out
 }
 
-// prefers asks a plugin which devices it would give. What it answers is advice, and so is no answer.
-func prefers(ctx context.Context, e *endpoint, n int, must, free []string) []string {
-	got, err := call(ctx, startWithin, e.api.GetPreferredAllocation, &pluginapi.PreferredAllocationRequest{ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
-		AvailableDeviceIDs: slices.Concat(must, free), MustIncludeDeviceIDs: must[:min(n, len(must))], AllocationSize: int32(n), //nolint:gosec // bounded by asks
+// preferredAllocation calls GetPreferredAllocation. The answer is a hint only; an error is no hint.
+func preferredAllocation(ctx context.Context, e *endpoint, n int, mustInclude, available []string) []string {
+	got, err := call(ctx, preStartTimeout, e.api.GetPreferredAllocation, &pluginapi.PreferredAllocationRequest{ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
+		AvailableDeviceIDs: slices.Concat(mustInclude, available), MustIncludeDeviceIDs: mustInclude[:min(n, len(mustInclude))], AllocationSize: int32(n), //nolint:gosec // bounded by asks
 	}}})
 	if err != nil || len(got.GetContainerResponses()) != 1 {
 		return nil
@@ -212,20 +213,20 @@ func prefers(ctx context.Context, e *endpoint, n int, must, free []string) []str
 	return ids[:min(len(ids), maxDevices)]
 }
 
-// putBack undoes choose, but for devices that the pod had before.
-func (m *Manager) putBack(uid, resource string, ids []string) {
+// unallocate undoes selectDevices, but for devices that the pod had before.
+func (m *Manager) unallocate(uid, resource string, ids []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range ids {
 		if !m.pods[uid].has(resource, id) {
-			delete(m.resources[resource].taken, id)
+			delete(m.resources[resource].allocated, id)
 		}
 	}
-	m.changedLocked()
+	m.notifyWaitersLocked()
 }
 
-// keep writes what a container has, and then knows it.
-func (m *Manager) keep(uid, container string, a allotment) error {
+// saveAllocation writes an allocation to the disk first, and then to the manager's state.
+func (m *Manager) saveAllocation(uid, container string, a allocation) error {
 	m.mu.Lock()
 	next := m.pods[uid].with(uid, container, a)
 	m.mu.Unlock()
@@ -238,9 +239,10 @@ func (m *Manager) keep(uid, container string, a allotment) error {
 	return nil
 }
 
-// Given is what a container that is about to start gets. It has its devices allocated, if that is not done yet, and made ready.
-func (m *Manager) Given(ctx context.Context, p *corev1.Pod, c *corev1.Container) (*Given, error) {
-	out := &Given{Envs: map[string]string{}, Annotations: map[string]string{}}
+// RunContainerOptions returns what a container that is about to start needs. It allocates the devices, if that is not done yet, and calls
+// PreStartContainer.
+func (m *Manager) RunContainerOptions(ctx context.Context, p *corev1.Pod, c *corev1.Container) (*RunOptions, error) {
+	out := &RunOptions{Envs: map[string]string{}, Annotations: map[string]string{}}
 	if m == nil || len(c.Resources.Limits) == 0 {
 		return out, nil
 	}
@@ -248,35 +250,35 @@ func (m *Manager) Given(ctx context.Context, p *corev1.Pod, c *corev1.Container)
 		return nil, err
 	}
 	m.mu.Lock()
-	list := m.pods[string(p.UID)].all(c.Name)
+	list := m.pods[string(p.UID)].allocations(c.Name)
 	m.mu.Unlock()
 	for i := range list {
-		if err := m.ready(ctx, &list[i]); err != nil {
+		if err := m.preStart(ctx, &list[i]); err != nil {
 			return nil, fmt.Errorf("make %s ready for container %s: %w", list[i].Resource, c.Name, err)
 		}
-		out.add(&list[i].Answer)
+		out.merge(&list[i].Response)
 	}
 	return out, nil
 }
 
-// ready asks a plugin that wants to be asked before each start.
-func (m *Manager) ready(ctx context.Context, a *allotment) error {
+// preStart calls PreStartContainer of a plugin that requires it.
+func (m *Manager) preStart(ctx context.Context, a *allocation) error {
 	m.mu.Lock()
 	r := m.resources[a.Resource]
 	var e *endpoint
 	if r != nil {
-		e = r.last
+		e = r.endpoint
 	}
 	m.mu.Unlock()
-	if e == nil || !e.options.GetPreStartRequired() { // as long as it has not come in this life, nobody knows
+	if e == nil || !e.options.GetPreStartRequired() { // unknown until it has registered since the kubelet started
 		return nil
 	}
-	_, err := call(ctx, startWithin, e.api.PreStartContainer, &pluginapi.PreStartContainerRequest{DevicesIds: a.IDs})
+	_, err := call(ctx, preStartTimeout, e.api.PreStartContainer, &pluginapi.PreStartContainerRequest{DevicesIds: a.IDs})
 	return err
 }
 
-// add adds what came with one resource. What was there first stays.
-func (g *Given) add(a *answer) {
+// merge adds what one resource needs. What is there already is not replaced.
+func (g *RunOptions) merge(a *response) {
 	for k, v := range a.Envs {
 		if _, ok := g.Envs[k]; !ok {
 			g.Envs[k] = v
@@ -288,13 +290,13 @@ func (g *Given) add(a *answer) {
 		}
 	}
 	for _, f := range a.Mounts {
-		if !slices.ContainsFunc(g.Mounts, func(o *runtimeapi.Mount) bool { return o.GetContainerPath() == f.In }) {
-			g.Mounts = append(g.Mounts, &runtimeapi.Mount{ContainerPath: f.In, HostPath: f.On, Readonly: f.ReadOnly})
+		if !slices.ContainsFunc(g.Mounts, func(o *runtimeapi.Mount) bool { return o.GetContainerPath() == f.ContainerPath }) {
+			g.Mounts = append(g.Mounts, &runtimeapi.Mount{ContainerPath: f.ContainerPath, HostPath: f.HostPath, Readonly: f.ReadOnly})
 		}
 	}
 	for _, f := range a.Devices {
-		if !slices.ContainsFunc(g.Devices, func(o *runtimeapi.Device) bool { return o.GetContainerPath() == f.In }) {
-			g.Devices = append(g.Devices, &runtimeapi.Device{ContainerPath: f.In, HostPath: f.On, Permissions: f.Permissions})
+		if !slices.ContainsFunc(g.Devices, func(o *runtimeapi.Device) bool { return o.GetContainerPath() == f.ContainerPath }) {
+			g.Devices = append(g.Devices, &runtimeapi.Device{ContainerPath: f.ContainerPath, HostPath: f.HostPath, Permissions: f.Permissions})
 		}
 	}
 	for _, name := range a.CDI {
@@ -304,13 +306,13 @@ func (g *Given) add(a *answer) {
 	}
 }
 
-func answerOf(a *pluginapi.ContainerAllocateResponse) answer {
-	out := answer{Envs: maps.Clone(a.GetEnvs()), Annotations: maps.Clone(a.GetAnnotations())}
+func responseOf(a *pluginapi.ContainerAllocateResponse) response {
+	out := response{Envs: maps.Clone(a.GetEnvs()), Annotations: maps.Clone(a.GetAnnotations())}
 	for _, f := range a.GetMounts() {
-		out.Mounts = append(out.Mounts, file{In: f.GetContainerPath(), On: f.GetHostPath(), ReadOnly: f.GetReadOnly()})
+		out.Mounts = append(out.Mounts, hostFile{ContainerPath: f.GetContainerPath(), HostPath: f.GetHostPath(), ReadOnly: f.GetReadOnly()})
 	}
 	for _, f := range a.GetDevices() {
-		out.Devices = append(out.Devices, file{In: f.GetContainerPath(), On: f.GetHostPath(), Permissions: f.GetPermissions()})
+		out.Devices = append(out.Devices, hostFile{ContainerPath: f.GetContainerPath(), HostPath: f.GetHostPath(), Permissions: f.GetPermissions()})
 	}
 	for _, d := range a.GetCdiDevices() {
 		out.CDI = append(out.CDI, d.GetName())
@@ -318,13 +320,13 @@ func answerOf(a *pluginapi.ContainerAllocateResponse) answer {
 	return out
 }
 
-// call asks a plugin.
+// call calls a plugin with a timeout.
 func call[Q, A any](ctx context.Context, within time.Duration, fn func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	a, err := fn(ctx, q, grpc.WaitForReady(false))
 	if s, ok := grpcstatus.FromError(err); ok && err != nil {
-		err = fmt.Errorf("rpc error: code = %s desc = %.*s", s.Code(), maxWords, s.Message())
+		err = fmt.Errorf("rpc error: code = %s desc = %.*s", s.Code(), maxErrorText, s.Message())
 	}
 	return a, err
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package deviceplugin serves device plugins (the API v1beta1: extended resources such as nvidia.com/gpu). Plugins register at the socket
-// device-plugins/kubelet.sock of the kubelet's directory and tell of their devices; containers get whole devices of those. The node's
+// device-plugins/kubelet.sock of the kubelet's directory and list their devices; whole devices are allocated to containers. The node's
 // capacity has what is there, its allocatable what is healthy. The kubelet runs one Manager; workers of pods call it.
 //
 // Invariants:
-//  1. A device is one pod's, from before its plugin is asked until the pod is torn down.
-//  2. What a container has is on the disk before it starts: after a restart of the kubelet it has the same, and nobody else does.
-//  3. A plugin is believed about its own devices only, and nothing is held while one is asked.
+//  1. A device is allocated to one pod only, from before Allocate is called until the pod is torn down.
+//  2. An allocation is on the disk before its container starts: after a restart of the kubelet the container still has it, and nobody else does.
+//  3. A plugin can change its own devices only, and no lock is held during a call of a plugin.
 package deviceplugin
 
 import (
@@ -30,14 +30,14 @@ import (
 type Config struct {
 	// Dir is the kubelet's directory.
 	Dir rootdir.Dir
-	// Changed is told that Resources has changed, HealthChanged that Health has, of a pod's devices.
-	Changed       func()
-	HealthChanged func(uid string)
-	Log           *slog.Logger
-	// Grace is for how long the devices of a plugin that has gone are still counted as the node's, none of them healthy; 0: 5 minutes, as
-	// in Kubernetes. Wait is for how long a pod waits for devices that another has not given back yet; 0: 10 seconds. Lapse is for how long
-	// what a plugin said of the health of its devices holds when it has gone; 0: 30 seconds.
-	Grace, Wait, Lapse time.Duration
+	// ResourcesChanged is called when Resources has changed, HealthChanged when the health of a pod's devices has.
+	ResourcesChanged func()
+	HealthChanged    func(uid string)
+	Log              *slog.Logger
+	// StopGracePeriod is for how long the devices of a plugin that has stopped still count as the node's capacity, none of them healthy; 0: 5
+	// minutes, as in Kubernetes. AllocateWait is for how long a pod waits for devices that another pod still has; 0: 10 seconds. HealthTimeout is
+	// for how long the last health of a plugin's devices is valid after it has stopped; 0: 30 seconds.
+	StopGracePeriod, AllocateWait, HealthTimeout time.Duration
 }
 
 // Manager is made by New. A nil Manager has no devices.
@@ -45,53 +45,53 @@ type Manager struct {
 	cfg Config
 	metrics
 
-	mu        sync.Mutex
-	resources map[string]*pool
-	pods      map[string]*record // by UID
-	change    chan struct{}      // closed when more may be free than before
-	writing   sync.Mutex         // held while the list of resources is written
+	mu              sync.Mutex
+	resources       map[string]*pool
+	pods            map[string]*record // by UID
+	changed         chan struct{}      // closed when more devices may be available than before
+	resourcesFileMu sync.Mutex         // held while the file of resources is written
 }
 
-// pool is a resource: the devices of one plugin.
+// pool has the devices of one resource.
 type pool struct {
-	last    *endpoint // that registered last; nil: none did in this life
-	alive   bool      // last has told its devices, and is there
-	told    bool      // devices are what a plugin of this life told, or none came
-	gone    time.Time // since when no plugin is there that has told its devices
-	devices map[string]device
-	taken   map[string]string // the pod that has a device
+	endpoint  *endpoint // that registered last; nil: none since the kubelet started
+	listed    bool      // the endpoint is connected and has listed its devices
+	known     bool      // a plugin has listed devices since the kubelet started, or none has come in time
+	stoppedAt time.Time // since when listed is false
+	devices   map[string]device
+	allocated map[string]string // device to the UID of its pod
 }
 
-// device is what a plugin says of one.
+// device is what a plugin lists of one.
 type device struct {
-	healthy bool
-	nodes   []int64 // the NUMA nodes that it is near, in order; none: the plugin does not say
+	healthy   bool
+	numaNodes []int64 // of its topology, sorted; none: the plugin has no topology
 }
 
-// endpoint is a plugin that has registered.
+// endpoint is a registered plugin.
 type endpoint struct {
 	resource string
 	options  *pluginapi.DevicePluginOptions
 	conn     *grpc.ClientConn
 	api      pluginapi.DevicePluginClient
-	end      context.CancelFunc
+	stop     context.CancelFunc
 }
 
 // New returns a manager without plugins. It starts nothing.
 func New(c Config) *Manager {
-	if c.Grace == 0 {
-		c.Grace = 5 * time.Minute
+	if c.StopGracePeriod == 0 {
+		c.StopGracePeriod = 5 * time.Minute
 	}
-	if c.Wait == 0 {
-		c.Wait = 10 * time.Second
+	if c.AllocateWait == 0 {
+		c.AllocateWait = 10 * time.Second
 	}
-	if c.Lapse == 0 {
-		c.Lapse = 30 * time.Second
+	if c.HealthTimeout == 0 {
+		c.HealthTimeout = 30 * time.Second
 	}
-	return &Manager{cfg: c, metrics: newMetrics(), resources: map[string]*pool{}, pods: map[string]*record{}, change: make(chan struct{})}
+	return &Manager{cfg: c, metrics: newMetrics(), resources: map[string]*pool{}, pods: map[string]*record{}, changed: make(chan struct{})}
 }
 
-// Pods are the UIDs of the pods that have devices.
+// Pods returns the UIDs of the pods that have devices.
 func (m *Manager) Pods() []string {
 	if m == nil {
 		return nil
@@ -101,7 +101,7 @@ func (m *Manager) Pods() []string {
 	return slices.Sorted(maps.Keys(m.pods))
 }
 
-// Resources are what the node has by its plugins, and how many of them are healthy. One whose plugin has gone for good is there with 0.
+// Resources returns the capacity of extended resources, and how many of their devices are healthy. A resource whose plugin has stopped for good has 0.
 func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
 	if m == nil {
 		return nil, nil
@@ -112,7 +112,7 @@ func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
 	for name, r := range m.resources {
 		healthy := 0
 		for _, d := range r.devices {
-			if d.healthy && r.alive {
+			if d.healthy && r.listed {
 				healthy++
 			}
 		}
@@ -122,7 +122,7 @@ func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
 	return capacity, allocatable
 }
 
-// Release gives back what a pod has. It may be repeated.
+// Release frees the devices of a pod. It may be repeated.
 func (m *Manager) Release(uid string) error {
 	if m == nil {
 		return nil
@@ -139,22 +139,22 @@ func (m *Manager) Release(uid string) error {
 	defer m.mu.Unlock()
 	delete(m.pods, uid)
 	for _, r := range m.resources {
-		maps.DeleteFunc(r.taken, func(_, by string) bool { return by == uid })
+		maps.DeleteFunc(r.allocated, func(_, by string) bool { return by == uid })
 	}
-	m.changedLocked()
+	m.notifyWaitersLocked()
 	return nil
 }
 
-// changedLocked tells pods that wait for devices.
-func (m *Manager) changedLocked() {
-	close(m.change)
-	m.change = make(chan struct{})
+// notifyWaitersLocked wakes pods that wait for devices.
+func (m *Manager) notifyWaitersLocked() {
+	close(m.changed)
+	m.changed = make(chan struct{})
 }
 
 func (m *Manager) poolLocked(name string) *pool {
 	r := m.resources[name]
 	if r == nil {
-		r = &pool{devices: map[string]device{}, taken: map[string]string{}}
+		r = &pool{devices: map[string]device{}, allocated: map[string]string{}}
 		m.resources[name] = r
 	}
 	return r

@@ -44,7 +44,7 @@ type node struct {
 func newNode(t *testing.T, dir string, grace time.Duration) *node {
 	t.Helper()
 	n := &node{t: t, dir: dir, changed: make(chan struct{}, 1), health: make(chan string, 100)}
-	n.Manager = New(Config{Dir: rootdir.Dir(dir), Log: slog.New(slog.DiscardHandler), Grace: grace, Wait: time.Millisecond, Lapse: time.Millisecond, Changed: func() {
+	n.Manager = New(Config{Dir: rootdir.Dir(dir), Log: slog.New(slog.DiscardHandler), StopGracePeriod: grace, AllocateWait: time.Millisecond, HealthTimeout: time.Millisecond, ResourcesChanged: func() {
 		select {
 		case n.changed <- struct{}{}:
 		default:
@@ -69,8 +69,8 @@ func newNode(t *testing.T, dir string, grace time.Duration) *node {
 	return n
 }
 
-// until waits for the node's resources, as "capacity allocatable".
-func (n *node) until(want string) {
+// waitForResources waits for the node's resources, as "capacity allocatable".
+func (n *node) waitForResources(want string) {
 	n.t.Helper()
 	var got string
 	for {
@@ -209,11 +209,11 @@ func TestDevices(t *testing.T) {
 	n := newNode(t, t.TempDir(), time.Hour)
 	f := n.serve(&fake{prefer: []string{"c", "unknown", "bad"}}, "gpu.sock")
 	f.lists <- devices("a", "b", "c", "!bad", "a")
-	n.until("4 3")
+	n.waitForResources("4 3")
 
 	p := pod("p", container("main", 2), corev1.Container{Name: "plain"})
 	p.Spec.InitContainers = []corev1.Container{container("init", 1)}
-	given, err := n.Given(t.Context(), p, &p.Spec.Containers[0])
+	given, err := n.RunContainerOptions(t.Context(), p, &p.Spec.Containers[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestDevices(t *testing.T) {
 	if diff := cmp.Diff(want, f.calls); diff != "" {
 		t.Errorf("the plugin was asked (-want +got):\n%s", diff)
 	}
-	if given, err = n.Given(t.Context(), p, &p.Spec.Containers[1]); err != nil || len(given.Envs) > 0 {
+	if given, err = n.RunContainerOptions(t.Context(), p, &p.Spec.Containers[1]); err != nil || len(given.Envs) > 0 {
 		t.Errorf("a container that asks for nothing: %+v %v", given, err)
 	}
 	other := pod("other", container("main", 2))
@@ -239,7 +239,7 @@ func TestDevices(t *testing.T) {
 		t.Errorf("more than there are: %v", err)
 	}
 	f.lists <- devices("a", "b", "c", "bad")
-	n.until("4 4")
+	n.waitForResources("4 4")
 	if err := n.Allocate(t.Context(), other); err != nil {
 		t.Errorf("one has become healthy: %v", err)
 	}
@@ -257,11 +257,11 @@ func TestDevices(t *testing.T) {
 func TestWaitsForDevices(t *testing.T) {
 	n := newNode(t, t.TempDir(), time.Hour)
 	n.serve(&fake{}, "gpu.sock").lists <- devices("a")
-	n.until("1 1")
+	n.waitForResources("1 1")
 	if err := n.Allocate(t.Context(), pod("one", container("main", 1))); err != nil {
 		t.Fatal(err)
 	}
-	n.cfg.Wait = time.Minute
+	n.cfg.AllocateWait = time.Minute
 	done := make(chan error, 1)
 	go func() { done <- n.Allocate(t.Context(), pod("two", container("main", 1))) }() // ends with the test's context
 	if err := n.Release("one"); err != nil {
@@ -278,7 +278,7 @@ func TestRestart(t *testing.T) {
 	n := newNode(t, dir, time.Hour)
 	f := n.serve(&fake{}, "gpu.sock")
 	f.lists <- devices("a", "b")
-	n.until("2 2")
+	n.waitForResources("2 2")
 	p := pod("p", container("main", 1))
 	if err := n.Allocate(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -287,33 +287,33 @@ func TestRestart(t *testing.T) {
 	f.stop()
 
 	n = newNode(t, dir, time.Hour)
-	n.until("2 0")
+	n.waitForResources("2 0")
 	if got := n.Pods(); !slices.Equal(got, []string{"p"}) {
 		t.Errorf("pods %v", got)
 	}
-	if given, err := n.Given(t.Context(), p, &p.Spec.Containers[0]); err != nil || given.Envs["GPUS"] != "a" {
+	if given, err := n.RunContainerOptions(t.Context(), p, &p.Spec.Containers[0]); err != nil || given.Envs["GPUS"] != "a" {
 		t.Errorf("a container starts again without the plugin: %+v %v", given, err)
 	}
 	f = n.serve(&fake{}, "new.sock")
 	f.lists <- devices("a", "b")
-	n.until("2 2")
+	n.waitForResources("2 2")
 	if err := n.Allocate(t.Context(), pod("q", container("main", 1))); err != nil || !slices.Contains(f.calls, "allocate [b]") {
 		t.Errorf("another pod: %v %v", err, f.calls)
 	}
 	f.stop()
-	n.until("2 0")
+	n.waitForResources("2 0")
 }
 
-// TestTold: monitors hear what containers have and what is healthy, with the NUMA nodes that the plugin told, also after a restart without it.
-func TestTold(t *testing.T) {
+// TestDevicesOfContainers: the PodResources API gets what containers have and what is healthy, with the NUMA nodes of the topology, also after a restart without it.
+func TestDevicesOfContainers(t *testing.T) {
 	dir := t.TempDir()
 	n := newNode(t, dir, time.Hour)
 	f := n.serve(&fake{prefer: []string{"b"}}, "gpu.sock")
 	list := devices("b", "a", "!bad")
 	list[0].Topology = &pluginapi.TopologyInfo{Nodes: []*pluginapi.NUMANode{{ID: 2}, {ID: 0}, {ID: 2}}}
 	f.lists <- list
-	n.until("3 2")
-	a, b := Device{Resource: gpus, ID: "a"}, Device{Resource: gpus, ID: "b", Nodes: []int64{0, 2}}
+	n.waitForResources("3 2")
+	a, b := Device{Resource: gpus, ID: "a"}, Device{Resource: gpus, ID: "b", NUMANodes: []int64{0, 2}}
 	if diff := cmp.Diff([]Device{a, b}, n.Allocatable()); diff != "" {
 		t.Errorf("allocatable (-want +got):\n%s", diff)
 	}
@@ -343,10 +343,10 @@ func TestTooManyNodes(t *testing.T) {
 		return out
 	}
 	var many []*pluginapi.Device
-	for i := range maxAllNodes/maxNodes + 1 {
-		many = append(many, &pluginapi.Device{ID: fmt.Sprint(i), Topology: near(maxNodes)})
+	for i := range maxListNUMANodes/maxNUMANodes + 1 {
+		many = append(many, &pluginapi.Device{ID: fmt.Sprint(i), Topology: near(maxNUMANodes)})
 	}
-	for want, list := range map[string][]*pluginapi.Device{"": many[1:], "all together": many, "is near 65": {{ID: "a", Topology: near(maxNodes + 1)}}} {
+	for want, list := range map[string][]*pluginapi.Device{"": many[1:], "all together": many, "is near 65": {{ID: "a", Topology: near(maxNUMANodes + 1)}}} {
 		_, err := devicesOf(&pluginapi.ListAndWatchResponse{Devices: list})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("got %v, want %q", err, want)
@@ -359,9 +359,9 @@ func TestGone(t *testing.T) {
 	n := newNode(t, t.TempDir(), time.Millisecond)
 	f := n.serve(&fake{}, "gpu.sock")
 	f.lists <- devices("a")
-	n.until("1 1")
+	n.waitForResources("1 1")
 	f.stop()
-	n.until("0 0")
+	n.waitForResources("0 0")
 	if err := n.Allocate(t.Context(), pod("p", container("main", 1))); err == nil || !strings.Contains(err.Error(), "not registered") {
 		t.Errorf("got %v", err)
 	}
@@ -372,17 +372,17 @@ func TestReplaced(t *testing.T) {
 	n := newNode(t, t.TempDir(), time.Hour)
 	first := n.serve(&fake{}, "one.sock")
 	first.lists <- devices("a")
-	n.until("1 1")
+	n.waitForResources("1 1")
 	n.serve(&fake{}, "two.sock").lists <- devices("b", "c")
-	n.until("2 2")
+	n.waitForResources("2 2")
 	first.stop()
 	if err := n.Allocate(t.Context(), pod("p", container("main", 2))); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestLies: what a plugin must not say, and what it does not get by it.
-func TestLies(t *testing.T) {
+// TestInvalidAnswers: invalid registrations and answers of plugins are refused, and change nothing.
+func TestInvalidAnswers(t *testing.T) {
 	n := newNode(t, t.TempDir(), time.Hour)
 	for _, q := range []*pluginapi.RegisterRequest{
 		{Version: "v2", Endpoint: "a.sock", ResourceName: gpus},
@@ -398,7 +398,7 @@ func TestLies(t *testing.T) {
 	}
 	f := n.serve(&fake{answers: 2}, "gpu.sock")
 	f.lists <- devices("a", "b")
-	n.until("2 2")
+	n.waitForResources("2 2")
 	if err := n.Allocate(t.Context(), pod("p", container("main", 1))); err == nil || !strings.Contains(err.Error(), "for 2 containers") {
 		t.Errorf("an answer for two: %v", err)
 	}
@@ -415,7 +415,7 @@ func TestLies(t *testing.T) {
 		many[i] = fmt.Sprint(i)
 	}
 	f.lists <- devices(many...)
-	n.until("2 0")
+	n.waitForResources("2 0")
 }
 
 // TestManyPods: no device goes to two pods.
@@ -426,7 +426,7 @@ func TestManyPods(t *testing.T) {
 		ids = append(ids, fmt.Sprint("d", i))
 	}
 	n.serve(&fake{prefer: []string{"d1", "d2"}}, "gpu.sock").lists <- devices(ids...)
-	n.until("40 40")
+	n.waitForResources("40 40")
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {

@@ -13,8 +13,8 @@ import (
 	"keelson/kubelet/podinfo"
 )
 
-// Health is how the devices of a container are, by resource. A resource is left out as long as nobody can know: its plugin has not come yet since the
-// kubelet started.
+// Health returns the health of a container's devices, by resource. A resource is left out as long as its plugin may still register after a start of
+// the kubelet.
 func (m *Manager) Health(uid, container string) []corev1.ResourceStatus {
 	if m == nil {
 		return nil
@@ -22,12 +22,12 @@ func (m *Manager) Health(uid, container string) []corev1.ResourceStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []corev1.ResourceStatus
-	for _, a := range m.pods[uid].all(container) {
+	for _, a := range m.pods[uid].allocations(container) {
 		r := m.resources[a.Resource]
-		if r == nil || !r.told {
+		if r == nil || !r.known {
 			continue
 		}
-		known := r.alive || time.Since(r.gone) < m.cfg.Lapse
+		known := r.listed || time.Since(r.stoppedAt) < m.cfg.HealthTimeout
 		var list []podinfo.DeviceHealth
 		for _, id := range a.IDs {
 			one := podinfo.DeviceHealth{IDs: []string{id}, Health: corev1.ResourceHealthStatusUnknown}
@@ -45,30 +45,30 @@ func (m *Manager) Health(uid, container string) []corev1.ResourceStatus {
 	return out
 }
 
-// users are the pods that have devices of a resource.
-func (r *pool) users() []string {
-	return slices.Compact(slices.Sorted(maps.Values(r.taken)))
+// podUIDs returns the pods that have devices of the resource.
+func (r *pool) podUIDs() []string {
+	return slices.Compact(slices.Sorted(maps.Values(r.allocated)))
 }
 
-// tellUsers has the status of pods written anew.
-func (m *Manager) tellUsers(uids []string) {
+// notifyPods has the status of pods written again.
+func (m *Manager) notifyPods(uids []string) {
 	for _, uid := range uids {
 		m.cfg.HealthChanged(uid)
 	}
 }
 
-// lapse waits until what a plugin that has gone said of its devices is too old, and tells their pods.
-func (m *Manager) lapse(ctx context.Context, e *endpoint) {
+// expireHealth waits for the health timeout of a plugin that has stopped, or that has listed nothing, and notifies the pods.
+func (m *Manager) expireHealth(ctx context.Context, e *endpoint) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-time.After(m.cfg.Lapse):
+	case <-time.After(m.cfg.HealthTimeout):
 	}
 	m.mu.Lock()
 	var users []string
-	if r := m.resources[e.resource]; r != nil && r.last == e && !r.alive {
-		users = r.users()
+	if r := m.resources[e.resource]; r != nil && r.endpoint == e && !r.listed {
+		users = r.podUIDs()
 	}
 	m.mu.Unlock()
-	m.tellUsers(users)
+	m.notifyPods(users)
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// told waits until the health of the devices of container main of pod p is want, as "ID health, ...".
-func (n *node) told(want string) {
+// waitForHealth waits until the health of the devices of container main of pod p is want, as "ID health, ...".
+func (n *node) waitForHealth(want string) {
 	n.t.Helper()
 	for {
 		var got []string
@@ -39,17 +39,17 @@ func TestHealth(t *testing.T) {
 	n := newNode(t, dir, time.Hour)
 	f := n.serve(&fake{}, "gpu.sock")
 	f.lists <- devices("a", "b", "free")
-	n.until("3 3")
+	n.waitForResources("3 3")
 	if err := n.Allocate(t.Context(), pod("p", container("main", 2))); err != nil {
 		t.Fatal(err)
 	}
-	n.told("a Healthy, b Healthy")
+	n.waitForHealth("a Healthy, b Healthy")
 	f.lists <- devices("a", "!b", "free")
-	n.told("a Healthy, b Unhealthy")
+	n.waitForHealth("a Healthy, b Unhealthy")
 	f.lists <- devices("b", "free")
-	n.told("a Unknown, b Healthy")
+	n.waitForHealth("a Unknown, b Healthy")
 	f.stop()
-	n.told("a Unknown, b Unknown")
+	n.waitForHealth("a Unknown, b Unknown")
 	n.stop()
 
 	n = newNode(t, dir, time.Hour)
@@ -57,11 +57,11 @@ func TestHealth(t *testing.T) {
 		t.Errorf("before the plugin has come: %v", got)
 	}
 	n.serve(&fake{}, "new.sock").lists <- devices("a", "b")
-	n.told("a Healthy, b Healthy")
+	n.waitForHealth("a Healthy, b Healthy")
 	if err := n.Release("p"); err != nil {
 		t.Fatal(err)
 	}
-	n.told("")
+	n.waitForHealth("")
 	n.stop()
 }
 
@@ -70,13 +70,13 @@ func TestHealthOfOneThatStaysAway(t *testing.T) {
 	dir := t.TempDir()
 	n := newNode(t, dir, time.Hour)
 	n.serve(&fake{}, "gpu.sock").lists <- devices("a")
-	n.until("1 1")
+	n.waitForResources("1 1")
 	if err := n.Allocate(t.Context(), pod("p", container("main", 1))); err != nil {
 		t.Fatal(err)
 	}
 	n.stop()
 	n = newNode(t, dir, time.Millisecond)
-	n.told("a Unknown")
+	n.waitForHealth("a Unknown")
 	if got := n.Pods(); !slices.Equal(got, []string{"p"}) {
 		t.Errorf("pods %v", got)
 	}

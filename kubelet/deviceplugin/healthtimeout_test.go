@@ -44,24 +44,24 @@ func (s *listStream) Recv() (*pluginapi.ListAndWatchResponse, error) {
 	}
 }
 
-// lapsing is a Manager whose pod p has the device a, in a test with a clock of its own.
-type lapsing struct {
+// timedManager is a Manager whose pod p has the device a, in a test with a clock of its own.
+type timedManager struct {
 	*Manager
 	t    *testing.T
 	told int // how often the pod was told of its devices' health
 	wg   sync.WaitGroup
 }
 
-func newLapsing(t *testing.T) *lapsing {
+func newTimedManager(t *testing.T) *timedManager {
 	t.Helper()
-	n := &lapsing{t: t}
-	n.Manager = New(Config{Dir: rootdir.Dir(t.TempDir()), Log: slog.New(slog.DiscardHandler), Changed: func() {}, HealthChanged: func(string) { n.told++ }})
-	n.adoptLocked(&record{UID: "p", Containers: map[string][]allotment{"main": {{Resource: gpus, IDs: []string{"a"}}}}})
+	n := &timedManager{t: t}
+	n.Manager = New(Config{Dir: rootdir.Dir(t.TempDir()), Log: slog.New(slog.DiscardHandler), ResourcesChanged: func() {}, HealthChanged: func(string) { n.told++ }})
+	n.restoreLocked(&record{UID: "p", Containers: map[string][]allocation{"main": {{Resource: gpus, IDs: []string{"a"}}}}})
 	return n
 }
 
 // add takes up a plugin that tells lists, and follows it until ctx is done.
-func (n *lapsing) add(ctx context.Context, lists ...[]*pluginapi.Device) *endpoint {
+func (n *timedManager) add(ctx context.Context, lists ...[]*pluginapi.Device) *endpoint {
 	n.t.Helper()
 	conn, err := plugin.Dial(n.t.TempDir(), "none") // it is never called
 	if err != nil {
@@ -72,17 +72,17 @@ func (n *lapsing) add(ctx context.Context, lists ...[]*pluginapi.Device) *endpoi
 		l.lists <- list
 	}
 	ctx, end := context.WithCancel(ctx)
-	e := &endpoint{resource: gpus, conn: conn, api: l, end: end}
-	if err := n.take(e); err != nil {
+	e := &endpoint{resource: gpus, conn: conn, api: l, stop: end}
+	if err := n.addEndpoint(e); err != nil {
 		n.t.Fatal(err)
 	}
-	n.wg.Go(func() { n.follow(ctx, e) })
+	n.wg.Go(func() { n.runEndpoint(ctx, e) })
 	synctest.Wait()
 	return e
 }
 
 // is checks the health of the pod's device, and how often the pod was told of it.
-func (n *lapsing) is(when string, want corev1.ResourceHealthStatus, told int) {
+func (n *timedManager) is(when string, want corev1.ResourceHealthStatus, told int) {
 	n.t.Helper()
 	synctest.Wait()
 	got := n.Health("p", "main")
@@ -96,7 +96,7 @@ func (n *lapsing) is(when string, want corev1.ResourceHealthStatus, told int) {
 func TestHealthWithoutAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		n := newLapsing(t)
+		n := newTimedManager(t)
 		n.add(ctx, devices("a"))
 		n.is("listed", corev1.ResourceHealthStatusHealthy, 1)
 		time.Sleep(time.Hour)
@@ -114,7 +114,7 @@ func TestHealthWithoutAList(t *testing.T) {
 func TestHealthAfterABadList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		n := newLapsing(t)
+		n := newTimedManager(t)
 		e := n.add(ctx, devices("a"))
 		time.Sleep(time.Hour)
 		e.api.(*lister).lists <- devices("")
@@ -134,9 +134,9 @@ func TestHealthAfterABadList(t *testing.T) {
 // TestLapseOfAResourceThatHasGone: the wait for a plugin may outlive what is known of its resource.
 func TestLapseOfAResourceThatHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newLapsing(t)
+		n := newTimedManager(t)
 		before := time.Now()
-		n.lapse(t.Context(), &endpoint{resource: "example.com/other"})
+		n.expireHealth(t.Context(), &endpoint{resource: "example.com/other"})
 		if took := time.Since(before); took != 30*time.Second || n.told != 0 {
 			t.Errorf("after %v the pod was told %d times, want 30s and none", took, n.told)
 		}

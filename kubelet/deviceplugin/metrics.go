@@ -4,7 +4,7 @@ package deviceplugin
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are those of Kubernetes' kubelet, by its names and by resource_name.
+// metrics are those of Kubernetes' kubelet, with its names and labels.
 type metrics struct {
 	registrations *prometheus.CounterVec
 	allocations   *prometheus.HistogramVec
@@ -23,13 +23,13 @@ func newMetrics() metrics {
 	}
 }
 
-// Describe names the metrics.
+// Describe sends the descriptions of the metrics.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.registrations.Describe(ch)
 	m.allocations.Describe(ch)
 }
 
-// Collect tells what was counted.
+// Collect sends the metrics.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.registrations.Collect(ch)
 	m.allocations.Collect(ch)

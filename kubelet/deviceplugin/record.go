@@ -12,60 +12,61 @@ import (
 	"keelson/kubelet/rootdir"
 )
 
-// record is what the disk says of a pod's devices. No container sees it, and nobody modifies one that the Manager knows.
+// record is the checkpoint of a pod's devices on the disk. No container can read it, and a record that the Manager has is never modified.
 type record struct {
-	UID        string                 `json:"uid"`
-	Containers map[string][]allotment `json:"containers"`
+	UID        string                  `json:"uid"`
+	Containers map[string][]allocation `json:"containers"`
 }
 
-// allotment are the devices of one resource that a container has, and what its plugin said that they need.
-type allotment struct {
-	Resource string             `json:"resource"`
-	IDs      []string           `json:"ids"`
-	Nodes    map[string][]int64 `json:"nodes,omitempty"` // the NUMA nodes of those whose plugin tells them
-	Answer   answer             `json:"answer"`
+// allocation has the devices of one resource that a container has, and what Allocate has answered for them.
+type allocation struct {
+	Resource  string             `json:"resource"`
+	IDs       []string           `json:"ids"`
+	NUMANodes map[string][]int64 `json:"nodes,omitempty"` // by device; only of those with a topology
+	Response  response           `json:"answer"`
 }
 
-type answer struct {
+type response struct {
 	Envs        map[string]string `json:"envs,omitempty"`
-	Mounts      []file            `json:"mounts,omitempty"`
-	Devices     []file            `json:"devices,omitempty"`
+	Mounts      []hostFile        `json:"mounts,omitempty"`
+	Devices     []hostFile        `json:"devices,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 	CDI         []string          `json:"cdi,omitempty"`
 }
 
-// file is one On the node and In the container.
-type file struct {
-	In          string `json:"in"`
-	On          string `json:"on"`
-	ReadOnly    bool   `json:"readOnly,omitempty"`
-	Permissions string `json:"permissions,omitempty"`
+// hostFile is a mount or a device node.
+type hostFile struct {
+	ContainerPath string `json:"in"`
+	HostPath      string `json:"on"`
+	ReadOnly      bool   `json:"readOnly,omitempty"`
+	Permissions   string `json:"permissions,omitempty"`
 }
 
 const (
 	recordsDir    = "plugin_devices" // within the kubelet's directory; plugins write into the one of their sockets
-	resourcesFile = "resources"      // the devices that plugins had last
+	resourcesFile = "resources"      // the devices that plugins listed last
 	maxRecord     = 8 << 20
 	maxResource   = 64 << 20
 )
 
-// of is what a container has of a resource; nil: nothing. all is what it has.
-func (r *record) of(container, resource string) *allotment {
-	list := r.all(container)
-	if i := slices.IndexFunc(list, func(a allotment) bool { return a.Resource == resource }); i >= 0 {
+// allocation returns what a container has of a resource; nil: nothing.
+func (r *record) allocation(container, resource string) *allocation {
+	list := r.allocations(container)
+	if i := slices.IndexFunc(list, func(a allocation) bool { return a.Resource == resource }); i >= 0 {
 		return &list[i]
 	}
 	return nil
 }
 
-func (r *record) all(container string) []allotment {
+// allocations returns all that a container has.
+func (r *record) allocations(container string) []allocation {
 	if r == nil {
 		return nil
 	}
 	return slices.Clone(r.Containers[container])
 }
 
-// has tells whether one of the pod's containers has a device.
+// has reports whether one of the pod's containers has a device.
 func (r *record) has(resource, id string) bool {
 	if r == nil {
 		return false
@@ -80,9 +81,9 @@ func (r *record) has(resource, id string) bool {
 	return false
 }
 
-// with returns a record with one allotment more.
-func (r *record) with(uid, container string, a allotment) *record {
-	next := &record{UID: uid, Containers: map[string][]allotment{}}
+// with returns a copy of the record with one more allocation.
+func (r *record) with(uid, container string, a allocation) *record {
+	next := &record{UID: uid, Containers: map[string][]allocation{}}
 	if r != nil {
 		maps.Copy(next.Containers, r.Containers)
 	}
@@ -98,10 +99,10 @@ func resourcesOf(dir rootdir.Dir) records.Dir {
 	return records.Dir{Root: dir, Name: recordsDir, Limit: maxResource}
 }
 
-// save writes the record whole, or not at all.
+// save writes the record atomically.
 func (r *record) save(dir rootdir.Dir) error { return recordsOf(dir).Save(r.UID+records.Suffix, r) }
 
-func saveResources(dir rootdir.Dir, known map[string][]string) error {
+func saveResourcesFile(dir rootdir.Dir, known map[string][]string) error {
 	return resourcesOf(dir).Save(resourcesFile, known)
 }
 
@@ -112,7 +113,7 @@ func (r *record) remove(dir rootdir.Dir) error {
 	return nil
 }
 
-// Load finds what an earlier life has given to pods, and the resources that there were.
+// Load reads the allocations and resources that an earlier kubelet process has written.
 func (m *Manager) Load() error {
 	of := recordsOf(m.cfg.Dir)
 	names, err := of.Names()
@@ -130,7 +131,7 @@ func (m *Manager) Load() error {
 				for resource, ids := range known {
 					r := m.poolLocked(resource)
 					for _, id := range ids {
-						r.devices[id] = device{} // nobody knows, until its plugin comes
+						r.devices[id] = device{} // not healthy until its plugin registers
 					}
 				}
 			}
@@ -140,7 +141,7 @@ func (m *Manager) Load() error {
 				err = errors.New("it is another pod's")
 			}
 			if err == nil {
-				m.adoptLocked(r)
+				m.restoreLocked(r)
 			}
 		}
 		if err != nil {
@@ -150,12 +151,12 @@ func (m *Manager) Load() error {
 	return nil
 }
 
-func (m *Manager) adoptLocked(r *record) {
+func (m *Manager) restoreLocked(r *record) {
 	m.pods[r.UID] = r
 	for _, list := range r.Containers {
 		for _, a := range list {
 			for _, id := range a.IDs {
-				m.poolLocked(a.Resource).taken[id] = r.UID
+				m.poolLocked(a.Resource).allocated[id] = r.UID
 			}
 		}
 	}

@@ -29,22 +29,21 @@ import (
 const (
 	socketsDir = "device-plugins" // within the kubelet's directory
 	ownSocket  = "kubelet.sock"
-	// What plugins may have: resources on a node, devices of a resource, and bytes of a list of devices or of the name of one.
+	// Limits for plugins: resources of a node, devices of a resource, bytes of a list of devices and of a device ID, sockets.
 	maxResources = 256
 	maxDevices   = 16 << 10
-	maxList      = 4 << 20
-	maxID        = 253
+	maxListBytes = 4 << 20
+	maxDeviceID  = 253
 	maxSockets   = 1024
-	// NUMA nodes of one device, and of all devices of a list.
-	maxNodes    = 64
-	maxAllNodes = 4 * maxDevices
-	// between is the least time from one list of a plugin's devices to the next that is read, and betweenNews that after one which changes the
-	// status of pods.
-	between     = 100 * time.Millisecond
-	betweenNews = time.Second
+	// Limits for NUMA nodes of one device, and of all devices of a list.
+	maxNUMANodes     = 64
+	maxListNUMANodes = 4 * maxDevices
+	// listInterval is the minimum time between two lists of a plugin, and changedListInterval that after one which changes the status of pods.
+	listInterval        = 100 * time.Millisecond
+	changedListInterval = time.Second
 )
 
-// Run takes plugins up until ctx is done.
+// Run serves the registration of plugins until ctx is done.
 func (m *Manager) Run(ctx context.Context) error {
 	l, err := m.listen()
 	if err != nil {
@@ -55,21 +54,21 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel()
 	m.mu.Lock()
-	for name := range m.resources { // of an earlier life
-		wg.Go(func() { m.expire(ctx, name, nil) })
+	for name := range m.resources { // of an earlier kubelet process
+		wg.Go(func() { m.removeAfterGracePeriod(ctx, name, nil) })
 	}
 	m.mu.Unlock()
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(64<<10), grpc.MaxConcurrentStreams(16), grpc.ConnectionTimeout(10*time.Second), grpc.WaitForHandlers(true))
-	pluginapi.RegisterRegistrationServer(s, &registration{take: func(e *endpoint) error {
+	pluginapi.RegisterRegistrationServer(s, &registration{add: func(e *endpoint) error {
 		ectx, end := context.WithCancel(ctx)
-		e.end = end
-		if err := m.take(e); err != nil {
+		e.stop = end
+		if err := m.addEndpoint(e); err != nil {
 			end()
 			return err
 		}
 		wg.Go(func() {
 			defer end()
-			m.follow(ectx, e)
+			m.runEndpoint(ectx, e)
 		})
 		return nil
 	}, dial: m.dial})
@@ -84,7 +83,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// listen opens the kubelet's socket. Those of plugins of an earlier life are removed: so plugins learn that they have to register again.
+// listen opens the kubelet's socket. It removes the sockets of plugins: by that they know that they have to register again.
 func (m *Manager) listen() (net.Listener, error) {
 	root, err := inroot.Open(string(m.cfg.Dir))
 	if err != nil {
@@ -115,7 +114,7 @@ func (m *Manager) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // by a name that means something else by then; the next life removes it
+	l.SetUnlinkOnClose(false) // its name may be another socket's by then; the next start removes it
 	return l, nil
 }
 
@@ -123,14 +122,14 @@ func (m *Manager) dial(socket string) (*grpc.ClientConn, error) {
 	return plugin.Dial(filepath.Join(string(m.cfg.Dir), socketsDir), socket)
 }
 
-// registration is the service that plugins call.
+// registration implements the service Registration.
 type registration struct {
 	pluginapi.UnimplementedRegistrationServer
-	take func(*endpoint) error
+	add  func(*endpoint) error
 	dial func(socket string) (*grpc.ClientConn, error)
 }
 
-// Register takes up a plugin. One of the same resource that was there before is given up.
+// Register adds a plugin. An earlier one of the same resource is stopped.
 func (s *registration) Register(_ context.Context, q *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
 	no := func(format string, args ...any) (*pluginapi.Empty, error) {
 		return nil, grpcstatus.Errorf(codes.InvalidArgument, format, args...)
@@ -148,63 +147,63 @@ func (s *registration) Register(_ context.Context, q *pluginapi.RegisterRequest)
 	if err != nil {
 		return no("%v", err)
 	}
-	if err := s.take(&endpoint{resource: name, options: q.GetOptions(), conn: conn, api: pluginapi.NewDevicePluginClient(conn)}); err != nil {
+	if err := s.add(&endpoint{resource: name, options: q.GetOptions(), conn: conn, api: pluginapi.NewDevicePluginClient(conn)}); err != nil {
 		_ = conn.Close() // nothing was called
 		return no("%v", err)
 	}
 	return &pluginapi.Empty{}, nil
 }
 
-// take makes a plugin its resource's.
-func (m *Manager) take(e *endpoint) error {
+// addEndpoint makes a plugin the endpoint of its resource.
+func (m *Manager) addEndpoint(e *endpoint) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r := m.resources[e.resource]; r == nil && len(m.resources) >= maxResources {
 		return fmt.Errorf("the node has %d resources of device plugins, and can have no more", maxResources)
 	}
 	r := m.poolLocked(e.resource)
-	if r.last != nil {
-		r.last.end()
+	if r.endpoint != nil {
+		r.endpoint.stop()
 	}
-	if r.alive {
-		r.gone = time.Now()
+	if r.listed {
+		r.stoppedAt = time.Now()
 	}
-	r.last, r.alive = e, false
+	r.endpoint, r.listed = e, false
 	m.registrations.WithLabelValues(e.resource).Inc()
 	return nil
 }
 
-// follow is a plugin's life: it tells its devices until it goes, or another takes its place.
-func (m *Manager) follow(ctx context.Context, e *endpoint) {
+// runEndpoint follows a plugin until its connection ends, or another plugin takes its place.
+func (m *Manager) runEndpoint(ctx context.Context, e *endpoint) {
 	m.cfg.Log.Info("device plugin is registered", "resource", e.resource)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { m.lapse(ctx, e) }) // it may never list its devices
-	err := m.watch(ctx, e)
-	_ = e.conn.Close() // nothing more is read of it
+	wg.Go(func() { m.expireHealth(ctx, e) }) // in case it never lists its devices
+	err := m.listAndWatch(ctx, e)
+	_ = e.conn.Close() // nothing more is read from it
 	m.mu.Lock()
 	r := m.resources[e.resource]
-	if r == nil || r.last != e {
+	if r == nil || r.endpoint != e {
 		m.mu.Unlock()
 		return
 	}
-	if r.alive {
-		r.gone = time.Now()
+	if r.listed {
+		r.stoppedAt = time.Now()
 	}
-	r.alive = false
+	r.listed = false
 	m.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
 	m.cfg.Log.Warn("device plugin has gone", "resource", e.resource, "err", err)
-	m.cfg.Changed()
-	wg.Go(func() { m.lapse(ctx, e) })
-	m.expire(ctx, e.resource, e)
+	m.cfg.ResourcesChanged()
+	wg.Go(func() { m.expireHealth(ctx, e) })
+	m.removeAfterGracePeriod(ctx, e.resource, e)
 }
 
-// watch reads what a plugin tells of its devices.
-func (m *Manager) watch(ctx context.Context, e *endpoint) error {
-	stream, err := e.api.ListAndWatch(ctx, &pluginapi.Empty{}, grpc.MaxCallRecvMsgSize(maxList), grpc.WaitForReady(false))
+// listAndWatch reads the lists of a plugin's devices until its stream ends.
+func (m *Manager) listAndWatch(ctx context.Context, e *endpoint) error {
+	stream, err := e.api.ListAndWatch(ctx, &pluginapi.Empty{}, grpc.MaxCallRecvMsgSize(maxListBytes), grpc.WaitForReady(false))
 	if err != nil {
 		return err
 	}
@@ -217,9 +216,9 @@ func (m *Manager) watch(ctx context.Context, e *endpoint) error {
 		if err != nil {
 			return err
 		}
-		pause := between // a plugin that tells without end has one processor's share no longer
-		if m.heard(e, devices) {
-			pause = betweenNews
+		pause := listInterval // a plugin that sends lists without end does not use up a processor
+		if m.updateDevices(e, devices) {
+			pause = changedListInterval
 		}
 		select {
 		case <-ctx.Done():
@@ -228,23 +227,23 @@ func (m *Manager) watch(ctx context.Context, e *endpoint) error {
 	}
 }
 
-// devicesOf reads a plugin's list.
+// devicesOf checks and converts a list of devices.
 func devicesOf(list *pluginapi.ListAndWatchResponse) (map[string]device, error) {
 	devices, all := map[string]device{}, 0
 	for _, d := range list.GetDevices() {
-		if id := d.GetID(); id == "" || len(id) > maxID {
+		if id := d.GetID(); id == "" || len(id) > maxDeviceID {
 			return nil, fmt.Errorf("%.300q is no name of a device", id)
 		}
 		n := len(d.GetTopology().GetNodes())
-		if all += n; n > maxNodes || all > maxAllNodes {
-			return nil, fmt.Errorf("device %q is near %d NUMA nodes, all together are near %d: more than %d and %d", d.GetID(), n, all, maxNodes, maxAllNodes)
+		if all += n; n > maxNUMANodes || all > maxListNUMANodes {
+			return nil, fmt.Errorf("device %q is near %d NUMA nodes, all together are near %d: more than %d and %d", d.GetID(), n, all, maxNUMANodes, maxListNUMANodes)
 		}
 		var nodes []int64
 		for _, node := range d.GetTopology().GetNodes() {
 			nodes = append(nodes, node.GetID())
 		}
 		slices.Sort(nodes)
-		devices[d.GetID()] = device{healthy: d.GetHealth() == pluginapi.Healthy, nodes: slices.Compact(nodes)}
+		devices[d.GetID()] = device{healthy: d.GetHealth() == pluginapi.Healthy, numaNodes: slices.Compact(nodes)}
 	}
 	if len(devices) > maxDevices {
 		return nil, fmt.Errorf("it has %d devices, more than %d", len(devices), maxDevices)
@@ -252,51 +251,51 @@ func devicesOf(list *pluginapi.ListAndWatchResponse) (map[string]device, error) 
 	return devices, nil
 }
 
-// heard notes a plugin's devices, and tells whether pods have some of them.
-func (m *Manager) heard(e *endpoint, devices map[string]device) (news bool) {
+// updateDevices takes over a plugin's list, and reports whether pods have devices of the resource.
+func (m *Manager) updateDevices(e *endpoint, devices map[string]device) (news bool) {
 	m.mu.Lock()
 	r := m.resources[e.resource]
-	if r == nil || r.last != e || r.alive && maps.EqualFunc(r.devices, devices, device.equal) {
+	if r == nil || r.endpoint != e || r.listed && maps.EqualFunc(r.devices, devices, device.equal) {
 		m.mu.Unlock()
 		return false
 	}
 	more := len(r.devices) != len(devices)
-	r.devices, r.alive, r.told = devices, true, true
-	users := r.users()
-	m.changedLocked()
+	r.devices, r.listed, r.known = devices, true, true
+	users := r.podUIDs()
+	m.notifyWaitersLocked()
 	m.mu.Unlock()
 	if more {
-		m.keepResources()
+		m.writeResources()
 	}
-	m.cfg.Changed()
-	m.tellUsers(users)
+	m.cfg.ResourcesChanged()
+	m.notifyPods(users)
 	return len(users) > 0
 }
 
-// expire forgets the devices of a plugin that has gone, unless one comes in time. Which device a pod has stays known.
-func (m *Manager) expire(ctx context.Context, name string, last *endpoint) {
+// removeAfterGracePeriod removes the devices of a plugin that has stopped, unless another registers in time. Allocations stay.
+func (m *Manager) removeAfterGracePeriod(ctx context.Context, name string, last *endpoint) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-time.After(m.cfg.Grace):
+	case <-time.After(m.cfg.StopGracePeriod):
 	}
 	m.mu.Lock()
 	r := m.resources[name]
-	if r.last != last || r.alive || ctx.Err() != nil {
+	if r.endpoint != last || r.listed || ctx.Err() != nil {
 		m.mu.Unlock()
 		return
 	}
-	r.devices, r.told = map[string]device{}, true
-	users := r.users()
+	r.devices, r.known = map[string]device{}, true
+	users := r.podUIDs()
 	m.mu.Unlock()
-	m.keepResources()
-	m.cfg.Changed()
-	m.tellUsers(users)
+	m.writeResources()
+	m.cfg.ResourcesChanged()
+	m.notifyPods(users)
 }
 
-func (m *Manager) keepResources() {
-	m.writing.Lock()
-	defer m.writing.Unlock()
+func (m *Manager) writeResources() {
+	m.resourcesFileMu.Lock()
+	defer m.resourcesFileMu.Unlock()
 	m.mu.Lock()
 	known := map[string][]string{}
 	for name, r := range m.resources {
@@ -306,7 +305,7 @@ func (m *Manager) keepResources() {
 		}
 	}
 	m.mu.Unlock()
-	if err := saveResources(m.cfg.Dir, known); err != nil {
+	if err := saveResourcesFile(m.cfg.Dir, known); err != nil {
 		m.cfg.Log.Warn("note the resources of device plugins", "err", err)
 	}
 }

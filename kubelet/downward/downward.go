@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package downward reads the values that the downward API shows a container: fields of its pod, and resources of a container.
+// Package downward returns the values of the downward API: fields of a pod, and resources of a container.
 // Environment variables and volumes use it. Pure functions.
 package downward
 
@@ -17,7 +17,7 @@ import (
 
 // Field is the value at a field path of the pod. The addresses are passed because a starting pod's status does not have them yet.
 func Field(p *corev1.Pod, path string, podIPs, hostIPs []string) (string, error) {
-	if base, key, ok := subscript(path); ok {
+	if base, key, ok := splitSubscript(path); ok {
 		switch base {
 		case "metadata.labels":
 			return p.Labels[key], nil
@@ -34,9 +34,9 @@ func Field(p *corev1.Pod, path string, podIPs, hostIPs []string) (string, error)
 	case "metadata.uid":
 		return string(p.UID), nil
 	case "metadata.labels":
-		return lines(p.Labels), nil
+		return formatMap(p.Labels), nil
 	case "metadata.annotations":
-		return lines(p.Annotations), nil
+		return formatMap(p.Annotations), nil
 	case "spec.nodeName":
 		return p.Spec.NodeName, nil
 	case "spec.serviceAccountName":
@@ -60,7 +60,7 @@ func first(s []string) string {
 	return s[0]
 }
 
-func subscript(path string) (base, key string, ok bool) {
+func splitSubscript(path string) (base, key string, ok bool) {
 	base, rest, ok := strings.Cut(path, "['")
 	if !ok || !strings.HasSuffix(rest, "']") {
 		return "", "", false
@@ -68,7 +68,7 @@ func subscript(path string) (base, key string, ok bool) {
 	return base, strings.TrimSuffix(rest, "']"), true
 }
 
-func lines(m map[string]string) string {
+func formatMap(m map[string]string) string {
 	out := make([]string, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, k+"="+strconv.Quote(m[k]))
@@ -102,12 +102,12 @@ func Resource(c *corev1.Container, sel *corev1.ResourceFieldSelector, allocatabl
 		divisor = resource.MustParse("1")
 	}
 	if rn == corev1.ResourceCPU {
-		return ceil(q.MilliValue(), divisor.MilliValue()), nil
+		return divideCeil(q.MilliValue(), divisor.MilliValue()), nil
 	}
-	return ceil(q.Value(), divisor.Value()), nil
+	return divideCeil(q.Value(), divisor.Value()), nil
 }
 
-func ceil(v, d int64) string {
+func divideCeil(v, d int64) string {
 	if d <= 0 {
 		d = 1
 	}

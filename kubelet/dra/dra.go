@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dra has the devices of pods' ResourceClaims prepared by their drivers before containers start, gives containers the CDI names
-// that drivers answer with, and has the devices given back once no container of a claim's pods runs. Drivers register as plugins of
-// the type DRAPlugin. The kubelet runs one Manager; workers of pods call it.
+// Package dra implements Dynamic Resource Allocation on the node. Drivers prepare the ResourceClaims of a pod before its containers start;
+// containers get the CDI device IDs that the drivers return; drivers unprepare a claim when no container of its pods runs any more. Drivers
+// register as plugins of the type DRAPlugin. The kubelet runs one Manager; workers of pods call it.
 //
 // Invariants:
-//  1. A driver is asked to prepare a claim only for a pod that the claim is reserved for.
-//  2. That a pod uses a claim is on the disk before a driver is asked: after a crash of the kubelet it is asked to give back what it may have prepared.
-//  3. A claim is given back when the last of its pods has, and before the API server hears that the pod has ended: only then can the
-//     devices be another pod's.
+//  1. A driver prepares a claim only for a pod that the claim is reserved for.
+//  2. That a pod uses a claim is on the disk before a driver is called: after a crash of the kubelet the claim is unprepared in any case.
+//  3. A claim is unprepared with the last of its pods, and before the API server hears that the pod has ended: only then can another pod get
+//     the devices.
 package dra
 
 import (
@@ -32,44 +32,44 @@ import (
 
 // Config is what a Manager works with.
 type Config struct {
-	// Dir is the kubelet's directory, and Plugins where plugins register, within it.
+	// Dir is the kubelet's root directory, and Plugins the directory in it where plugins register.
 	Dir      rootdir.Dir
 	Plugins  string
 	NodeName string
 	API      kubernetes.Interface
-	// Wake has the pod of that UID tried again: a driver has come that it waits for.
+	// Wake retries the pod of that UID: a driver that it waits for has registered.
 	Wake func(uid string)
-	// HealthChanged is told that Health has changed, of a pod's devices.
+	// HealthChanged is called when the health of a pod's devices has changed.
 	HealthChanged func(uid string)
 	Log           *slog.Logger
-	// Grace is for how long the slices of a driver that has gone are kept; 0: 30 seconds.
-	Grace time.Duration
-	// Lapse is for how long drivers that were there before may take to tell the health of their devices; 0: 30 seconds.
-	Lapse time.Duration
+	// WipingDelay is for how long the ResourceSlices of an unregistered driver are kept; 0: 30 seconds, as in Kubernetes.
+	WipingDelay time.Duration
+	// HealthTimeout is for how long drivers may take to report the health of their devices after a start of the kubelet; 0: 30 seconds.
+	HealthTimeout time.Duration
 }
 
-// defaultLapse is also for how long a report of health holds that does not say so, as in Kubernetes.
-const defaultLapse = 30 * time.Second
+// defaultHealthTimeout is also the timeout of a report without one of its own, as in Kubernetes.
+const defaultHealthTimeout = 30 * time.Second
 
 // Manager is made by New. A nil Manager knows no devices.
 type Manager struct {
-	cfg   Config
-	turns keylock.Locks // by claim
+	cfg        Config
+	claimLocks keylock.Locks // by claim
 	metrics
 
-	mu      sync.Mutex
-	claims  map[string]*claim // by "namespace/name"
-	drivers map[string][]*driver
-	waiting map[string]map[string]bool // pods by the driver they wait for
-	gone    map[string]time.Time       // drivers that have gone, and when
-	news    chan struct{}              // capacity 1: gone has changed
-	health  healths
+	mu                  sync.Mutex
+	claims              map[string]*claim // by "namespace/name"
+	drivers             map[string][]*driver
+	waitingPods         map[string]map[string]bool // by driver: the UIDs of pods that wait for it
+	unregistered        map[string]time.Time       // drivers that have unregistered, and when
+	unregisteredChanged chan struct{}              // capacity 1: gone has changed
+	health              healthInfo
 }
 
-// claim is a claim that pods of the node use. Who has its turn may change it, under mu.
+// claim is a ResourceClaim that pods of the node use. It is changed under mu by the holder of its lock.
 type claim struct {
 	record
-	fresh bool // its drivers were asked in this life
+	preparedInThisRun bool // since the kubelet started
 }
 
 // driver is a registered driver.
@@ -77,24 +77,24 @@ type driver struct {
 	name, socket string
 	conn         *grpc.ClientConn
 	api          draapi.DRAPluginClient
-	health       healthapi.DRAResourceHealthClient // nil: it does not tell the health of its devices
+	health       healthapi.DRAResourceHealthClient // nil: it has no health service
 }
 
 // New returns a manager without drivers. It starts nothing.
 func New(c Config) *Manager {
-	if c.Grace == 0 {
-		c.Grace = 30 * time.Second
+	if c.WipingDelay == 0 {
+		c.WipingDelay = 30 * time.Second
 	}
-	if c.Lapse == 0 {
-		c.Lapse = defaultLapse
+	if c.HealthTimeout == 0 {
+		c.HealthTimeout = defaultHealthTimeout
 	}
 	return &Manager{
-		cfg: c, metrics: newMetrics(), claims: map[string]*claim{}, drivers: map[string][]*driver{}, waiting: map[string]map[string]bool{}, gone: map[string]time.Time{},
-		news: make(chan struct{}, 1), health: healths{of: map[string]map[place]report{}, news: make(chan struct{}, 1)},
+		cfg: c, metrics: newMetrics(), claims: map[string]*claim{}, drivers: map[string][]*driver{}, waitingPods: map[string]map[string]bool{}, unregistered: map[string]time.Time{},
+		unregisteredChanged: make(chan struct{}, 1), health: healthInfo{byDriver: map[string]map[deviceKey]healthReport{}, changed: make(chan struct{}, 1)},
 	}
 }
 
-// Pods are the UIDs of the pods that use claims.
+// Pods returns the UIDs of the pods that use claims.
 func (m *Manager) Pods() []string {
 	if m == nil {
 		return nil
@@ -109,26 +109,26 @@ func (m *Manager) Pods() []string {
 	return slices.Compact(out)
 }
 
-// Names are the CDI names of the devices that a container's claims stand for. What is not prepared yet is prepared first.
-func (m *Manager) Names(ctx context.Context, p *corev1.Pod, c *corev1.Container) ([]string, error) {
+// CDIDeviceIDs returns the CDI device IDs of a container's claims. It prepares claims that are not prepared yet.
+func (m *Manager) CDIDeviceIDs(ctx context.Context, p *corev1.Pod, c *corev1.Container) ([]string, error) {
 	wanted, err := requestsOf(p, c)
 	if err != nil || len(wanted) == 0 {
 		return nil, err
 	}
-	names, ok := m.names(p, wanted)
+	names, ok := m.cdiDeviceIDs(p, wanted)
 	if !ok {
 		if err := m.Prepare(ctx, p); err != nil {
 			return nil, err
 		}
-		if names, ok = m.names(p, wanted); !ok {
+		if names, ok = m.cdiDeviceIDs(p, wanted); !ok {
 			return nil, fmt.Errorf("the claims of container %s are not prepared", c.Name)
 		}
 	}
 	return names, nil
 }
 
-// request is what a container wants of a claim; without a name all that the claim has. told is what the container's status calls it.
-type request struct{ claim, name, told string }
+// request is a request of a claim that a container uses; without a name it uses all of them. statusName is its name in the container's status.
+type request struct{ claim, name, statusName string }
 
 func requestsOf(p *corev1.Pod, c *corev1.Container) ([]request, error) {
 	var out []request
@@ -142,27 +142,27 @@ func requestsOf(p *corev1.Pod, c *corev1.Container) ([]request, error) {
 			return nil, err
 		}
 		if name != nil {
-			out = append(out, request{*name, r.Request, joined(r.Name, r.Request)})
+			out = append(out, request{*name, r.Request, requestRef(r.Name, r.Request)})
 		}
 	}
 	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
 		for _, of := range s.RequestMappings {
 			if of.ContainerName == c.Name {
-				out = append(out, request{s.ResourceClaimName, of.RequestName, joined(s.ResourceClaimName, of.RequestName)})
+				out = append(out, request{s.ResourceClaimName, of.RequestName, requestRef(s.ResourceClaimName, of.RequestName)})
 			}
 		}
 	}
 	return out, nil
 }
 
-func joined(claim, request string) string {
+func requestRef(claim, request string) string {
 	if request == "" {
 		return claim
 	}
 	return claim + "/" + request
 }
 
-func (m *Manager) names(p *corev1.Pod, wanted []request) (names []string, ok bool) {
+func (m *Manager) cdiDeviceIDs(p *corev1.Pod, wanted []request) (names []string, ok bool) {
 	if m == nil {
 		return nil, false
 	}

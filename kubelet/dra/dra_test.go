@@ -135,24 +135,24 @@ func claimed(name, requests string, users ...string) *resourcev1.ResourceClaim {
 	return c
 }
 
-func (n *node) asked(want ...string) {
+func (n *node) expectCalls(want ...string) {
 	n.t.Helper()
 	if got := n.driver.Calls(); !slices.Equal(got, want) {
 		n.t.Errorf("the driver was asked %q, want %q", got, want)
 	}
 }
 
-func (n *node) names(p *corev1.Pod, want ...string) {
+func (n *node) expectCDIDevices(p *corev1.Pod, want ...string) {
 	n.t.Helper()
-	got, err := n.Names(n.t.Context(), p, &p.Spec.Containers[0])
+	got, err := n.CDIDeviceIDs(n.t.Context(), p, &p.Spec.Containers[0])
 	if err != nil || !slices.Equal(got, want) {
 		n.t.Errorf("pod %s: devices %q, %v, want %q", p.Name, got, err, want)
 	}
 }
 
-// TestLife: a claim that two pods share is prepared once, survives the kubelet, is prepared anew for a pod of the next life, and is given back
+// TestSharedClaim: a claim that two pods share is prepared once, survives the kubelet, is prepared anew for a pod of the next life, and is given back
 // with the second pod.
-func TestLife(t *testing.T) {
+func TestSharedClaim(t *testing.T) {
 	a, b := pod("a", "c/x"), pod("b", "c")
 	n := newNode(t, claimed("c", "x y", "a", "b"))
 	n.serve()
@@ -161,41 +161,41 @@ func TestLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n.asked("prepare c")
-	n.names(a, gpus+"/claim=uid-c-0")
-	n.names(b, gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1")
+	n.expectCalls("prepare c")
+	n.expectCDIDevices(a, gpus+"/claim=uid-c-0")
+	n.expectCDIDevices(b, gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1")
 	n.restart()
 	if got := n.Pods(); !slices.Equal(got, []string{"pod-a", "pod-b"}) {
 		t.Errorf("after a restart %q use claims", got)
 	}
-	n.names(a, gpus+"/claim=uid-c-0") // a container that starts again, its driver is not there yet
-	n.asked()
+	n.expectCDIDevices(a, gpus+"/claim=uid-c-0") // a container that starts again, its driver is not there yet
+	n.expectCalls()
 	if err := n.Register(t.Context(), n.info()); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Prepare(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	n.asked("prepare c")
+	n.expectCalls("prepare c")
 	for range 2 {
 		if err := n.Unprepare(t.Context(), "pod-a"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n.asked()
-	n.names(b, gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1")
+	n.expectCalls()
+	n.expectCDIDevices(b, gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1")
 	if err := n.Unprepare(t.Context(), "pod-b"); err != nil {
 		t.Fatal(err)
 	}
-	n.asked("unprepare c")
+	n.expectCalls("unprepare c")
 	left, err := os.ReadDir(filepath.Join(n.dir, recordsDir))
 	if err != nil || len(left) > 0 || len(n.claims) > 0 {
 		t.Errorf("left: %v %v %v", left, n.claims, err)
 	}
 }
 
-// TestTold: monitors hear which devices of its prepared claims each container has.
-func TestTold(t *testing.T) {
+// TestClaimsOfContainers: the PodResources API gets the devices of each container's prepared claims.
+func TestClaimsOfContainers(t *testing.T) {
 	p := pod("p", "c/x", "c/z", "late")
 	shared := claimed("c", "x y z", "p")
 	shared.Status.Allocation.Devices.Results[0].ShareID = new(types.UID("share"))
@@ -209,7 +209,7 @@ func TestTold(t *testing.T) {
 	}
 	n.restart()
 	want := []Claim{{Namespace: "dev", Name: "c", Devices: []Device{
-		{Driver: gpus, Pool: "n", Name: "gpu-x", Share: new("share"), CDI: []string{gpus + "/claim=uid-c-0"}},
+		{Driver: gpus, Pool: "n", Name: "gpu-x", ShareID: new("share"), CDI: []string{gpus + "/claim=uid-c-0"}},
 		{Driver: gpus, Pool: "n", Name: "gpu-z", CDI: []string{gpus + "/claim=uid-c-2"}},
 	}}}
 	if diff := cmp.Diff(want, n.Claims(p, &p.Spec.Containers[0])); diff != "" {
@@ -284,12 +284,12 @@ func TestOldDriver(t *testing.T) {
 	if err := n.Prepare(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	n.asked("prepare c")
-	n.names(p, gpus+"/claim=uid-c-0")
+	n.expectCalls("prepare c")
+	n.expectCDIDevices(p, gpus+"/claim=uid-c-0")
 	if err := n.Unprepare(t.Context(), "pod-p"); err != nil {
 		t.Fatal(err)
 	}
-	n.asked("unprepare c")
+	n.expectCalls("unprepare c")
 }
 
 // TestRefused: who may not have the devices does not get them, and no driver is asked.
@@ -315,12 +315,12 @@ func TestRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "prepare dynamic resources: ") {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
-		n.asked()
+		n.expectCalls()
 	}
 }
 
-// TestTroubles: a driver that is not there or fails is asked again; what it may have begun is given back.
-func TestTroubles(t *testing.T) {
+// TestDriverFailures: a driver that is not there or fails is asked again; what it may have begun is given back.
+func TestDriverFailures(t *testing.T) {
 	p := pod("p", "c")
 	n := newNode(t, claimed("c", "x", "p"))
 	fails := true
@@ -346,7 +346,7 @@ func TestTroubles(t *testing.T) {
 	if err := n.Prepare(t.Context(), p); err == nil || !strings.Contains(err.Error(), "NodePrepareResources failed for ResourceClaim c: the gpu is hot") {
 		t.Errorf("a hot driver: %v", err)
 	}
-	if _, err := n.Names(t.Context(), p, &p.Spec.Containers[0]); err == nil {
+	if _, err := n.CDIDeviceIDs(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("a container got devices")
 	}
 	if err := n.Unprepare(t.Context(), "pod-p"); err == nil || len(n.Pods()) != 1 {
@@ -357,7 +357,7 @@ func TestTroubles(t *testing.T) {
 	if err := n.Unprepare(t.Context(), "pod-p"); err != nil || len(n.Pods()) != 0 {
 		t.Errorf("given back: %v", err)
 	}
-	n.asked("unprepare c")
+	n.expectCalls("unprepare c")
 }
 
 // TestAnotherOfTheName: while the old claim of a name is not given back the new one waits.
@@ -404,7 +404,7 @@ func TestOtherDevices(t *testing.T) {
 	if err := n.Prepare(t.Context(), pod("q", "c")); err != nil {
 		t.Error(err)
 	}
-	n.asked("prepare c", "unprepare c", "prepare c")
+	n.expectCalls("prepare c", "unprepare c", "prepare c")
 }
 
 // TestRegister: what is not a driver of devices is refused.
@@ -453,7 +453,7 @@ func TestSlices(t *testing.T) {
 		return &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: resourcev1.ResourceSliceSpec{Driver: driver, NodeName: new("n")}}
 	}
 	n := newNode(t, slice("never.example.com"), slice(gpus))
-	n.cfg.Grace = 100 * time.Millisecond
+	n.cfg.WipingDelay = 100 * time.Millisecond
 	deleted := make(chan string, 10)
 	n.api.PrependReactor("delete-collection", "resourceslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		d, ok := a.(clienttesting.DeleteCollectionActionImpl)
@@ -479,10 +479,10 @@ func TestSlices(t *testing.T) {
 	back := newNode(t)
 	back.serve()
 	back.Unregister(t.Context(), back.info())
-	if len(back.gone) != 1 {
-		t.Errorf("of a driver that has gone: %v", back.gone)
+	if len(back.unregistered) != 1 {
+		t.Errorf("of a driver that has gone: %v", back.unregistered)
 	}
-	if err := back.Register(t.Context(), back.info()); err != nil || len(back.gone) != 0 {
-		t.Errorf("of a driver that came back: %v %v", back.gone, err)
+	if err := back.Register(t.Context(), back.info()); err != nil || len(back.unregistered) != 0 {
+		t.Errorf("of a driver that came back: %v %v", back.unregistered, err)
 	}
 }

@@ -20,36 +20,36 @@ import (
 )
 
 const (
-	// maxHealths bounds of how many devices a driver may tell, maxID the names of one, and maxTimeout for how long a report may hold.
-	maxHealths = 16 << 10
-	maxID      = 1024
-	maxTimeout = 24 * time.Hour
-	// betweenReports is the least time from one report to the next that is read, and betweenNews that after one which changes the status of pods.
-	betweenReports = 100 * time.Millisecond
-	betweenNews    = time.Second
-	// reconnectAfter is when a stream that broke is opened again, as in Kubernetes.
-	reconnectAfter = 5 * time.Second
+	// maxReportedDevices limits the devices of a driver's reports, maxDeviceName their names in bytes, and maxHealthTimeout the timeout of a report.
+	maxReportedDevices = 16 << 10
+	maxDeviceName      = 1024
+	maxHealthTimeout   = 24 * time.Hour
+	// reportInterval is the minimum time between two reports of a driver, and changedReportInterval that after one which changes the status of pods.
+	reportInterval        = 100 * time.Millisecond
+	changedReportInterval = time.Second
+	// reconnectDelay is the time until a broken stream is opened again, as in Kubernetes.
+	reconnectDelay = 5 * time.Second
 )
 
-// place is a device of a driver.
-type place struct{ pool, device string }
+// deviceKey identifies a device of a driver.
+type deviceKey struct{ pool, device string }
 
-// report is what a driver said last of a device.
-type report struct {
+// healthReport is the last health of a device.
+type healthReport struct {
 	health  corev1.ResourceHealthStatus
 	message string
-	until   time.Time // then nobody knows
+	until   time.Time // Unknown from then on
 }
 
-// healths is what is known of the health of devices. mu of the Manager guards it.
-type healths struct {
-	of      map[string]map[place]report // by driver; a driver without an entry was not heard in this life
-	settled bool                        // drivers that were there before this life had time to be heard
-	news    chan struct{}               // capacity 1: there are other drivers, or other reports
+// healthInfo is the health of all devices. mu of the Manager guards it.
+type healthInfo struct {
+	byDriver    map[string]map[deviceKey]healthReport // a driver without an entry has not reported since the kubelet started
+	startupOver bool                                  // drivers have had time to report since the kubelet started
+	changed     chan struct{}                         // capacity 1: drivers or reports have changed
 }
 
-// healthOf calls a driver's service of health by the newest version that it has; nil: it has none.
-func healthOf(conn *grpc.ClientConn, versions []string) healthapi.DRAResourceHealthClient {
+// healthClientOf returns a client of the newest version of the health service that a driver has; nil: it has none.
+func healthClientOf(conn *grpc.ClientConn, versions []string) healthapi.DRAResourceHealthClient {
 	switch {
 	case slices.Contains(versions, healthapi.DRAResourceHealthService):
 		return healthapi.NewDRAResourceHealthClient(conn)
@@ -59,8 +59,8 @@ func healthOf(conn *grpc.ClientConn, versions []string) healthapi.DRAResourceHea
 	return nil
 }
 
-// Health is how the devices of a container's claims are, by claim and request as the container names them. A claim is left out as long as
-// nobody can know: one of its drivers was not heard yet since the kubelet started.
+// Health returns the health of the devices of a container's claims, by claim and request as the container names them. A claim is left out as long
+// as one of its drivers may still report for the first time since the kubelet started.
 func (m *Manager) Health(p *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus {
 	wanted, err := requestsOf(p, c)
 	if m == nil || err != nil {
@@ -74,25 +74,25 @@ func (m *Manager) Health(p *corev1.Pod, c *corev1.Container) []corev1.ResourceSt
 		if of == nil || !of.Prepared || !slices.Contains(of.Pods, string(p.UID)) {
 			continue
 		}
-		if list, known := m.healthLocked(of, w.name); known && len(list) > 0 {
-			out = append(out, podinfo.Health("claim:"+w.told, list))
+		if list, known := m.deviceHealthLocked(of, w.name); known && len(list) > 0 {
+			out = append(out, podinfo.Health("claim:"+w.statusName, list))
 		}
 	}
 	return out
 }
 
-func (m *Manager) healthLocked(of *claim, request string) (list []podinfo.DeviceHealth, known bool) {
+func (m *Manager) deviceHealthLocked(of *claim, request string) (list []podinfo.DeviceHealth, known bool) {
 	for i := range of.Devices {
 		d := &of.Devices[i]
 		if !d.serves(request) {
 			continue
 		}
-		reports, heard := m.health.of[d.Driver]
-		if !heard && !m.health.settled {
+		reports, heard := m.health.byDriver[d.Driver]
+		if !heard && !m.health.startupOver {
 			return nil, false
 		}
-		one := podinfo.DeviceHealth{IDs: d.ids(), Health: corev1.ResourceHealthStatusUnknown}
-		if r, ok := reports[place{d.Pool, d.Device}]; ok && time.Now().Before(r.until) {
+		one := podinfo.DeviceHealth{IDs: d.resourceIDs(), Health: corev1.ResourceHealthStatusUnknown}
+		if r, ok := reports[deviceKey{d.Pool, d.Device}]; ok && time.Now().Before(r.until) {
 			one.Health, one.Message = r.health, r.message
 		}
 		list = append(list, one)
@@ -100,22 +100,22 @@ func (m *Manager) healthLocked(of *claim, request string) (list []podinfo.Device
 	return list, true
 }
 
-// ids are the names by which a status may tell of the device: its first CDI name, as in Kubernetes, else its place.
-func (d *device) ids() []string {
+// resourceIDs returns possible resourceIDs of the device in a status: its first CDI device ID, as in Kubernetes, else its driver, pool and name.
+func (d *device) resourceIDs() []string {
 	var out []string
 	if len(d.CDI) > 0 {
 		out = append(out, d.CDI[0])
 	}
 	at := d.Driver + "/" + d.Pool + "/" + d.Device
 	out = append(out, at)
-	if d.Share != nil {
-		out = append(out, at+"/"+*d.Share)
+	if d.ShareID != nil {
+		out = append(out, at+"/"+*d.ShareID)
 	}
 	return out
 }
 
-// followHealth hears the health of devices from each driver that tells it, the one of its name that came last, until ctx is done.
-func (m *Manager) followHealth(ctx context.Context) {
+// watchHealth watches the health of devices until ctx is done. Of several drivers of one name it watches the one that registered last.
+func (m *Manager) watchHealth(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	type stream struct {
@@ -123,11 +123,11 @@ func (m *Manager) followHealth(ctx context.Context) {
 		end context.CancelFunc
 	}
 	streams := map[string]stream{}
-	settle := time.Now().Add(m.cfg.Lapse)
-	timer := time.NewTimer(m.cfg.Lapse)
+	startupEnd := time.Now().Add(m.cfg.HealthTimeout)
+	timer := time.NewTimer(m.cfg.HealthTimeout)
 	defer timer.Stop()
 	for {
-		latest := m.latest()
+		latest := m.latestDrivers()
 		for name, s := range streams {
 			if latest[name] != s.of {
 				s.end()
@@ -141,29 +141,29 @@ func (m *Manager) followHealth(ctx context.Context) {
 			sctx, end := context.WithCancel(ctx)
 			streams[name] = stream{d, end}
 			if d.health == nil {
-				m.silent(name)
+				m.clearHealth(name)
 				continue
 			}
 			wg.Go(func() {
 				defer end()
-				m.hear(sctx, d)
+				m.watchDriverHealth(sctx, d)
 			})
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.health.news:
+		case <-m.health.changed:
 		case <-timer.C:
 		}
 		timer.Stop()
-		if next := m.lapse(settle); !next.IsZero() {
+		if next := m.expireReports(startupEnd); !next.IsZero() {
 			timer.Reset(time.Until(next))
 		}
 	}
 }
 
-// latest are the drivers that came last, by name.
-func (m *Manager) latest() map[string]*driver {
+// latestDrivers returns the drivers that registered last, by name.
+func (m *Manager) latestDrivers() map[string]*driver {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := map[string]*driver{}
@@ -173,41 +173,41 @@ func (m *Manager) latest() map[string]*driver {
 	return out
 }
 
-// healthNewsLocked has followHealth look again.
-func (m *Manager) healthNewsLocked() {
+// notifyHealthLocked makes watchHealth look at drivers and reports again.
+func (m *Manager) notifyHealthLocked() {
 	select {
-	case m.health.news <- struct{}{}:
+	case m.health.changed <- struct{}{}:
 	default:
 	}
 }
 
-// hear keeps a stream to a driver until ctx is done, or the driver says that it does not tell the health of its devices.
-func (m *Manager) hear(ctx context.Context, d *driver) {
+// watchDriverHealth keeps a stream to a driver open until ctx is done, or the driver says that it has no health service.
+func (m *Manager) watchDriverHealth(ctx context.Context, d *driver) {
 	for {
-		err := m.readReports(ctx, d)
+		err := m.readHealthStream(ctx, d)
 		if ctx.Err() != nil {
 			return
 		}
 		if grpcstatus.Code(err) == codes.Unimplemented {
 			m.cfg.Log.Info("DRA driver does not tell the health of its devices", "driver", d.name)
-			m.silent(d.name)
+			m.clearHealth(d.name)
 			return
 		}
-		if grpcstatus.Code(err) != codes.Canceled { // the driver is given up
+		if grpcstatus.Code(err) != codes.Canceled { // not when its connection was closed
 			m.cfg.Log.Warn("hear the health of devices", "driver", d.name, "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(reconnectAfter):
+		case <-time.After(reconnectDelay):
 		}
 	}
 }
 
-func (m *Manager) readReports(ctx context.Context, d *driver) error {
+func (m *Manager) readHealthStream(ctx context.Context, d *driver) error {
 	ctx, end := context.WithCancel(ctx)
-	defer end() // of a stream that is given up, too
-	defer m.unheard(d)
+	defer end() // also if the stream is abandoned
+	defer m.limitReportLifetime(d)
 	s, err := d.health.NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		return err
@@ -217,64 +217,65 @@ func (m *Manager) readReports(ctx context.Context, d *driver) error {
 		if err != nil {
 			return err
 		}
-		uids, err := m.note(d.name, got.GetDevices())
+		uids, err := m.updateHealth(d.name, got.GetDevices())
 		if err != nil {
 			return err
 		}
-		pause := betweenReports
-		if m.tell(uids); len(uids) > 0 {
-			pause = betweenNews
+		pause := reportInterval
+		if m.notifyPods(uids); len(uids) > 0 {
+			pause = changedReportInterval
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause): // a driver that tells without end has one processor's share no longer
+		case <-time.After(pause): // a driver that reports without end does not use up a processor
 		}
 	}
 }
 
-// note takes up a driver's report and returns the pods whose devices it changes. A device that it leaves out is as it was, until that is too old.
-func (m *Manager) note(driver string, list []*healthapi.DeviceHealth) (uids []string, err error) {
+// updateHealth applies a driver's report, all of it or nothing, and returns the pods whose devices have changed. A device that is not in the report keeps its
+// health until that times out.
+func (m *Manager) updateHealth(driver string, list []*healthapi.DeviceHealth) (uids []string, err error) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	reports, heard := m.health.of[driver]
-	fresh := map[place]bool{}
-	for _, h := range list { // all of it is checked before any of it counts
-		at := placeOf(h)
+	reports, heard := m.health.byDriver[driver]
+	fresh := map[deviceKey]bool{}
+	for _, h := range list { // check all of it first
+		at := deviceKeyOf(h)
 		if _, ok := reports[at]; !ok {
 			fresh[at] = true
 		}
-		if len(reports)+len(fresh) > maxHealths || len(at.pool)+len(at.device) > maxID {
-			return nil, fmt.Errorf("it tells of more than %d devices, or of one whose name is longer than %d bytes", maxHealths, maxID)
+		if len(reports)+len(fresh) > maxReportedDevices || len(at.pool)+len(at.device) > maxDeviceName {
+			return nil, fmt.Errorf("it tells of more than %d devices, or of one whose name is longer than %d bytes", maxReportedDevices, maxDeviceName)
 		}
 	}
 	if !heard {
-		reports = map[place]report{}
-		m.health.of[driver] = reports
+		reports = map[deviceKey]healthReport{}
+		m.health.byDriver[driver] = reports
 	}
-	changed := map[place]bool{}
+	changed := map[deviceKey]bool{}
 	for _, h := range list {
-		at := placeOf(h)
+		at := deviceKeyOf(h)
 		before, ok := reports[at]
-		next := reportOf(h, now)
+		next := healthReportOf(h, now)
 		if !ok || before.health != next.health || before.message != next.message {
 			changed[at] = true
 		}
 		reports[at] = next
 	}
-	m.healthNewsLocked()
+	m.notifyHealthLocked()
 	if !heard {
-		return m.usersLocked(driver, nil), nil
+		return m.podsUsingLocked(driver, nil), nil
 	}
-	return m.usersLocked(driver, changed), nil
+	return m.podsUsingLocked(driver, changed), nil
 }
 
-func placeOf(h *healthapi.DeviceHealth) place {
-	return place{h.GetDevice().GetPoolName(), h.GetDevice().GetDeviceName()}
+func deviceKeyOf(h *healthapi.DeviceHealth) deviceKey {
+	return deviceKey{h.GetDevice().GetPoolName(), h.GetDevice().GetDeviceName()}
 }
 
-func reportOf(h *healthapi.DeviceHealth, now time.Time) report {
-	r := report{health: corev1.ResourceHealthStatusUnknown, message: h.GetMessage(), until: now.Add(defaultLapse)}
+func healthReportOf(h *healthapi.DeviceHealth, now time.Time) healthReport {
+	r := healthReport{health: corev1.ResourceHealthStatusUnknown, message: h.GetMessage(), until: now.Add(defaultHealthTimeout)}
 	switch h.GetHealth() {
 	case healthapi.HealthStatus_HEALTHY:
 		r.health = corev1.ResourceHealthStatusHealthy
@@ -283,48 +284,48 @@ func reportOf(h *healthapi.DeviceHealth, now time.Time) report {
 	case healthapi.HealthStatus_UNKNOWN:
 	}
 	if s := h.GetHealthCheckTimeoutSeconds(); s > 0 {
-		r.until = now.Add(time.Duration(min(s, int64(maxTimeout/time.Second))) * time.Second)
+		r.until = now.Add(time.Duration(min(s, int64(maxHealthTimeout/time.Second))) * time.Second)
 	}
-	if len(r.message) > corev1.ResourceHealthMessageMaxLength+1 { // what is told of it says that there was more
+	if len(r.message) > corev1.ResourceHealthMessageMaxLength+1 { // one byte more than the API takes, so that it is marked as truncated
 		r.message = r.message[:corev1.ResourceHealthMessageMaxLength+1]
 	}
 	return r
 }
 
-// unheard bounds how long reports hold once the stream to the driver that came last has ended: nobody would say that they are no longer true.
-func (m *Manager) unheard(d *driver) {
+// limitReportLifetime limits the lifetime of reports to 30 seconds when the stream to the latest driver has ended: nobody would correct them.
+func (m *Manager) limitReportLifetime(d *driver) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if list := m.drivers[d.name]; len(list) > 0 && list[len(list)-1] != d {
-		return // its successor is heard
+		return // its successor reports
 	}
-	end := time.Now().Add(defaultLapse)
-	for at, r := range m.health.of[d.name] {
+	end := time.Now().Add(defaultHealthTimeout)
+	for at, r := range m.health.byDriver[d.name] {
 		if r.until.After(end) {
 			r.until = end
-			m.health.of[d.name][at] = r
+			m.health.byDriver[d.name][at] = r
 		}
 	}
-	m.healthNewsLocked()
+	m.notifyHealthLocked()
 }
 
-// silent notes that nobody tells the health of a driver's devices.
-func (m *Manager) silent(driver string) {
+// clearHealth records that a driver does not report health: its devices are Unknown.
+func (m *Manager) clearHealth(driver string) {
 	m.mu.Lock()
-	m.health.of[driver] = map[place]report{}
-	uids := m.usersLocked(driver, nil)
+	m.health.byDriver[driver] = map[deviceKey]healthReport{}
+	uids := m.podsUsingLocked(driver, nil)
 	m.mu.Unlock()
-	m.tell(uids)
+	m.notifyPods(uids)
 }
 
-// usersLocked are the pods that use some devices of a driver; nil: any.
-func (m *Manager) usersLocked(driver string, some map[place]bool) []string {
+// podsUsingLocked returns the pods that use one of the devices of a driver; nil: any.
+func (m *Manager) podsUsingLocked(driver string, some map[deviceKey]bool) []string {
 	if some != nil && len(some) == 0 {
 		return nil
 	}
 	var out []string
 	for _, c := range m.claims {
-		if slices.ContainsFunc(c.Devices, func(d device) bool { return d.Driver == driver && (some == nil || some[place{d.Pool, d.Device}]) }) {
+		if slices.ContainsFunc(c.Devices, func(d device) bool { return d.Driver == driver && (some == nil || some[deviceKey{d.Pool, d.Device}]) }) {
 			out = append(out, c.Pods...)
 		}
 	}
@@ -332,14 +333,14 @@ func (m *Manager) usersLocked(driver string, some map[place]bool) []string {
 	return slices.Compact(out)
 }
 
-func (m *Manager) tell(uids []string) {
+func (m *Manager) notifyPods(uids []string) {
 	for _, uid := range uids {
 		m.cfg.HealthChanged(uid)
 	}
 }
 
-// lapse forgets reports that are too old, has their pods tell it, and says when the next one is; zero: there is none.
-func (m *Manager) lapse(settle time.Time) (next time.Time) {
+// expireReports removes reports that have timed out, notifies their pods, and returns when the next one times out; zero: there is none.
+func (m *Manager) expireReports(startupEnd time.Time) (next time.Time) {
 	now := time.Now()
 	m.mu.Lock()
 	var uids []string
@@ -348,8 +349,8 @@ func (m *Manager) lapse(settle time.Time) (next time.Time) {
 			next = t
 		}
 	}
-	for name, reports := range m.health.of {
-		old := map[place]bool{}
+	for name, reports := range m.health.byDriver {
+		old := map[deviceKey]bool{}
 		for at, r := range reports {
 			if now.Before(r.until) {
 				sooner(r.until)
@@ -358,23 +359,23 @@ func (m *Manager) lapse(settle time.Time) (next time.Time) {
 			delete(reports, at)
 			old[at] = r.health != corev1.ResourceHealthStatusUnknown
 		}
-		uids = append(uids, m.usersLocked(name, old)...)
-		if len(reports) == 0 && len(m.drivers[name]) == 0 && m.health.settled {
-			delete(m.health.of, name)
+		uids = append(uids, m.podsUsingLocked(name, old)...)
+		if len(reports) == 0 && len(m.drivers[name]) == 0 && m.health.startupOver {
+			delete(m.health.byDriver, name)
 		}
 	}
 	switch {
-	case m.health.settled:
-	case now.Before(settle):
-		sooner(settle)
+	case m.health.startupOver:
+	case now.Before(startupEnd):
+		sooner(startupEnd)
 	default:
-		m.health.settled = true
+		m.health.startupOver = true
 		for _, c := range m.claims {
 			uids = append(uids, c.Pods...)
 		}
 	}
 	m.mu.Unlock()
 	slices.Sort(uids)
-	m.tell(slices.Compact(uids))
+	m.notifyPods(slices.Compact(uids))
 	return next
 }

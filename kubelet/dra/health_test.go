@@ -20,12 +20,12 @@ func (n *node) run() {
 	n.t.Helper()
 	ctx, cancel := context.WithCancel(n.t.Context())
 	m, done := n.Manager, make(chan struct{})
-	go func() { m.followHealth(ctx); close(done) }() // ends with ctx
+	go func() { m.watchHealth(ctx); close(done) }() // ends with ctx
 	n.t.Cleanup(func() { cancel(); <-done })
 }
 
-// told waits until the status of a pod's container says want of its devices, as "resource: id health message, ...; ...".
-func (n *node) told(p *corev1.Pod, want string) {
+// waitForHealth waits until the status of a pod's container says want of its devices, as "resource: id health message, ...; ...".
+func (n *node) waitForHealth(p *corev1.Pod, want string) {
 	n.t.Helper()
 	for {
 		var got []string
@@ -65,7 +65,7 @@ func TestHealth(t *testing.T) {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			p := pod("p", "c/x", "c")
 			n := newNode(t, claimed("c", "x y", "p"), claimed("d", "z", "other"))
-			n.driver.Health, n.cfg.Lapse = version, time.Hour
+			n.driver.Health, n.cfg.HealthTimeout = version, time.Hour
 			n.serve()
 			if err := n.Prepare(t.Context(), p); err != nil {
 				t.Fatal(err)
@@ -84,20 +84,20 @@ func TestHealth(t *testing.T) {
 					break
 				}
 			}
-			n.told(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Healthy")
+			n.waitForHealth(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Healthy")
 			n.driver.Report(healthOfDevice("gpu-y", healthapi.HealthStatus_UNHEALTHY, 1, "it is hot"))
-			n.told(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Unhealthy it is hot")
-			n.told(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Unknown")
+			n.waitForHealth(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Unhealthy it is hot")
+			n.waitForHealth(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Unknown")
 			if err := n.Unprepare(t.Context(), "pod-p"); err != nil {
 				t.Fatal(err)
 			}
-			n.told(p, "")
+			n.waitForHealth(p, "")
 		})
 	}
 }
 
-// TestHealthNobodyTells: the health of devices whose driver has no such service is not known, nor that of devices whose driver does not come.
-func TestHealthNobodyTells(t *testing.T) {
+// TestHealthWithoutService: the health of devices whose driver has no such service is not known, nor that of devices whose driver does not come.
+func TestHealthWithoutService(t *testing.T) {
 	unknown := "claim:c: " + gpus + "/claim=uid-c-0 Unknown"
 	for _, version := range []dratest.Health{dratest.HealthRefused, dratest.NoHealth} {
 		p := pod("p", "c")
@@ -108,21 +108,21 @@ func TestHealthNobodyTells(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.run()
-		n.told(p, unknown)
+		n.waitForHealth(p, unknown)
 
 		n.stopped()
 		n.restart()
-		n.cfg.Lapse = time.Millisecond
+		n.cfg.HealthTimeout = time.Millisecond
 		if got := n.Health(p, &p.Spec.Containers[0]); got != nil {
 			t.Errorf("before drivers had time to come: %v", got)
 		}
 		n.run()
-		n.told(p, unknown)
+		n.waitForHealth(p, unknown)
 	}
 }
 
-// TestHealthOfTheLatest: of two plugins of a driver the one that came last is heard, and what the first said holds meanwhile.
-func TestHealthOfTheLatest(t *testing.T) {
+// TestHealthOfTheLatestDriver: of two plugins of a driver the one that came last is heard, and what the first said holds meanwhile.
+func TestHealthOfTheLatestDriver(t *testing.T) {
 	p := pod("p", "c")
 	n := newNode(t, claimed("c", "x", "p"))
 	n.serve()
@@ -131,43 +131,43 @@ func TestHealthOfTheLatest(t *testing.T) {
 	}
 	n.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_UNHEALTHY, 1000, ""))
 	n.run()
-	n.told(p, "claim:c: "+gpus+"/claim=uid-c-0 Unhealthy")
+	n.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Unhealthy")
 	next := n.info()
 	next.Socket = "next-reg.sock"
 	if err := n.Register(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
-	n.told(p, "claim:c: "+gpus+"/claim=uid-c-0 Unhealthy")
+	n.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Unhealthy")
 	n.Unregister(t.Context(), n.info())
 	n.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_HEALTHY, 1000, ""))
-	n.told(p, "claim:c: "+gpus+"/claim=uid-c-0 Healthy")
+	n.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Healthy")
 	next.Versions = next.Versions[1:] // without the service of health
 	next.Socket = "plain-reg.sock"
 	if err := n.Register(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
-	n.told(p, "claim:c: "+gpus+"/claim=uid-c-0 Unknown")
+	n.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Unknown")
 }
 
 // TestHealthIsBounded: a driver cannot tell of devices without end, nor for ever.
 func TestHealthIsBounded(t *testing.T) {
 	n := newNode(t)
 	var many []*healthapi.DeviceHealth
-	for i := range maxHealths {
+	for i := range maxReportedDevices {
 		many = append(many, healthOfDevice(fmt.Sprint(i), healthapi.HealthStatus_HEALTHY, 1<<62, ""))
 	}
-	if _, err := n.note(gpus, many); err != nil {
+	if _, err := n.updateHealth(gpus, many); err != nil {
 		t.Error(err)
 	}
-	if _, err := n.note(gpus, []*healthapi.DeviceHealth{healthOfDevice("0", healthapi.HealthStatus_UNHEALTHY, 0, "")}); err != nil {
+	if _, err := n.updateHealth(gpus, []*healthapi.DeviceHealth{healthOfDevice("0", healthapi.HealthStatus_UNHEALTHY, 0, "")}); err != nil {
 		t.Errorf("one that is known: %v", err)
 	}
-	for _, name := range []string{"one more", strings.Repeat("x", maxID)} {
-		if _, err := n.note(gpus, []*healthapi.DeviceHealth{healthOfDevice(name, healthapi.HealthStatus_HEALTHY, 0, "")}); err == nil || len(n.health.of[gpus]) > maxHealths {
-			t.Errorf("%.20s: %v, %d are known", name, err, len(n.health.of[gpus]))
+	for _, name := range []string{"one more", strings.Repeat("x", maxDeviceName)} {
+		if _, err := n.updateHealth(gpus, []*healthapi.DeviceHealth{healthOfDevice(name, healthapi.HealthStatus_HEALTHY, 0, "")}); err == nil || len(n.health.byDriver[gpus]) > maxReportedDevices {
+			t.Errorf("%.20s: %v, %d are known", name, err, len(n.health.byDriver[gpus]))
 		}
 	}
-	if until := n.health.of[gpus][place{"n", "1"}].until; until.After(time.Now().Add(maxTimeout)) {
+	if until := n.health.byDriver[gpus][deviceKey{"n", "1"}].until; until.After(time.Now().Add(maxHealthTimeout)) {
 		t.Errorf("it holds until %v", until)
 	}
 }

@@ -76,7 +76,7 @@ func (m *Manager) add(s *healthService) *driver {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drivers[gpus] = append(m.drivers[gpus], d)
-	m.healthNewsLocked()
+	m.notifyHealthLocked()
 	return d
 }
 
@@ -88,7 +88,7 @@ func (m *Manager) remove(d *driver) {
 	if len(m.drivers[gpus]) == 0 {
 		delete(m.drivers, gpus)
 	}
-	m.healthNewsLocked()
+	m.notifyHealthLocked()
 }
 
 // healthNow is what the pod's status says of gpu-x.
@@ -102,7 +102,7 @@ func healthNow(t *testing.T, m *Manager) corev1.ResourceHealthStatus {
 	return got[0].Resources[0].Health
 }
 
-var badReport = []*healthapi.DeviceHealth{healthOfDevice(strings.Repeat("x", maxID), healthapi.HealthStatus_HEALTHY, 0, "")}
+var badReport = []*healthapi.DeviceHealth{healthOfDevice(strings.Repeat("x", maxDeviceName), healthapi.HealthStatus_HEALTHY, 0, "")}
 
 // TestRefusedReportEndsItsStream: a stream whose report is refused is closed before the next one is opened.
 func TestRefusedReportEndsItsStream(t *testing.T) {
@@ -111,10 +111,10 @@ func TestRefusedReportEndsItsStream(t *testing.T) {
 		m, s := healthManager(new(int)), newHealthService()
 		d := m.add(s)
 		done := make(chan struct{})
-		go func() { m.hear(ctx, d); close(done) }() // ends with ctx
+		go func() { m.watchDriverHealth(ctx, d); close(done) }() // ends with ctx
 		for i := range 10 {
 			s.reports <- badReport
-			time.Sleep(reconnectAfter)
+			time.Sleep(reconnectDelay)
 			synctest.Wait()
 			if len(s.streams) != i+2 || s.open() != 1 {
 				t.Errorf("after %d refused reports: %d streams, %d of them open, want 1", i+1, len(s.streams), s.open())
@@ -135,24 +135,24 @@ func TestHalfAReport(t *testing.T) {
 	half := func(h healthapi.HealthStatus) []*healthapi.DeviceHealth {
 		return append([]*healthapi.DeviceHealth{healthOfDevice("gpu-x", h, 1000, "")}, badReport...)
 	}
-	if _, err := m.note(gpus, half(healthapi.HealthStatus_HEALTHY)); err == nil {
+	if _, err := m.updateHealth(gpus, half(healthapi.HealthStatus_HEALTHY)); err == nil {
 		t.Error("the first report: it was not refused")
 	}
 	p := pod("p", "c")
-	if got := m.Health(p, &p.Spec.Containers[0]); got != nil || len(m.health.of) > 0 {
-		t.Errorf("after a first report that was refused: %v, %v", got, m.health.of)
+	if got := m.Health(p, &p.Spec.Containers[0]); got != nil || len(m.health.byDriver) > 0 {
+		t.Errorf("after a first report that was refused: %v, %v", got, m.health.byDriver)
 	}
-	if uids, err := m.note(gpus, half(healthapi.HealthStatus_HEALTHY)[:1]); err != nil || !slices.Equal(uids, []string{"pod-p"}) {
+	if uids, err := m.updateHealth(gpus, half(healthapi.HealthStatus_HEALTHY)[:1]); err != nil || !slices.Equal(uids, []string{"pod-p"}) {
 		t.Errorf("a good report: told %v, %v", uids, err)
 	}
-	if uids, err := m.note(gpus, half(healthapi.HealthStatus_UNHEALTHY)); err == nil || len(uids) > 0 {
+	if uids, err := m.updateHealth(gpus, half(healthapi.HealthStatus_UNHEALTHY)); err == nil || len(uids) > 0 {
 		t.Errorf("a report that is half good: told %v, %v", uids, err)
 	}
 	if got := healthNow(t, m); got != corev1.ResourceHealthStatusHealthy {
 		t.Errorf("after half a report: %s, want Healthy", got)
 	}
-	if len(m.health.of[gpus]) != 1 {
-		t.Errorf("devices that are known: %v, want gpu-x alone", m.health.of[gpus])
+	if len(m.health.byDriver[gpus]) != 1 {
+		t.Errorf("devices that are known: %v, want gpu-x alone", m.health.byDriver[gpus])
 	}
 }
 
@@ -176,10 +176,10 @@ func TestReportsOfAnEndedStream(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				told := 0
 				m, s := healthManager(&told), newHealthService()
-				m.health.settled = true
+				m.health.startupOver = true
 				d := m.add(s)
 				done := make(chan struct{})
-				go func() { m.followHealth(ctx); close(done) }() // ends with ctx
+				go func() { m.watchHealth(ctx); close(done) }() // ends with ctx
 				s.reports <- []*healthapi.DeviceHealth{healthOfDevice("gpu-x", healthapi.HealthStatus_UNHEALTHY, day, "")}
 				time.Sleep(time.Hour)
 				synctest.Wait()
@@ -187,7 +187,7 @@ func TestReportsOfAnEndedStream(t *testing.T) {
 					t.Errorf("while the stream is open: %s, the pod was told %d times, want Unhealthy and 1", got, told)
 				}
 				tt.then(m, d, s)
-				time.Sleep(defaultLapse - time.Second)
+				time.Sleep(defaultHealthTimeout - time.Second)
 				synctest.Wait()
 				if got := healthNow(t, m); got != unhealthy || told != 1 {
 					t.Errorf("after 29 seconds: %s, the pod was told %d times, want Unhealthy and 1", got, told)
@@ -207,10 +207,10 @@ func TestReportsOfAnEndedStream(t *testing.T) {
 // TestRefusedStream: a call that fails at once is tried again, and leaves no stream either.
 func TestRefusedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*reconnectAfter+time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*reconnectDelay+time.Second)
 		defer cancel()
 		m, s := healthManager(new(int)), &refusingService{}
-		m.hear(ctx, &driver{name: gpus, health: s})
+		m.watchDriverHealth(ctx, &driver{name: gpus, health: s})
 		if s.calls != 11 || s.last.Err() == nil {
 			t.Errorf("%d calls in 51 seconds, want 11; the last one's context: %v", s.calls, s.last.Err())
 		}

@@ -39,12 +39,12 @@ func newMetrics() metrics {
 	}
 }
 
-// operation notes how long the claims of a pod took.
+// operation observes the duration of preparing or unpreparing the claims of a pod.
 func (m *metrics) operation(name string, begin time.Time, err *error) {
 	m.operations.WithLabelValues(name, strconv.FormatBool(*err != nil)).Observe(time.Since(begin).Seconds())
 }
 
-// timed notes how long each call of a driver takes.
+// timed observes the duration of each call of a driver.
 func (m *metrics) timed(driver string) grpc.DialOption {
 	return grpc.WithUnaryInterceptor(func(ctx context.Context, method string, q, a any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		begin := time.Now()
@@ -54,14 +54,14 @@ func (m *metrics) timed(driver string) grpc.DialOption {
 	})
 }
 
-// Describe names the metrics.
+// Describe sends the descriptions of the metrics.
 func (m *Manager) Describe(ch chan<- *prometheus.Desc) {
 	m.operations.Describe(ch)
 	m.calls.Describe(ch)
 	ch <- m.inUse
 }
 
-// Collect tells what was counted, and how many claims are in use.
+// Collect sends the metrics, with the number of claims in use.
 func (m *Manager) Collect(ch chan<- prometheus.Metric) {
 	m.operations.Collect(ch)
 	m.calls.Collect(ch)

@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// callWithin is how long a driver may take for one call, as in Kubernetes.
-	callWithin = 45 * time.Second
-	// maxDevices bounds what a driver may say of one claim.
+	// callTimeout is the timeout of one call, as in Kubernetes.
+	callTimeout = 45 * time.Second
+	// maxDevices limits the devices that a driver may return for one claim.
 	maxDevices = 1024
-	// maxWords bounds what is told of a driver's error.
-	maxWords = 1024
+	// maxErrorText limits the text of a driver's error in bytes.
+	maxErrorText = 1024
 )
 
-// Prepare has the devices of a pod's claims prepared. Drivers are asked once in the kubelet's life: what they had prepared earlier may be
-// gone, with the machine's last boot.
+// Prepare prepares the claims of a pod. Drivers are called once since the kubelet started: what they had prepared before may be lost, for example
+// by a reboot.
 func (m *Manager) Prepare(ctx context.Context, p *corev1.Pod) (err error) {
 	if m == nil || len(p.Spec.ResourceClaims) == 0 && p.Status.ExtendedResourceClaimStatus == nil {
 		return nil
@@ -50,7 +50,7 @@ func (m *Manager) Prepare(ctx context.Context, p *corev1.Pod) (err error) {
 
 func (m *Manager) prepare(ctx context.Context, p *corev1.Pod, name string, generated bool) error {
 	key := p.Namespace + "/" + name
-	unlock, err := m.turns.LockContext(ctx, key)
+	unlock, err := m.claimLocks.LockContext(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -58,22 +58,22 @@ func (m *Manager) prepare(ctx context.Context, p *corev1.Pod, name string, gener
 	if m.isReady(key, string(p.UID)) {
 		return nil
 	}
-	live, err := m.allowed(ctx, p, name, generated)
+	live, err := m.fetchClaim(ctx, p, name, generated)
 	if err != nil {
 		return err
 	}
-	for _, name := range driversOf(live) { // a claim that no driver was asked about needs none to be given back
-		if _, err := m.driver(name, string(p.UID)); err != nil {
+	for _, name := range driversOf(live) { // a claim that no driver has seen can be released without drivers
+		if _, err := m.registeredDriver(name, string(p.UID)); err != nil {
 			return err
 		}
 	}
-	c, err := m.use(key, live, string(p.UID))
-	if err != nil || c.fresh {
+	c, err := m.addPod(key, live, string(p.UID))
+	if err != nil || c.preparedInThisRun {
 		return err
 	}
 	var devices []device
 	for _, driver := range c.Drivers {
-		got, err := m.ask(ctx, driver, string(p.UID), live)
+		got, err := m.nodePrepare(ctx, driver, string(p.UID), live)
 		if err != nil {
 			return err
 		}
@@ -81,19 +81,19 @@ func (m *Manager) prepare(ctx context.Context, p *corev1.Pod, name string, gener
 	}
 	next := c.record
 	next.Devices, next.Prepared = devices, true
-	return m.keep(c, next, true)
+	return m.saveClaim(c, next, true)
 }
 
-// isReady tells whether a claim is prepared, and a pod known to use it.
+// isReady reports whether a claim is prepared and the pod is one of its users.
 func (m *Manager) isReady(key, uid string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.claims[key]
-	return c != nil && c.fresh && slices.Contains(c.Pods, uid)
+	return c != nil && c.preparedInThisRun && slices.Contains(c.Pods, uid)
 }
 
-// allowed reads a claim, and makes sure that the pod may have its devices.
-func (m *Manager) allowed(ctx context.Context, p *corev1.Pod, name string, generated bool) (*resourcev1.ResourceClaim, error) {
+// fetchClaim reads a claim and checks that the pod may use it.
+func (m *Manager) fetchClaim(ctx context.Context, p *corev1.Pod, name string, generated bool) (*resourcev1.ResourceClaim, error) {
 	live, err := m.cfg.API.ResourceV1().ResourceClaims(p.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("fetch ResourceClaim %s: %w", name, err)
@@ -112,8 +112,8 @@ func (m *Manager) allowed(ctx context.Context, p *corev1.Pod, name string, gener
 	return live, nil
 }
 
-// use notes, on the disk first, that a pod uses a claim.
-func (m *Manager) use(key string, live *resourcev1.ResourceClaim, uid string) (*claim, error) {
+// addPod records that a pod uses a claim, on the disk first.
+func (m *Manager) addPod(key string, live *resourcev1.ResourceClaim, uid string) (*claim, error) {
 	m.mu.Lock()
 	c := m.claims[key]
 	m.mu.Unlock()
@@ -123,7 +123,7 @@ func (m *Manager) use(key string, live *resourcev1.ResourceClaim, uid string) (*
 	if c.UID != string(live.UID) {
 		return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists", live.Name, c.UID)
 	}
-	if len(c.Allocated) > 0 && !slices.Equal(c.Allocated, allocatedOf(live)) { // a pod that was deleted by force had these
+	if len(c.Allocated) > 0 && !slices.Equal(c.Allocated, allocatedOf(live)) { // those of a pod that was deleted by force
 		return nil, fmt.Errorf("ResourceClaim %s has other devices by now, and the former ones are not given back yet", live.Name)
 	}
 	if slices.Contains(c.Pods, uid) {
@@ -131,7 +131,7 @@ func (m *Manager) use(key string, live *resourcev1.ResourceClaim, uid string) (*
 	}
 	next := c.record
 	next.Pods = append(slices.Clone(c.Pods), uid)
-	return c, m.keep(c, next, c.fresh)
+	return c, m.saveClaim(c, next, c.preparedInThisRun)
 }
 
 func driversOf(c *resourcev1.ResourceClaim) []string {
@@ -155,21 +155,21 @@ func allocatedOf(c *resourcev1.ResourceClaim) []string {
 	return out
 }
 
-// keep writes what is known of a claim, and then knows it.
-func (m *Manager) keep(c *claim, next record, fresh bool) error {
+// saveClaim writes the record of a claim to the disk, and then to the manager's state.
+func (m *Manager) saveClaim(c *claim, next record, prepared bool) error {
 	if err := next.save(m.cfg.Dir); err != nil {
 		return fmt.Errorf("note the devices of ResourceClaim %s: %w", next.Name, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.record, c.fresh = next, fresh
+	c.record, c.preparedInThisRun = next, prepared
 	m.claims[next.key()] = c
 	return nil
 }
 
-// ask has one driver prepare a claim.
-func (m *Manager) ask(ctx context.Context, name, pod string, live *resourcev1.ResourceClaim) ([]device, error) {
-	d, err := m.driver(name, pod)
+// nodePrepare calls NodePrepareResources of one driver for a claim.
+func (m *Manager) nodePrepare(ctx context.Context, name, pod string, live *resourcev1.ResourceClaim) ([]device, error) {
+	d, err := m.registeredDriver(name, pod)
 	if err != nil {
 		return nil, err
 	}
@@ -185,20 +185,20 @@ func (m *Manager) ask(ctx context.Context, name, pod string, live *resourcev1.Re
 	case got == nil:
 		return nil, fmt.Errorf("NodePrepareResources skipped ResourceClaim %s", live.Name)
 	case got.GetError() != "":
-		return nil, fmt.Errorf("NodePrepareResources failed for ResourceClaim %s: %.*s", live.Name, maxWords, got.GetError())
+		return nil, fmt.Errorf("NodePrepareResources failed for ResourceClaim %s: %.*s", live.Name, maxErrorText, got.GetError())
 	case len(got.GetDevices()) > maxDevices:
 		return nil, fmt.Errorf("NodePrepareResources: %d devices for ResourceClaim %s, more than %d", len(got.GetDevices()), live.Name, maxDevices)
 	}
 	var out []device
 	for _, dev := range got.GetDevices() {
 		out = append(out, device{
-			Driver: name, Pool: dev.GetPoolName(), Device: dev.GetDeviceName(), Share: dev.ShareId, Requests: dev.GetRequestNames(), CDI: dev.GetCdiDeviceIds(),
+			Driver: name, Pool: dev.GetPoolName(), Device: dev.GetDeviceName(), ShareID: dev.ShareId, Requests: dev.GetRequestNames(), CDI: dev.GetCdiDeviceIds(),
 		})
 	}
 	return out, nil
 }
 
-// Unprepare has the devices given back that only this pod uses. It may be repeated.
+// Unprepare unprepares the claims that only this pod uses. It may be repeated.
 func (m *Manager) Unprepare(ctx context.Context, uid string) (err error) {
 	if m == nil {
 		return nil
@@ -210,9 +210,9 @@ func (m *Manager) Unprepare(ctx context.Context, uid string) (err error) {
 			keys = append(keys, key)
 		}
 	}
-	for name, pods := range m.waiting {
+	for name, pods := range m.waitingPods {
 		if delete(pods, uid); len(pods) == 0 {
-			delete(m.waiting, name)
+			delete(m.waitingPods, name)
 		}
 	}
 	m.mu.Unlock()
@@ -223,15 +223,15 @@ func (m *Manager) Unprepare(ctx context.Context, uid string) (err error) {
 	slices.Sort(keys)
 	var errs []error
 	for _, key := range keys {
-		if err := m.giveBack(ctx, key, uid); err != nil {
+		if err := m.unprepare(ctx, key, uid); err != nil {
 			errs = append(errs, fmt.Errorf("unprepare dynamic resources: %w", err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (m *Manager) giveBack(ctx context.Context, key, uid string) error {
-	unlock, err := m.turns.LockContext(ctx, key)
+func (m *Manager) unprepare(ctx context.Context, key, uid string) error {
+	unlock, err := m.claimLocks.LockContext(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -245,13 +245,13 @@ func (m *Manager) giveBack(ctx context.Context, key, uid string) error {
 	if len(c.Pods) > 1 {
 		next := c.record
 		next.Pods = slices.DeleteFunc(slices.Clone(c.Pods), func(u string) bool { return u == uid })
-		return m.keep(c, next, c.fresh)
+		return m.saveClaim(c, next, c.preparedInThisRun)
 	}
 	m.mu.Lock()
-	c.fresh = false // half of it may be given back from here on
+	c.preparedInThisRun = false // half of it may be unprepared from here on
 	m.mu.Unlock()
 	for _, name := range c.Drivers {
-		d, err := m.driver(name, uid)
+		d, err := m.registeredDriver(name, uid)
 		if err != nil {
 			return err
 		}
@@ -266,7 +266,7 @@ func (m *Manager) giveBack(ctx context.Context, key, uid string) error {
 			return fmt.Errorf("NodeUnprepareResources skipped ResourceClaim %s", c.Name)
 		}
 		if got.GetError() != "" {
-			return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.*s", c.Name, maxWords, got.GetError())
+			return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.*s", c.Name, maxErrorText, got.GetError())
 		}
 	}
 	if err := c.remove(m.cfg.Dir); err != nil {
@@ -278,18 +278,18 @@ func (m *Manager) giveBack(ctx context.Context, key, uid string) error {
 	return nil
 }
 
-// call asks a driver.
+// call calls a driver with a timeout.
 func call[Q, A any](ctx context.Context, fn func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	a, err := fn(ctx, q, grpc.WaitForReady(false))
 	if s, ok := grpcstatus.FromError(err); ok && err != nil {
-		err = fmt.Errorf("rpc error: code = %s desc = %.*s", s.Code(), maxWords, s.Message())
+		err = fmt.Errorf("rpc error: code = %s desc = %.*s", s.Code(), maxErrorText, s.Message())
 	}
 	return a, err
 }
 
-// Load finds what an earlier life has had prepared.
+// Load reads the claims that an earlier kubelet process has prepared.
 func (m *Manager) Load() error {
 	found, damaged, err := load(m.cfg.Dir)
 	if err != nil {

@@ -12,31 +12,31 @@ import (
 	"keelson/kubelet/rootdir"
 )
 
-// record is what the disk says of a claim that pods of the node use. No container sees it.
+// record is the checkpoint of a claim that pods of the node use. No container can read it.
 type record struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
 	UID       string   `json:"uid"`
 	Pods      []string `json:"pods"`
 	Drivers   []string `json:"drivers"`
-	// Allocated are the devices that drivers were asked to prepare, so that others of the same claim are told from them.
+	// Allocated are the devices of the claim's allocation when it was prepared. A later allocation may have others.
 	Allocated []string `json:"allocated,omitempty"`
-	// Prepared: all drivers have answered, with Devices.
+	// Prepared: all drivers have returned their Devices.
 	Prepared bool     `json:"prepared,omitempty"`
 	Devices  []device `json:"devices,omitempty"`
 }
 
-// device is what a driver has prepared.
+// device is a prepared device.
 type device struct {
 	Driver   string   `json:"driver"`
 	Pool     string   `json:"pool"`
 	Device   string   `json:"device"`
-	Share    *string  `json:"shareID,omitempty"`
+	ShareID  *string  `json:"shareID,omitempty"`
 	Requests []string `json:"requests,omitempty"` // none: all
 	CDI      []string `json:"cdi,omitempty"`
 }
 
-// serves tells whether the device belongs to a request; "": any.
+// serves reports whether the device belongs to a request; "": any.
 func (d *device) serves(request string) bool {
 	return request == "" || len(d.Requests) == 0 || slices.ContainsFunc(d.Requests, func(r string) bool {
 		return r == request || resourceclaim.BaseRequestRef(r) == request
@@ -54,7 +54,7 @@ func recordsOf(dir rootdir.Dir) records.Dir {
 	return records.Dir{Root: dir, Name: recordsDir, Limit: maxRecord}
 }
 
-// save writes the record whole, or not at all.
+// save writes the record atomically.
 func (r *record) save(dir rootdir.Dir) error {
 	if err := r.check(); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (r *record) save(dir rootdir.Dir) error {
 
 func (r *record) remove(dir rootdir.Dir) error { return recordsOf(dir).Remove(r.UID + records.Suffix) }
 
-// check tells what a claim has without which it is none.
+// check returns an error for a record without a claim's namespace or name.
 func (r *record) check() error {
 	if r.Namespace == "" || r.Name == "" {
 		return errors.New("it names no claim")
@@ -72,7 +72,7 @@ func (r *record) check() error {
 	return nil
 }
 
-// load reads all records, and names those that cannot be read.
+// load reads all records, and returns the names of files that cannot be read.
 func load(dir rootdir.Dir) (found map[string]*claim, damaged []string, err error) {
 	found = map[string]*claim{}
 	of := recordsOf(dir)

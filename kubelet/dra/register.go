@@ -23,14 +23,14 @@ import (
 	"keelson/kubelet/rootdir"
 )
 
-// Register takes up a driver. While several of one name are there, as when one is updated, the last that came is asked.
+// Register adds a driver. While there are several of one name, for example during an update, the one that registered last is called.
 func (m *Manager) Register(_ context.Context, i plugin.Info) error {
 	if problems := validation.IsDNS1123Subdomain(strings.ToLower(i.Name)); len(i.Name) > resourcev1.DriverNameMaxLength || len(problems) > 0 {
 		return fmt.Errorf("%.100q is no name of a DRA driver", i.Name)
 	}
-	if !slices.ContainsFunc(i.Versions, func(v string) bool { return slices.Contains(services, v) }) {
+	if !slices.ContainsFunc(i.Versions, func(v string) bool { return slices.Contains(supportedServices, v) }) {
 		return fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %.200s: none of services supported by the plugin (%.200q) are supported by the kubelet (%q)",
-			i.Name, i.Endpoint, i.Versions, services)
+			i.Name, i.Endpoint, i.Versions, supportedServices)
 	}
 	conn, err := m.dial(i)
 	if err != nil {
@@ -38,12 +38,12 @@ func (m *Manager) Register(_ context.Context, i plugin.Info) error {
 	}
 	m.mu.Lock()
 	m.drivers[i.Name] = append(m.drivers[i.Name], &driver{
-		name: i.Name, socket: i.Socket, conn: conn, api: clientOf(conn, i.Versions), health: healthOf(conn, i.Versions),
+		name: i.Name, socket: i.Socket, conn: conn, api: clientOf(conn, i.Versions), health: healthClientOf(conn, i.Versions),
 	})
-	m.healthNewsLocked()
-	delete(m.gone, i.Name)
-	waiting := slices.Collect(maps.Keys(m.waiting[i.Name]))
-	delete(m.waiting, i.Name)
+	m.notifyHealthLocked()
+	delete(m.unregistered, i.Name)
+	waiting := slices.Collect(maps.Keys(m.waitingPods[i.Name]))
+	delete(m.waitingPods, i.Name)
 	m.mu.Unlock()
 	for _, uid := range waiting {
 		m.cfg.Wake(uid)
@@ -51,10 +51,10 @@ func (m *Manager) Register(_ context.Context, i plugin.Info) error {
 	return nil
 }
 
-// services are the versions of the API that drivers are called by, the one that is preferred first.
-var services = []string{draapi.DRAPluginService, drav1beta1.DRAPluginService}
+// supportedServices are the supported versions of the API, the preferred one first.
+var supportedServices = []string{draapi.DRAPluginService, drav1beta1.DRAPluginService}
 
-// clientOf calls a driver by the newest version that it has. Those before v1 are translated.
+// clientOf returns a client of the newest version that a driver has. Calls of earlier versions are converted.
 func clientOf(conn *grpc.ClientConn, versions []string) draapi.DRAPluginClient {
 	if slices.Contains(versions, draapi.DRAPluginService) {
 		return draapi.NewDRAPluginClient(conn)
@@ -73,7 +73,7 @@ func (m *Manager) dial(i plugin.Info) (*grpc.ClientConn, error) {
 	return plugin.Dial(string(m.cfg.Dir), rel, m.timed(i.Name))
 }
 
-// Unregister gives up a driver whose socket has gone. If it was the last of its name and none comes, its slices are deleted.
+// Unregister removes a driver whose socket was removed. If it was the last of its name and none registers in time, its ResourceSlices are deleted.
 func (m *Manager) Unregister(_ context.Context, i plugin.Info) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,59 +81,59 @@ func (m *Manager) Unregister(_ context.Context, i plugin.Info) {
 	if at < 0 {
 		return
 	}
-	_ = m.drivers[i.Name][at].conn.Close() // calls under way end with an error
-	m.healthNewsLocked()
+	_ = m.drivers[i.Name][at].conn.Close() // running calls end with an error
+	m.notifyHealthLocked()
 	if m.drivers[i.Name] = slices.Delete(m.drivers[i.Name], at, at+1); len(m.drivers[i.Name]) > 0 {
 		return
 	}
 	delete(m.drivers, i.Name)
-	m.gone[i.Name] = time.Now()
+	m.unregistered[i.Name] = time.Now()
 	select {
-	case m.news <- struct{}{}:
+	case m.unregisteredChanged <- struct{}{}:
 	default:
 	}
 }
 
-// driver is the one of a name. Without one it is an error, and the pod is woken when it comes.
-func (m *Manager) driver(name, uid string) (*driver, error) {
+// registeredDriver returns the driver of a name. If there is none, the pod is retried when it registers.
+func (m *Manager) registeredDriver(name, uid string) (*driver, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if of := m.drivers[name]; len(of) > 0 {
 		return of[len(of)-1], nil
 	}
-	if m.waiting[name] == nil {
-		m.waiting[name] = map[string]bool{}
+	if m.waitingPods[name] == nil {
+		m.waitingPods[name] = map[string]bool{}
 	}
-	m.waiting[name][uid] = true
+	m.waitingPods[name][uid] = true
 	return nil, fmt.Errorf("DRA driver %s is not registered", name)
 }
 
-// Run hears the health of devices, and deletes the ResourceSlices of drivers that have gone, until ctx is done.
+// Run watches the health of devices and deletes the ResourceSlices of unregistered drivers until ctx is done.
 func (m *Manager) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { m.followHealth(ctx) })
-	m.followSlices(ctx)
+	wg.Go(func() { m.watchHealth(ctx) })
+	m.wipeSlices(ctx)
 }
 
-// followSlices deletes the ResourceSlices of drivers that have gone. Those that were there before this life have as long to come.
-func (m *Manager) followSlices(ctx context.Context) {
-	timer := time.NewTimer(m.cfg.Grace)
+// wipeSlices deletes the ResourceSlices of drivers that stay unregistered for the wiping delay. After a start of the kubelet drivers have the same time to register.
+func (m *Manager) wipeSlices(ctx context.Context) {
+	timer := time.NewTimer(m.cfg.WipingDelay)
 	defer timer.Stop()
 	first := true
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.news:
+		case <-m.unregisteredChanged:
 		case <-timer.C:
 			if first {
-				first = m.sweepUnknown(ctx) != nil
+				first = m.findUnregistered(ctx) != nil
 			}
 		}
-		next := m.sweep(ctx)
-		if first && (next == 0 || next > m.cfg.Grace) {
-			next = m.cfg.Grace
+		next := m.wipeDueSlices(ctx)
+		if first && (next == 0 || next > m.cfg.WipingDelay) {
+			next = m.cfg.WipingDelay
 		}
 		timer.Stop()
 		if next > 0 {
@@ -142,8 +142,8 @@ func (m *Manager) followSlices(ctx context.Context) {
 	}
 }
 
-// sweepUnknown notes drivers that have slices of the node and have not come in this life.
-func (m *Manager) sweepUnknown(ctx context.Context) error {
+// findUnregistered adds drivers that have slices of the node and have not registered since the kubelet started.
+func (m *Manager) findUnregistered(ctx context.Context) error {
 	list, err := m.cfg.API.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: m.selector("")})
 	if err != nil {
 		m.cfg.Log.Debug("list the node's resource slices", "err", err)
@@ -153,19 +153,19 @@ func (m *Manager) sweepUnknown(ctx context.Context) error {
 	defer m.mu.Unlock()
 	for i := range list.Items {
 		name := list.Items[i].Spec.Driver
-		if _, known := m.gone[name]; !known && len(m.drivers[name]) == 0 {
-			m.gone[name] = time.Now().Add(-m.cfg.Grace)
+		if _, known := m.unregistered[name]; !known && len(m.drivers[name]) == 0 {
+			m.unregistered[name] = time.Now().Add(-m.cfg.WipingDelay)
 		}
 	}
 	return nil
 }
 
-// sweep deletes the slices of drivers whose time is over, and says when the next one's is; 0: there is none.
-func (m *Manager) sweep(ctx context.Context) (next time.Duration) {
+// wipeDueSlices deletes the slices of drivers whose wiping delay is over, and returns the time until the next one's is; 0: there is none.
+func (m *Manager) wipeDueSlices(ctx context.Context) (next time.Duration) {
 	m.mu.Lock()
 	var due []string
-	for name, since := range m.gone {
-		left := m.cfg.Grace - time.Since(since)
+	for name, since := range m.unregistered {
+		left := m.cfg.WipingDelay - time.Since(since)
 		if left <= 0 {
 			due = append(due, name)
 		} else if next == 0 || left < next {
@@ -177,13 +177,13 @@ func (m *Manager) sweep(ctx context.Context) (next time.Duration) {
 		err := m.cfg.API.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: m.selector(name)})
 		if err != nil {
 			m.cfg.Log.Warn("delete resource slices of a driver that has gone", "driver", name, "err", err)
-			next = m.cfg.Grace
+			next = m.cfg.WipingDelay
 			continue
 		}
 		m.cfg.Log.Info("resource slices of a driver that has gone are deleted", "driver", name)
 		m.mu.Lock()
 		if len(m.drivers[name]) == 0 {
-			delete(m.gone, name)
+			delete(m.unregistered, name)
 		}
 		m.mu.Unlock()
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package meter counts what a kubelet does, by the names and labels of Kubernetes' kubelet. The pod workers and the probes tell it;
-// the kubelet's server shows it at /metrics and /metrics/probes. It never measures what containers use: that is package stats.
+// Package meter has the metrics of a kubelet's own work, with the names and labels of Kubernetes' kubelet. The pod workers and the probes update
+// them; the kubelet's server serves them at /metrics and /metrics/probes. Resource usage of containers is in package stats.
 package meter
 
 import (
@@ -16,23 +16,23 @@ import (
 	"keelson/kubelet/probe"
 )
 
-// Meter counts. Its methods may be called at any time, and on a nil Meter, which counts nothing.
+// Meter has the metrics. Its methods may be called at any time, and on a nil Meter, which does nothing.
 type Meter struct {
-	own, probes *prometheus.Registry
+	kubelet, probes *prometheus.Registry
 
-	ended                      *prometheus.CounterVec // by container_type, exit_code, reason
+	terminated                 *prometheus.CounterVec // by container_type, exit_code, reason
 	probed                     *prometheus.CounterVec
 	requested, mounted, failed prometheus.Counter // image volumes
 }
 
-// New returns a meter at zero.
+// New returns a meter.
 func New() *Meter {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Subsystem: "kubelet", Name: name, Help: help}
 	}
 	m := &Meter{
-		own: prometheus.NewRegistry(), probes: prometheus.NewRegistry(),
-		ended: prometheus.NewCounterVec(counter("terminated_containers_total", "[ALPHA] Cumulative number of container terminations."),
+		kubelet: prometheus.NewRegistry(), probes: prometheus.NewRegistry(),
+		terminated: prometheus.NewCounterVec(counter("terminated_containers_total", "[ALPHA] Cumulative number of container terminations."),
 			[]string{"container_type", "exit_code", "reason"}),
 		probed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Subsystem: "prober", Name: "probe_total",
@@ -42,23 +42,23 @@ func New() *Meter {
 		mounted:   prometheus.NewCounter(counter("image_volume_mounted_succeed_total", "[BETA] Number of successful image volume mounts.")),
 		failed:    prometheus.NewCounter(counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts.")),
 	}
-	m.own.MustRegister(m.ended, m.requested, m.mounted, m.failed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.kubelet.MustRegister(m.terminated, m.requested, m.mounted, m.failed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.probes.MustRegister(m.probed)
 	return m
 }
 
-// Metrics serves /metrics, with what more collects.
+// Metrics serves /metrics, with further collectors.
 func (m *Meter) Metrics(more ...prometheus.Collector) http.Handler {
 	others := prometheus.NewRegistry()
 	others.MustRegister(more...)
-	return promhttp.HandlerFor(prometheus.Gatherers{m.own, others}, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(prometheus.Gatherers{m.kubelet, others}, promhttp.HandlerOpts{})
 }
 
 // Probes serves /metrics/probes.
 func (m *Meter) Probes() http.Handler { return promhttp.HandlerFor(m.probes, promhttp.HandlerOpts{}) }
 
-// Exited counts the end of a container.
-func (m *Meter) Exited(k podinfo.Kind, code int32, reason string) {
+// ContainerTerminated counts the end of a container.
+func (m *Meter) ContainerTerminated(k podinfo.Kind, code int32, reason string) {
 	if m == nil {
 		return
 	}
@@ -70,7 +70,7 @@ func (m *Meter) Exited(k podinfo.Kind, code int32, reason string) {
 		kind = "ephemeral_container"
 	case podinfo.Main:
 	}
-	m.ended.WithLabelValues(kind, strconv.Itoa(int(code)), reason).Inc()
+	m.terminated.WithLabelValues(kind, strconv.Itoa(int(code)), reason).Inc()
 }
 
 // ImageVolumes counts the n image volumes of a container that was to be created, and whether it was.
@@ -86,15 +86,15 @@ func (m *Meter) ImageVolumes(n int, err error) {
 	m.mounted.Add(float64(n))
 }
 
-// Forget drops what was counted of a pod by its uid.
-func (m *Meter) Forget(uid string) {
+// DeletePod drops what was counted of a pod by its uid.
+func (m *Meter) DeletePod(uid string) {
 	if m != nil {
 		m.probed.DeletePartialMatch(prometheus.Labels{"pod_uid": uid})
 	}
 }
 
-// Probed counts an attempt of a probe.
-func (m *Meter) Probed(t probe.Target, o probe.Outcome) {
+// ProbeDone counts an attempt of a probe.
+func (m *Meter) ProbeDone(t probe.Target, o probe.Outcome) {
 	result := "failed"
 	switch {
 	case o.Err != nil:

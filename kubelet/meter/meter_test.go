@@ -30,18 +30,18 @@ func shown(t *testing.T, h http.Handler) string {
 
 func TestMeter(t *testing.T) {
 	m := New()
-	m.Exited(podinfo.Main, 1, "Error")
-	m.Exited(podinfo.Main, 1, "Error")
-	m.Exited(podinfo.SideCar, 0, "Completed")
+	m.ContainerTerminated(podinfo.Main, 1, "Error")
+	m.ContainerTerminated(podinfo.Main, 1, "Error")
+	m.ContainerTerminated(podinfo.SideCar, 0, "Completed")
 	m.ImageVolumes(2, nil)
 	m.ImageVolumes(1, errors.New("no"))
 	target := probe.Target{
 		Key: probe.Key{Kind: probe.Liveness}, Container: &corev1.Container{Name: "c"},
 		Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}},
 	}
-	m.Probed(target, probe.Outcome{OK: true})
-	m.Probed(target, probe.Outcome{})
-	m.Probed(target, probe.Outcome{Err: errors.New("x")})
+	m.ProbeDone(target, probe.Outcome{OK: true})
+	m.ProbeDone(target, probe.Outcome{})
+	m.ProbeDone(target, probe.Outcome{Err: errors.New("x")})
 	want := map[string]http.Handler{
 		`kubelet_terminated_containers_total{container_type="container",exit_code="1",reason="Error"} 2`:          m.Metrics(),
 		`kubelet_terminated_containers_total{container_type="init_container",exit_code="0",reason="Completed"} 1`: m.Metrics(),
@@ -55,7 +55,7 @@ func TestMeter(t *testing.T) {
 			t.Errorf("got\n%s\nwant the line %s", got, line)
 		}
 	}
-	m.Forget("u")
+	m.DeletePod("u")
 	if got := shown(t, m.Probes()); got != "" {
 		t.Errorf("of a forgotten pod: %s", got)
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observed is what the runtime says about a pod: its sandboxes and containers, read through CRI and put in order.
-// The pod workers, the status builder and the server read it; it never changes anything and keeps no state of its own.
+// Package observed reads the sandboxes and containers of a pod through CRI and sorts them.
+// The pod workers, the status builder and the server use it; it changes nothing and has no state.
 package observed
 
 import (
@@ -30,10 +30,10 @@ const (
 	AnnotationMessagePath   = "io.kubernetes.container.terminationMessagePath"
 	AnnotationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
 	AnnotationResources     = "keelson.io/container.resources"
-	AnnotationGrace         = "io.kubernetes.pod.terminationGracePeriod"
+	AnnotationGracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// Pod is one pod as the runtime sees it. Sandboxes and containers are newest first. It is immutable once read.
+// Pod is one pod in the runtime. Sandboxes and containers are newest first. It is immutable once read.
 type Pod struct {
 	UID        string
 	Namespace  string
@@ -112,8 +112,8 @@ func (p *Pod) nth(name string, n int) *Container {
 	return nil
 }
 
-// In is the newest run of a container in one sandbox, nil when there is none.
-func (p *Pod) In(sandbox, name string) *Container {
+// LatestIn is the newest run of a container in one sandbox, nil when there is none.
+func (p *Pod) LatestIn(sandbox, name string) *Container {
 	if p == nil {
 		return nil
 	}
@@ -178,11 +178,11 @@ func Read(ctx context.Context, rt runtimeapi.RuntimeServiceClient, uid string) (
 			p.Containers = append(p.Containers, *c)
 		}
 	}
-	p.order()
+	p.sort()
 	return p, nil
 }
 
-func (p *Pod) order() {
+func (p *Pod) sort() {
 	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.Created.Compare(a.Created))
 	})
@@ -224,7 +224,7 @@ func readContainer(ctx context.Context, rt runtimeapi.RuntimeServiceClient, c *r
 	st := r.GetStatus()
 	out := &Container{
 		ID: c.GetId(), Name: st.GetMetadata().GetName(), SandboxID: c.GetPodSandboxId(), Restart: int(st.GetMetadata().GetAttempt()),
-		State: st.GetState(), Created: at(st.GetCreatedAt()), Started: at(st.GetStartedAt()), Finished: at(st.GetFinishedAt()),
+		State: st.GetState(), Created: timeOf(st.GetCreatedAt()), Started: timeOf(st.GetStartedAt()), Finished: timeOf(st.GetFinishedAt()),
 		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
 		Image: st.GetImage().GetImage(), ImageRef: cmp.Or(st.GetImageRef(), st.GetImageId()), LogPath: st.GetLogPath(),
 		Annotations: st.GetAnnotations(), Mounts: st.GetMounts(), User: st.GetUser(), Resources: st.GetResources().GetLinux(),
@@ -235,15 +235,15 @@ func readContainer(ctx context.Context, rt runtimeapi.RuntimeServiceClient, c *r
 	return out, nil
 }
 
-func at(ns int64) time.Time {
+func timeOf(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}
 	}
 	return time.Unix(0, ns)
 }
 
-// UIDs lists every pod that the runtime knows of, with its namespace and name.
-func UIDs(ctx context.Context, rt runtimeapi.RuntimeServiceClient) (map[string]*Pod, error) {
+// ListPods returns all pods in the runtime by UID, with namespace and name.
+func ListPods(ctx context.Context, rt runtimeapi.RuntimeServiceClient) (map[string]*Pod, error) {
 	boxes, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("list sandboxes: %w", err)
@@ -252,7 +252,7 @@ func UIDs(ctx context.Context, rt runtimeapi.RuntimeServiceClient) (map[string]*
 	for _, b := range boxes.GetItems() {
 		uid := b.GetLabels()[LabelPodUID]
 		if uid == "" {
-			continue // not a kubelet's
+			continue // not made by a kubelet
 		}
 		out[uid] = &Pod{UID: uid, Namespace: b.GetMetadata().GetNamespace(), Name: b.GetMetadata().GetName()}
 	}

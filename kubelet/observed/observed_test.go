@@ -68,10 +68,10 @@ func TestRead(t *testing.T) {
 	if previous == nil || previous.ID != now[2] || previous.Running() || !previous.Started.IsZero() {
 		t.Errorf("run before: %+v, want %s, which never ran", previous, now[2])
 	}
-	if c := p.In(old, "app"); c == nil || c.ID != before[1] {
+	if c := p.LatestIn(old, "app"); c == nil || c.ID != before[1] {
 		t.Errorf("newest in the old sandbox: %+v, want %s", c, before[1])
 	}
-	if p.In(old, "side") != nil || p.Latest("none") != nil || p.Find("none") != nil || p.Find(now[0]) == nil {
+	if p.LatestIn(old, "side") != nil || p.Latest("none") != nil || p.Find("none") != nil || p.Find(now[0]) == nil {
 		t.Error("a container was found where it is not, or not where it is")
 	}
 	fake.StopSandbox(box)
@@ -87,7 +87,7 @@ func TestReadOfNothing(t *testing.T) {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	for _, p := range []*Pod{p, nil} {
-		if p.Current() != nil || p.Latest("a") != nil || p.Previous("a") != nil || p.In("s", "a") != nil || p.Find("a") != nil {
+		if p.Current() != nil || p.Latest("a") != nil || p.Previous("a") != nil || p.LatestIn("s", "a") != nil || p.Find("a") != nil {
 			t.Errorf("something was found in %+v", p)
 		}
 	}
@@ -124,7 +124,7 @@ func TestUIDs(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := UIDs(t.Context(), rt.Runtime)
+	got, err := ListPods(t.Context(), rt.Runtime)
 	if err != nil || len(got) != 2 || got["u1"] == nil || got["u2"] == nil || got["u1"].Name != "web" {
 		t.Errorf("got %v, %v; want u1 and u2", got, err)
 	}

@@ -17,11 +17,11 @@ import (
 	"keelson/lib/inroot"
 )
 
-// maxMessage bounds what a plugin may answer with.
+// maxMessage limits the responses of a plugin.
 const maxMessage = 1 << 20
 
-// Dial makes a connection to the socket at rel within dir. It connects at the first call, and again by itself. The path is resolved
-// beneath dir at every attempt, however long it is, and whatever links lie on the way.
+// Dial returns a connection to the socket at rel within dir. It connects at the first call, and reconnects. The path is resolved beneath dir at
+// every attempt, whatever its length and its symbolic links.
 func Dial(dir, rel string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///plugin", append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -42,7 +42,7 @@ func Dial(dir, rel string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// connect opens the socket beneath dir, and connects to what it opened.
+// connect opens the socket beneath dir, and connects to the opened file.
 func connect(ctx context.Context, dir, rel string) (net.Conn, error) {
 	root, err := inroot.Open(dir)
 	if err != nil {

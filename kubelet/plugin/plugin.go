@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin finds the plugins that run on the node. Each makes a socket in one directory, which is followed through inotify, and
-// says there what it is: the service Registration of Kubernetes' kubelet. What a type of plugin is good for is its Handler's; this
-// package knows none. The kubelet runs one Registry.
+// Package plugin finds the plugins that run on the node. Each makes a socket in one directory, which is watched through inotify, and serves the
+// plugin registration API of Kubernetes' kubelet there. Handlers know the types of plugins; this package knows none. The kubelet runs one
+// Registry.
 //
-// Every socket has a goroutine of its own, so that a plugin that hangs holds up nobody else.
+// Every socket has a goroutine of its own, so that a plugin that hangs does not delay others.
 package plugin
 
 import (
@@ -24,7 +24,7 @@ import (
 	"keelson/lib/linux"
 )
 
-// Info is what a plugin says of itself. Whoever runs it could write anything: a Handler checks it.
+// Info is a plugin's answer to GetInfo. It is not trusted: a Handler checks it.
 type Info struct {
 	Socket   string // the name of its socket in the directory
 	Name     string
@@ -32,16 +32,16 @@ type Info struct {
 	Versions []string
 }
 
-// Handler takes up the plugins of one type.
+// Handler handles the plugins of one type.
 type Handler interface {
-	// Register takes a plugin up; an error is told to the plugin, and Register is tried again later. ctx ends with the plugin's socket.
-	// There may be one of the same name behind another socket.
+	// Register adds a plugin; the plugin is notified of an error, and Register is retried. ctx ends with the plugin's socket. There may be another
+	// plugin of the same name with another socket.
 	Register(ctx context.Context, i Info) error
-	// Unregister says that the socket of a plugin that was taken up has gone. It is not called when the kubelet ends.
+	// Unregister removes a registered plugin whose socket was removed. It is not called when the kubelet stops.
 	Unregister(ctx context.Context, i Info)
 }
 
-// Registry follows one directory.
+// Registry watches one directory.
 type Registry struct {
 	dir      string
 	handlers map[string]Handler
@@ -54,36 +54,36 @@ func New(dir string, handlers map[string]Handler, log *slog.Logger) *Registry {
 }
 
 const (
-	// maxSockets bounds how many plugins a node has.
+	// maxSockets limits the number of plugins.
 	maxSockets = 256
-	// answerWithin is how long a plugin may take to say what it is.
-	answerWithin = 10 * time.Second
-	// registerWithin bounds one attempt of a handler.
-	registerWithin = 2 * time.Minute
-	firstRetry     = 500 * time.Millisecond
-	lastRetry      = 2 * time.Minute
+	// infoTimeout is the timeout of GetInfo and of NotifyRegistrationStatus.
+	infoTimeout = 10 * time.Second
+	// registerTimeout is the timeout of a handler.
+	registerTimeout = 2 * time.Minute
+	minBackoff      = 500 * time.Millisecond
+	maxBackoff      = 2 * time.Minute
 )
 
-// identity tells a socket from another one of the same name.
-type identity struct {
+// socketID distinguishes a socket from an earlier one of the same name.
+type socketID struct {
 	dev, ino uint64
-	made     time.Time
+	modified time.Time
 }
 
-// socket is a plugin's life.
-type socket struct {
-	identity
-	end  context.CancelFunc
+// pluginSocket is a socket with a running goroutine.
+type pluginSocket struct {
+	socketID
+	stop context.CancelFunc
 	done chan struct{}
 }
 
-// Run takes plugins up as their sockets come, and gives them up as they go, until ctx is done.
+// Run registers plugins when their sockets appear and unregisters them when their sockets are removed, until ctx is done.
 func (r *Registry) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	known := map[string]*socket{}
+	known := map[string]*pluginSocket{}
 	for ctx.Err() == nil {
-		err := linux.WatchDir(ctx, r.dir, func() { r.look(ctx, &wg, known) })
+		err := linux.WatchDir(ctx, r.dir, func() { r.reconcile(ctx, &wg, known) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -98,45 +98,45 @@ func (r *Registry) Run(ctx context.Context) {
 	}
 }
 
-// look compares the sockets that are there with those that are known.
-func (r *Registry) look(ctx context.Context, wg *sync.WaitGroup, known map[string]*socket) {
-	there, err := r.sockets()
+// reconcile compares the sockets of the directory with those that have a goroutine.
+func (r *Registry) reconcile(ctx context.Context, wg *sync.WaitGroup, known map[string]*pluginSocket) {
+	found, err := r.sockets()
 	if err != nil {
 		r.log.Warn("look for plugins", "dir", r.dir, "err", err)
 		return
 	}
 	for name, s := range known {
-		if id, ok := there[name]; !ok || id != s.identity {
-			s.end()
+		if id, ok := found[name]; !ok || id != s.socketID {
+			s.stop()
 			delete(known, name)
-			if ok { // another one under this name waits until the first has gone
-				r.start(ctx, wg, known, name, id, s.done)
+			if ok { // the new socket of this name waits for the end of the old one
+				r.startPlugin(ctx, wg, known, name, id, s.done)
 			}
 		}
 	}
-	for name, id := range there {
+	for name, id := range found {
 		if known[name] == nil {
-			r.start(ctx, wg, known, name, id, nil)
+			r.startPlugin(ctx, wg, known, name, id, nil)
 		}
 	}
 }
 
-func (r *Registry) start(ctx context.Context, wg *sync.WaitGroup, known map[string]*socket, name string, id identity, after <-chan struct{}) {
+func (r *Registry) startPlugin(ctx context.Context, wg *sync.WaitGroup, known map[string]*pluginSocket, name string, id socketID, after <-chan struct{}) {
 	sctx, end := context.WithCancel(ctx)
-	s := &socket{identity: id, end: end, done: make(chan struct{})}
+	s := &pluginSocket{socketID: id, stop: end, done: make(chan struct{})}
 	known[name] = s
 	wg.Go(func() {
 		defer close(s.done)
 		defer end()
 		if after != nil {
-			<-after // its predecessor was told to end
+			<-after // its predecessor is stopped
 		}
-		r.live(ctx, sctx, name)
+		r.runPlugin(ctx, sctx, name)
 	})
 }
 
-// sockets are the sockets in the directory.
-func (r *Registry) sockets() (map[string]identity, error) {
+// sockets returns the sockets in the directory.
+func (r *Registry) sockets() (map[string]socketID, error) {
 	d, err := inroot.Open(r.dir)
 	if err != nil {
 		return nil, err
@@ -146,28 +146,28 @@ func (r *Registry) sockets() (map[string]identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]identity{}
+	out := map[string]socketID{}
 	for _, n := range names {
 		i, err := d.Lstat(n)
 		if err != nil || i.Type() != unix.S_IFSOCK || strings.HasPrefix(n, ".") {
 			continue
 		}
-		out[n] = identity{i.Dev, i.Ino, i.Modified}
+		out[n] = socketID{i.Dev, i.Ino, i.Modified}
 	}
 	return out, nil
 }
 
-// live is a plugin's life: taken up, until its socket has gone. all is the kubelet's life.
-func (r *Registry) live(all, ctx context.Context, name string) {
-	wait := firstRetry
+// runPlugin registers a plugin, and unregisters it when its socket is removed. kubeletCtx ends with the kubelet.
+func (r *Registry) runPlugin(kubeletCtx, ctx context.Context, name string) {
+	wait := minBackoff
 	for ctx.Err() == nil {
 		info, h, err := r.register(ctx, name)
 		if err == nil {
 			r.log.Info("plugin is registered", "socket", name, "name", info.Name)
 			<-ctx.Done()
 		}
-		if err == nil && all.Err() == nil {
-			r.giveUp(all, h, info)
+		if err == nil && kubeletCtx.Err() == nil {
+			r.unregister(kubeletCtx, h, info)
 		}
 		if ctx.Err() != nil {
 			return
@@ -177,17 +177,17 @@ func (r *Registry) live(all, ctx context.Context, name string) {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		}
-		wait = min(2*wait, lastRetry)
+		wait = min(2*wait, maxBackoff)
 	}
 }
 
-func (r *Registry) giveUp(ctx context.Context, h Handler, i Info) {
-	ctx, cancel := context.WithTimeout(ctx, registerWithin)
+func (r *Registry) unregister(ctx context.Context, h Handler, i Info) {
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
 	h.Unregister(ctx, i)
 }
 
-// register asks a plugin what it is, hands it to its handler, and tells it the outcome. The handler is set once it knows the plugin.
+// register calls GetInfo of a plugin, passes it to its handler, and notifies it of the result.
 func (r *Registry) register(ctx context.Context, name string) (Info, Handler, error) {
 	conn, err := Dial(r.dir, name)
 	if err != nil {
@@ -195,7 +195,7 @@ func (r *Registry) register(ctx context.Context, name string) (Info, Handler, er
 	}
 	defer func() { _ = conn.Close() }()
 	api := registration.NewRegistrationClient(conn)
-	actx, cancel := context.WithTimeout(ctx, answerWithin)
+	actx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
 	got, err := api.GetInfo(actx, &registration.InfoRequest{})
 	if err != nil {
@@ -204,7 +204,7 @@ func (r *Registry) register(ctx context.Context, name string) (Info, Handler, er
 	i := Info{Socket: name, Name: got.GetName(), Endpoint: got.GetEndpoint(), Versions: got.GetSupportedVersions()}
 	h, err := r.handler(got)
 	if err == nil {
-		hctx, stop := context.WithTimeout(ctx, registerWithin)
+		hctx, stop := context.WithTimeout(ctx, registerTimeout)
 		err = h.Register(hctx, i)
 		stop()
 	}
@@ -212,7 +212,7 @@ func (r *Registry) register(ctx context.Context, name string) (Info, Handler, er
 	if err != nil {
 		status.Error = fmt.Sprintf("RegisterPlugin error -- plugin registration failed with err: %v", err)
 	}
-	nctx, cancelNotify := context.WithTimeout(ctx, answerWithin)
+	nctx, cancelNotify := context.WithTimeout(ctx, infoTimeout)
 	defer cancelNotify()
 	if _, nerr := api.NotifyRegistrationStatus(nctx, status); nerr != nil && err == nil {
 		r.log.Warn("tell a plugin that it is registered", "socket", name, "err", nerr)
@@ -220,7 +220,7 @@ func (r *Registry) register(ctx context.Context, name string) (Info, Handler, er
 	return i, h, err
 }
 
-// handler is whose a plugin is.
+// handler returns the handler of a plugin's type.
 func (r *Registry) handler(i *registration.PluginInfo) (Handler, error) {
 	switch h := r.handlers[i.GetType()]; {
 	case h == nil:

@@ -109,7 +109,7 @@ func (in *Input) containers(p *Plan, box *observed.Sandbox) {
 		c := &pod.Spec.InitContainers[i]
 		if podinfo.Sidecar(c) {
 			in.keepRunning(p, box, c, podinfo.SideCar)
-			if !begun && !in.Started(c, in.Seen.In(box.ID, c.Name)) {
+			if !begun && !in.Started(c, in.Seen.LatestIn(box.ID, c.Name)) {
 				initialized = false
 				break
 			}
@@ -118,7 +118,7 @@ func (in *Input) containers(p *Plan, box *observed.Sandbox) {
 		if begun {
 			continue
 		}
-		if cur := in.Seen.In(box.ID, c.Name); cur.Exited() && cur.ExitCode == 0 && !in.flying(startKey(c.Name)) {
+		if cur := in.Seen.LatestIn(box.ID, c.Name); cur.Exited() && cur.ExitCode == 0 && !in.flying(startKey(c.Name)) {
 			continue
 		}
 		in.keepRunning(p, box, c, podinfo.Init)
@@ -141,7 +141,7 @@ func (in *Input) containers(p *Plan, box *observed.Sandbox) {
 // mainsBegun reports whether a main container was ever created in the sandbox: then its init containers are done.
 func (in *Input) mainsBegun(sandbox string) bool {
 	for i := range in.Pod.Spec.Containers {
-		if in.Seen.In(sandbox, in.Pod.Spec.Containers[i].Name) != nil {
+		if in.Seen.LatestIn(sandbox, in.Pod.Spec.Containers[i].Name) != nil {
 			return true
 		}
 	}
@@ -150,7 +150,7 @@ func (in *Input) mainsBegun(sandbox string) bool {
 
 // keepRunning starts a container, starts it again, or stops it because a probe says so.
 func (in *Input) keepRunning(p *Plan, box *observed.Sandbox, c *corev1.Container, k podinfo.Kind) {
-	cur := in.Seen.In(box.ID, c.Name)
+	cur := in.Seen.LatestIn(box.ID, c.Name)
 	last := in.Seen.Latest(c.Name)
 	switch {
 	case in.flying(startKey(c.Name)):
@@ -179,7 +179,7 @@ func (in *Input) keepRunning(p *Plan, box *observed.Sandbox, c *corev1.Container
 	case cur.State == stateCreated:
 		in.restartCreated(p, c, cur)
 	default: // the runtime lost it
-		in.do(p, Action{Op: OpStop, Container: c.Name, ID: cur.ID, Grace: podinfo.Grace(in.Pod),
+		in.do(p, Action{Op: OpStop, Container: c.Name, ID: cur.ID, Grace: podinfo.GracePeriodSeconds(in.Pod),
 			Event: fmt.Sprintf("Container %s is in unknown state, try killing it before restart", c.Name)})
 	}
 }
@@ -227,13 +227,13 @@ func (in *Input) explain(p *Plan, name string) {
 // watch looks after a running container: its probes, and whether it must end because of them or of a changed image.
 func (in *Input) watch(p *Plan, box *observed.Sandbox, c *corev1.Container, cur *observed.Container, k podinfo.Kind) {
 	if h := cur.Annotations[observed.AnnotationHash]; h != "" && h != podinfo.Hash(c) {
-		in.do(p, Action{Op: OpStop, Container: c.Name, ID: cur.ID, Grace: podinfo.Grace(in.Pod), Hook: true,
+		in.do(p, Action{Op: OpStop, Container: c.Name, ID: cur.ID, Grace: podinfo.GracePeriodSeconds(in.Pod), Hook: true,
 			Event: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
 		return
 	}
 	if in.Refused == nil && in.resizable(c, cur) {
 		if k != podinfo.Init && in.mustRestart(c, cur) {
-			in.do(p, Action{Op: OpStop, Container: c.Name, ID: cur.ID, Grace: podinfo.Grace(in.Pod), Hook: true,
+			in.do(p, Action{Op: OpStop, Container: c.Name, ID: cur.ID, Grace: podinfo.GracePeriodSeconds(in.Pod), Hook: true,
 				Event: fmt.Sprintf("Container %s resize requires restart", c.Name)})
 			return
 		}
@@ -270,7 +270,7 @@ func (in *Input) probes(p *Plan, box *observed.Sandbox, c *corev1.Container, cur
 			continue
 		}
 		// The probe's result holds until the container is gone. Another probe, perhaps by exec, would disturb its termination.
-		grace := podinfo.Grace(in.Pod)
+		grace := podinfo.GracePeriodSeconds(in.Pod)
 		if pr.TerminationGracePeriodSeconds != nil {
 			grace = *pr.TerminationGracePeriodSeconds
 		}

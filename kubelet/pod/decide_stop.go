@@ -88,7 +88,7 @@ func alive(c *observed.Container) bool {
 // stopContainers stops everything that runs: first all but the sidecars, then the sidecars from the last to the first. Probes
 // of what still runs go on, so that readiness stays true to the end; liveness does not matter any more.
 func (in *Input) stopContainers(p *Plan, event string) {
-	grace := podinfo.Grace(in.Pod)
+	grace := podinfo.GracePeriodSeconds(in.Pod)
 	if in.End != nil && in.End.Grace != nil {
 		grace = max(min(grace, *in.End.Grace), 1)
 	}
@@ -134,7 +134,7 @@ func (in *Input) lastProbes(p *Plan) {
 		return
 	}
 	for c, k := range podinfo.All(in.Pod) {
-		cur := in.Seen.In(box.ID, c.Name)
+		cur := in.Seen.LatestIn(box.ID, c.Name)
 		if k == podinfo.Init || k == podinfo.Ephemeral || !cur.Running() || c.ReadinessProbe == nil {
 			continue
 		}

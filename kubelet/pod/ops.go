@@ -292,7 +292,7 @@ func (w *Worker) forget(ctx context.Context, in Input, a Action) func() {
 			return
 		}
 		w.env.Probes.Forget(w.uid, ids)
-		w.env.Meter.Forget(string(in.Pod.UID))
+		w.env.Meter.DeletePod(string(in.Pod.UID))
 		w.env.Refs.Use(w.uid, nil)
 		w.env.Images.Forget(w.uid)
 		w.s.forgotten = true

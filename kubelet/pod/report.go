@@ -67,10 +67,10 @@ func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
 		w.s.ips = w.podIPs(in)
 	}
 	si := status.Input{
-		Pod: p, Seen: in.Seen, Result: in.Result, Started: in.Started, Terminal: plan.Terminal, HostIPs: w.env.HostIPs, PodIPs: w.s.ips,
+		Pod: p, Observed: in.Seen, ProbeResult: in.Result, Started: in.Started, Terminal: plan.Terminal, HostIPs: w.env.HostIPs, PodIPs: w.s.ips,
 		RuntimeName: w.env.RuntimeName, Now: in.Now, Waiting: map[string]status.Reason{},
-		Message: func(_ *corev1.Container, c *observed.Container) string { return w.s.messages[c.ID] },
-		Health:  func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(p, c) },
+		TerminationMessage: func(_ *corev1.Container, c *observed.Container) string { return w.s.messages[c.ID] },
+		Health:             func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(p, c) },
 	}
 	if in.Refused != nil {
 		si.ResizePending = &status.Reason{Reason: in.Refused.Reason, Message: in.Refused.Message}
@@ -81,7 +81,7 @@ func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
 		si.Waiting[name] = status.Reason{Reason: r.Reason, Message: r.Message}
 	}
 	if in.End != nil {
-		si.EndPhase, si.EndReason, si.EndDetail, si.EndCondition = in.End.Phase, in.End.Reason, in.End.Message, in.End.Condition
+		si.EndPhase, si.EndReason, si.EndMessage, si.EndCondition = in.End.Phase, in.End.Reason, in.End.Message, in.End.Condition
 		si.Rejected = in.End.Rejected
 	}
 	return si
@@ -94,7 +94,7 @@ func (w *Worker) deviceHealth(p *corev1.Pod, c *corev1.Container) []corev1.Resou
 	if len(now) == 0 {
 		return w.s.health[c.Name]
 	}
-	now = podinfo.WithHealth(w.s.health[c.Name], now...)
+	now = podinfo.MergeHealth(w.s.health[c.Name], now...)
 	w.s.health[c.Name] = now
 	return now
 }

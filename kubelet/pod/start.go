@@ -161,7 +161,7 @@ func (w *Worker) postStart(ctx context.Context, in Input, c *corev1.Container, r
 	w.mark(mark.StepProbe, begin, nil, &mark.Probe{Container: c.Name, Kind: "postStart", Action: "hook of " + c.Name, Output: cut(err.Error())})
 	w.env.Events.Event(ref, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	w.env.Events.Event(ref, corev1.EventTypeNormal, "Killing", "FailedPostStartHook")
-	_, stopErr := w.env.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: podinfo.Grace(in.Pod)})
+	_, stopErr := w.env.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: podinfo.GracePeriodSeconds(in.Pod)})
 	return &startError{Waiting: Waiting{Reason: reasonHook, Message: err.Error()}, retry: time.Now(), err: stopErr}
 }
 
@@ -270,11 +270,11 @@ func (w *Worker) containerConfig(
 	if err != nil {
 		return nil, err
 	}
-	cdi, err := w.env.Devices.Names(ctx, p, c)
+	cdi, err := w.env.Devices.CDIDeviceIDs(ctx, p, c)
 	if err != nil {
 		return nil, err
 	}
-	given, err := w.env.Plugins.Given(ctx, p, c)
+	given, err := w.env.Plugins.RunContainerOptions(ctx, p, c)
 	if err != nil {
 		return nil, err
 	}

@@ -244,7 +244,7 @@ func (w *Worker) read(ctx context.Context, p *corev1.Pod) bool {
 		} else if reason == "" {
 			reason = "Error"
 		}
-		w.env.Meter.Exited(k, c.ExitCode, reason)
+		w.env.Meter.ContainerTerminated(k, c.ExitCode, reason)
 		w.env.Marks.Emit(mark.Mark{
 			Step: mark.StepContainerExited, Component: w.env.Component, At: c.Finished, Subject: w.markSubject(),
 			Detail: &mark.Container{

@@ -36,37 +36,37 @@ func Health(name string, devices []DeviceHealth) corev1.ResourceStatus {
 		}
 		one := corev1.ResourceHealth{ResourceID: corev1.ResourceID(d.IDs[i]), Health: d.Health}
 		if d.Message != "" {
-			one.Message = new(brief(d.Message))
+			one.Message = new(truncate(d.Message))
 		}
 		taken[one.ResourceID] = true
 		out.Resources = append(out.Resources, one)
 	}
 	if len(out.Resources) > maxHealth {
-		slices.SortStableFunc(out.Resources, func(a, b corev1.ResourceHealth) int { return cmp.Compare(urgency(a.Health), urgency(b.Health)) })
+		slices.SortStableFunc(out.Resources, func(a, b corev1.ResourceHealth) int { return cmp.Compare(severity(a.Health), severity(b.Health)) })
 		out.Resources = out.Resources[:maxHealth]
 	}
 	slices.SortFunc(out.Resources, func(a, b corev1.ResourceHealth) int { return cmp.Compare(a.ResourceID, b.ResourceID) })
 	return out
 }
 
-func urgency(h corev1.ResourceHealthStatus) int {
+func severity(h corev1.ResourceHealthStatus) int {
 	return slices.Index([]corev1.ResourceHealthStatus{corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown, corev1.ResourceHealthStatusHealthy}, h)
 }
 
-// more ends a message of which the rest is left out.
-const more = "..."
+// ellipsis ends a message of which the rest is left out.
+const ellipsis = "..."
 
-// brief shortens a message to what the API takes, as Kubernetes does.
-func brief(text string) string {
+// truncate shortens a message to what the API takes, as Kubernetes does.
+func truncate(text string) string {
 	if len(text) <= corev1.ResourceHealthMessageMaxLength {
 		return text
 	}
-	return strings.ToValidUTF8(text[:corev1.ResourceHealthMessageMaxLength-len(more)], "") + more
+	return strings.ToValidUTF8(text[:corev1.ResourceHealthMessageMaxLength-len(ellipsis)], "") + ellipsis
 }
 
-// WithHealth is a list of healths in which what is known now replaces what was said before. What is no longer known, as of devices that were
+// MergeHealth is a list of healths in which what is known now replaces what was said before. What is no longer known, as of devices that were
 // given back when the container ended, stays as it was.
-func WithHealth(before []corev1.ResourceStatus, known ...corev1.ResourceStatus) []corev1.ResourceStatus {
+func MergeHealth(before []corev1.ResourceStatus, known ...corev1.ResourceStatus) []corev1.ResourceStatus {
 	if len(known) == 0 {
 		return before
 	}

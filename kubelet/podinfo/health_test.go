@@ -43,10 +43,10 @@ func TestHealth(t *testing.T) {
 func TestWithHealth(t *testing.T) {
 	a, b, worse := Health("a", nil), Health("b", nil), Health("b", []DeviceHealth{{IDs: []string{"x"}, Health: ill}})
 	before := []corev1.ResourceStatus{a, b}
-	if diff := cmp.Diff([]corev1.ResourceStatus{a, worse}, WithHealth(before, worse)); diff != "" {
+	if diff := cmp.Diff([]corev1.ResourceStatus{a, worse}, MergeHealth(before, worse)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(before, WithHealth(before)); diff != "" {
+	if diff := cmp.Diff(before, MergeHealth(before)); diff != "" {
 		t.Errorf("nothing is known (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]corev1.ResourceStatus{a, b}, before); diff != "" {

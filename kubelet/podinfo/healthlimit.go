@@ -13,8 +13,8 @@ const (
 	// maxPodHealth is how many bytes of JSON the health of devices may take in the status of a pod, of all its containers together. etcd stores
 	// objects of up to 1.5 MiB, and a pod has more to say.
 	maxPodHealth = 256 << 10
-	// leastMessage is what is left of each message before devices are left out, in bytes of JSON.
-	leastMessage = 64
+	// minMessage is what is left of each message before devices are left out, in bytes of JSON.
+	minMessage = 64
 	// What one device and one resource take in JSON, beside their names and the message.
 	deviceOverhead   = len(`{"resourceID":"","health":"Unhealthy","message":""},`)
 	resourceOverhead = len(`{"name":"","resources":[]},`)
@@ -28,7 +28,7 @@ func LimitHealth(containers []corev1.ContainerStatus) {
 		return
 	}
 	limit = corev1.ResourceHealthMessageMaxLength
-	for limit > leastMessage && healthSize(containers, limit) > maxPodHealth {
+	for limit > minMessage && healthSize(containers, limit) > maxPodHealth {
 		limit /= 2
 	}
 	kept := chooseDevices(containers, limit)
@@ -71,7 +71,7 @@ func chooseDevices(containers []corev1.ContainerStatus, limit int) map[devicePos
 		}
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(urgency(a.health.Health), urgency(b.health.Health)), cmp.Compare(a.device, b.device))
+		return cmp.Or(cmp.Compare(severity(a.health.Health), severity(b.health.Health)), cmp.Compare(a.device, b.device))
 	})
 	kept, size := map[devicePosition]bool{}, 0
 	named := map[devicePosition]bool{} // resources, by their first device
@@ -135,10 +135,10 @@ func shorten(text string, limit int) string {
 	if jsonSize(text) <= limit {
 		return text
 	}
-	size := len(more)
+	size := len(ellipsis)
 	for i, r := range text {
 		if size += runeSize(r); size > limit {
-			return text[:i] + more
+			return text[:i] + ellipsis
 		}
 	}
 	return text

@@ -101,8 +101,8 @@ func Find(p *corev1.Pod, name string) (*corev1.Container, Kind) {
 	return nil, Main
 }
 
-// Grace is how many seconds the pod may take to stop: what the deletion asked for, else what the specification says, at least 1.
-func Grace(p *corev1.Pod) int64 {
+// GracePeriodSeconds is how many seconds the pod may take to stop: what the deletion asked for, else what the specification says, at least 1.
+func GracePeriodSeconds(p *corev1.Pod) int64 {
 	g := int64(30)
 	if p.Spec.TerminationGracePeriodSeconds != nil {
 		g = *p.Spec.TerminationGracePeriodSeconds
@@ -154,7 +154,7 @@ func QOS(p *corev1.Pod) corev1.PodQOSClass {
 		return p.Status.QOSClass
 	}
 	if p.Spec.Resources != nil && (len(p.Spec.Resources.Requests) > 0 || len(p.Spec.Resources.Limits) > 0) {
-		return classOf([]corev1.ResourceRequirements{*p.Spec.Resources})
+		return qosOf([]corev1.ResourceRequirements{*p.Spec.Resources})
 	}
 	var all []corev1.ResourceRequirements
 	for c, k := range All(p) {
@@ -162,10 +162,10 @@ func QOS(p *corev1.Pod) corev1.PodQOSClass {
 			all = append(all, c.Resources)
 		}
 	}
-	return classOf(all)
+	return qosOf(all)
 }
 
-func classOf(all []corev1.ResourceRequirements) corev1.PodQOSClass {
+func qosOf(all []corev1.ResourceRequirements) corev1.PodQOSClass {
 	some, guaranteed := false, true
 	for _, r := range all {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -173,7 +173,7 @@ func classOf(all []corev1.ResourceRequirements) corev1.PodQOSClass {
 			if !req.IsZero() || !lim.IsZero() {
 				some = true
 			}
-			if lim.IsZero() || !orElse(req, lim).Equal(lim) {
+			if lim.IsZero() || !valueOr(req, lim).Equal(lim) {
 				guaranteed = false
 			}
 		}
@@ -187,7 +187,7 @@ func classOf(all []corev1.ResourceRequirements) corev1.PodQOSClass {
 	return corev1.PodQOSBurstable
 }
 
-func orElse(q, other resource.Quantity) *resource.Quantity {
+func valueOr(q, other resource.Quantity) *resource.Quantity {
 	if q.IsZero() {
 		return &other
 	}

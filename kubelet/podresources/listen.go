@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	socketDir = "pod-resources" // within the kubelet's directory
-	socket    = "kubelet.sock"
-	newSocket = ".kubelet.sock.new"
-	// connectWithin is how long a client may take to begin to speak.
-	connectWithin = 10 * time.Second
+	socketDir  = "pod-resources" // within the kubelet's directory
+	socket     = "kubelet.sock"
+	tempSocket = ".kubelet.sock.new"
+	// connectTimeout is the timeout of a client's HTTP/2 handshake.
+	connectTimeout = 10 * time.Second
 )
 
 // listener removes its socket when it is closed.
 type listener struct {
 	net.Listener
-	dir   *inroot.Dir
-	made  inroot.Info
-	close func() error
+	dir       *inroot.Dir
+	info      inroot.Info
+	closeOnce func() error
 }
 
-// listen makes the socket, which root alone may connect to. That of an earlier life is replaced at once.
+// listen makes the socket, to which only root may connect. It replaces the socket of an earlier process atomically.
 func listen(dir rootdir.Dir) (net.Listener, error) {
 	root, err := inroot.Open(string(dir))
 	if err != nil {
@@ -46,43 +46,43 @@ func listen(dir rootdir.Dir) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := listenIn(in)
+	l, err := listenInDir(in)
 	if err != nil {
 		return nil, errors.Join(err, in.Close())
 	}
 	return l, nil
 }
 
-func listenIn(in *inroot.Dir) (net.Listener, error) {
-	if err := in.Remove(newSocket); err != nil && !errors.Is(err, unix.ENOENT) {
+func listenInDir(in *inroot.Dir) (net.Listener, error) {
+	if err := in.Remove(tempSocket); err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(in.ProcPath(), newSocket)}) // its path may be too long for a socket's name
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(in.ProcPath(), tempSocket)}) // its path may be too long for a socket's name
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // the name is given up below
-	if err := in.Chmod(newSocket, 0o600); err != nil {
+	l.SetUnlinkOnClose(false) // it is renamed below
+	if err := in.Chmod(tempSocket, 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	made, err := in.Lstat(newSocket)
+	made, err := in.Lstat(tempSocket)
 	if err == nil {
-		err = in.Rename(newSocket, socket)
+		err = in.Rename(tempSocket, socket)
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	out := &listener{Listener: netutil.LimitListener(l, maxConnections), dir: in, made: made}
-	out.close = sync.OnceValue(out.end)
+	out := &listener{Listener: netutil.LimitListener(l, maxConnections), dir: in, info: made}
+	out.closeOnce = sync.OnceValue(out.closeAndRemove)
 	return out, nil
 }
 
 // Close ends listening, and removes the socket unless another has its name by now.
-func (l *listener) Close() error { return l.close() }
+func (l *listener) Close() error { return l.closeOnce() }
 
-func (l *listener) end() error {
+func (l *listener) closeAndRemove() error {
 	err := l.Listener.Close()
-	if now, serr := l.dir.Lstat(socket); serr == nil && now.Dev == l.made.Dev && now.Ino == l.made.Ino {
+	if now, serr := l.dir.Lstat(socket); serr == nil && now.Dev == l.info.Dev && now.Ino == l.info.Ino {
 		err = errors.Join(err, l.dir.Remove(socket))
 	}
 	return errors.Join(err, l.dir.Close())

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podresources serves the PodResources API: monitors of the node (dcgm-exporter, topology exporters) ask it which container has which
-// devices. It listens on pod-resources/kubelet.sock of the kubelet's directory and answers from what the managers of devices know; it
-// allocates nothing, and asks neither plugins nor drivers. The kubelet runs one Server.
+// Package podresources serves the PodResources API: monitoring agents (dcgm-exporter, topology exporters) ask it which container has which
+// devices. It listens on pod-resources/kubelet.sock of the kubelet's directory and answers from the state of the device managers; it
+// allocates nothing, and calls neither plugins nor drivers. The kubelet runs one Server.
 //
-// Only root can connect. What requests and answers may cost is bounded: 100 requests a second as in Kubernetes, and 16 MiB an answer.
+// Only root can connect. Requests and responses are limited: 100 requests a second as in Kubernetes, and 16 MiB a response.
 package podresources
 
 import (
@@ -29,10 +29,10 @@ const (
 	// queriesPerSecond and burst are Kubernetes' limits of all requests together.
 	queriesPerSecond = 100
 	burst            = 10
-	// maxRequest and maxAnswer bound messages; monitors accept 4 or 16 MiB.
-	maxRequest = 64 << 10
-	maxAnswer  = 16 << 20
-	// maxConnections and maxStreams bound what clients hold open.
+	// maxRequest and maxResponse limit messages; clients accept 4 or 16 MiB.
+	maxRequest  = 64 << 10
+	maxResponse = 16 << 20
+	// maxConnections and maxStreams limit what clients keep open.
 	maxConnections = 256
 	maxStreams     = 16
 )
@@ -70,12 +70,12 @@ type Config struct {
 type Server struct {
 	cfg     Config
 	limiter *rate.Limiter
-	counts
+	metrics
 }
 
 // New returns a server. It starts nothing.
 func New(c Config) *Server {
-	return &Server{cfg: c, limiter: rate.NewLimiter(queriesPerSecond, burst), counts: newCounts()}
+	return &Server{cfg: c, limiter: rate.NewLimiter(queriesPerSecond, burst), metrics: newMetrics()}
 }
 
 // Run serves until ctx is done. The socket is removed then.
@@ -85,8 +85,8 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("pod resources: %w", err)
 	}
 	g := grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(2*maxAnswer), grpc.MaxConcurrentStreams(maxStreams), grpc.WaitForHandlers(true),
-		grpc.ConnectionTimeout(connectWithin), grpc.UnaryInterceptor(s.limit),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(2*maxResponse), grpc.MaxConcurrentStreams(maxStreams), grpc.WaitForHandlers(true),
+		grpc.ConnectionTimeout(connectTimeout), grpc.UnaryInterceptor(s.rateLimit),
 	)
 	apiv1.RegisterPodResourcesListerServer(g, &v1Server{Server: s})
 	apiv1alpha1.RegisterPodResourcesListerServer(g, &v1alpha1Server{Server: s})
@@ -98,29 +98,29 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// limit refuses requests beyond the rate, in Kubernetes' words.
-func (s *Server) limit(ctx context.Context, q any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+// rateLimit rejects requests above the rate, with Kubernetes' message.
+func (s *Server) rateLimit(ctx context.Context, q any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if !s.limiter.Allow() {
 		return nil, grpcstatus.Error(codes.ResourceExhausted, "rejected by rate limit")
 	}
 	return next(ctx, q)
 }
 
-// counts are the metrics, by the names of Kubernetes' kubelet.
-type counts struct {
+// metrics are those of Kubernetes' kubelet, with its names.
+type metrics struct {
 	total                                *prometheus.CounterVec
 	list, listErrors                     *prometheus.CounterVec
 	get, getErrors                       *prometheus.CounterVec
 	getAllocatable, getAllocatableErrors *prometheus.CounterVec
 }
 
-func newCounts() counts {
+func newMetrics() metrics {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{
 			Subsystem: "kubelet", Name: "pod_resources_endpoint_" + name, Help: "[ALPHA] " + help + " Broken down by server api version.",
 		}, []string{"server_api_version"})
 	}
-	return counts{
+	return metrics{
 		total:                counter("requests_total", "Cumulative number of requests to the PodResource endpoint."),
 		list:                 counter("requests_list", "Number of requests to the PodResource List endpoint."),
 		listErrors:           counter("errors_list", "Number of requests to the PodResource List endpoint which returned error."),
@@ -131,19 +131,19 @@ func newCounts() counts {
 	}
 }
 
-func (c *counts) all() []*prometheus.CounterVec {
+func (c *metrics) all() []*prometheus.CounterVec {
 	return []*prometheus.CounterVec{c.total, c.list, c.listErrors, c.get, c.getErrors, c.getAllocatable, c.getAllocatableErrors}
 }
 
-// Describe names the metrics.
-func (c *counts) Describe(ch chan<- *prometheus.Desc) {
+// Describe sends the descriptions of the metrics.
+func (c *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, v := range c.all() {
 		v.Describe(ch)
 	}
 }
 
-// Collect tells how many requests there were.
-func (c *counts) Collect(ch chan<- prometheus.Metric) {
+// Collect sends the metrics.
+func (c *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, v := range c.all() {
 		v.Collect(ch)
 	}

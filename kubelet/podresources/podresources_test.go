@@ -99,13 +99,13 @@ func pod(name string, containers ...string) *corev1.Pod {
 // TestAnswers: List and Get tell of active pods' sidecars and containers with all that they have, v1alpha1 of all pods' containers; who asks is counted.
 func TestAnswers(t *testing.T) {
 	n := &node{active: []*corev1.Pod{pod("two", "main"), pod("one", "init:setup", "sidecar:helper", "main")}, ended: []*corev1.Pod{pod("ended", "main")}}
-	card := deviceplugin.Device{Resource: "example.com/card", ID: "card-0", Nodes: []int64{0, 3}}
+	card := deviceplugin.Device{Resource: "example.com/card", ID: "card-0", NUMANodes: []int64{0, 3}}
 	plain := deviceplugin.Device{Resource: "example.com/plain", ID: "p"}
 	n.devices = map[string][]deviceplugin.Device{
 		"uid-one/setup": {card}, "uid-one/helper": {plain}, "uid-one/main": {card, plain}, "uid-ended/main": {plain}, "node": {card},
 	}
 	n.claims = map[string][]dra.Claim{"uid-one/main": {{Namespace: "dev", Name: "c", Devices: []dra.Device{
-		{Driver: "gpus", Pool: "n", Name: "gpu-0", Share: new("share"), CDI: []string{"gpus/claim=a", "gpus/claim=b"}}, {Driver: "gpus", Pool: "n", Name: "gpu-1"},
+		{Driver: "gpus", Pool: "n", Name: "gpu-0", ShareID: new("share"), CDI: []string{"gpus/claim=a", "gpus/claim=b"}}, {Driver: "gpus", Pool: "n", Name: "gpu-1"},
 	}}}}
 	s := n.server(t.TempDir())
 	conn, _ := serve(t, s)
@@ -241,7 +241,7 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(filepath.Join(dir, socketDir)) // the path is too long for a socket's name
-	for _, name := range []string{socket, newSocket} {
+	for _, name := range []string{socket, tempSocket} {
 		stale, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: name})
 		if err != nil {
 			t.Fatal(err)

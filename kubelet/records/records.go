@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package records keeps what a part of the kubelet has to know after a restart: one JSON file for each pod or claim, by its UID, in a directory
-// of its own within the kubelet's. Managers of devices save before they act and read when the kubelet starts. No container sees the files.
+// Package records stores the checkpoints of a part of the kubelet: one JSON file for each pod or claim, named by its UID, in a subdirectory of the
+// kubelet's root directory. Device managers save before they act and read when the kubelet starts. No container can read the files.
 package records
 
 import (
@@ -21,8 +21,8 @@ import (
 const Suffix = ".json"
 
 const (
-	unfinished = ".new" // ends the name of a file while it is written
-	most       = 4096   // files of a directory that are read
+	tempSuffix = ".new" // suffix of a file that is being written
+	maxFiles   = 4096   // that are read of a directory
 )
 
 // Dir is one directory of records.
@@ -55,7 +55,7 @@ func (d Dir) open(name string, do func(root *inroot.Dir, path string) error) err
 	return do(root, path)
 }
 
-// Save writes a file whole, or not at all.
+// Save writes a file atomically.
 func (d Dir) Save(name string, what any) error {
 	b, err := json.Marshal(what)
 	if err != nil {
@@ -68,10 +68,10 @@ func (d Dir) Save(name string, what any) error {
 		if err := root.MkdirAll(d.Name, 0o700); err != nil {
 			return err
 		}
-		if err := root.WriteFile(path+unfinished, b, 0o600); err != nil {
+		if err := root.WriteFile(path+tempSuffix, b, 0o600); err != nil {
 			return err
 		}
-		return root.Rename(path+unfinished, path)
+		return root.Rename(path+tempSuffix, path)
 	})
 }
 
@@ -103,13 +103,13 @@ func (d Dir) Names() ([]string, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }() // O_PATH
-	all, err := root.Names(d.Name, most)
+	all, err := root.Names(d.Name, maxFiles)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	var out []string
 	for _, name := range all {
-		if !strings.HasSuffix(name, unfinished) {
+		if !strings.HasSuffix(name, tempSuffix) {
 			out = append(out, name)
 		}
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rootdir knows the two names of the kubelet's directory: where it is, and Standard, where the manifests of drivers expect it.
-// Volumes, plugins and CSI drivers are named through it. It looks at no disk.
+// Package rootdir maps paths between the two names of the kubelet's root directory: the real one, and Standard, which the manifests of drivers
+// use. Volumes, plugins and CSI drivers use it. It does not access the file system.
 //
 // A hostPath volume at or below Standard means the directory of the kubelet that runs the pod. So a driver's manifest works as it is,
 // and several kubelets of one machine have their own drivers (docs/decisions/0084).
@@ -18,9 +18,9 @@ const Standard = "/var/lib/kubelet"
 // Dir is a kubelet's directory: an absolute, clean path.
 type Dir string
 
-// Real is the path that a path of the host means: what is at or below Standard is in the kubelet's directory.
-func (d Dir) Real(p string) string {
-	if rel, ok := below(Standard, filepath.Clean(p)); ok {
+// Resolve returns the real path of a host path: a path at or below Standard is in the kubelet's root directory.
+func (d Dir) Resolve(p string) string {
+	if rel, ok := relativeTo(Standard, filepath.Clean(p)); ok {
 		return filepath.Join(string(d), rel)
 	}
 	return p
@@ -30,22 +30,22 @@ func (d Dir) Real(p string) string {
 // it was named by Standard.
 func (d Dir) Rel(p string) (rel string, standard, ok bool) {
 	p = filepath.Clean(p)
-	if rel, ok = below(string(d), p); ok {
+	if rel, ok = relativeTo(string(d), p); ok {
 		return rel, false, true
 	}
-	rel, ok = below(Standard, p)
+	rel, ok = relativeTo(Standard, p)
 	return rel, ok, ok
 }
 
-// AsSeenBy is a path of the kubelet's as somebody knows it who calls the directory Standard.
-func (d Dir) AsSeenBy(p string, standard bool) string {
-	if rel, ok := below(string(d), p); standard && ok {
+// PathFor returns a path in the kubelet's root directory as a driver knows it: below Standard if standard is true.
+func (d Dir) PathFor(p string, standard bool) string {
+	if rel, ok := relativeTo(string(d), p); standard && ok {
 		return filepath.Join(Standard, rel)
 	}
 	return p
 }
 
-func below(dir, p string) (rel string, ok bool) {
+func relativeTo(dir, p string) (rel string, ok bool) {
 	if p == dir {
 		return "", true
 	}

@@ -16,7 +16,7 @@ func TestTwoNames(t *testing.T) {
 		"/data/kubelet/pods":             "/data/kubelet/pods",
 		"/var/lib/kubelet/../x":          "/var/lib/kubelet/../x",
 	} {
-		if got := d.Real(p); got != want {
+		if got := d.Resolve(p); got != want {
 			t.Errorf("Real(%q): got %q, want %q", p, got, want)
 		}
 	}
@@ -34,13 +34,13 @@ func TestTwoNames(t *testing.T) {
 			t.Errorf("Rel(%q): got %q %v %v, want %+v", p, rel, standard, ok, want)
 		}
 	}
-	if got := d.AsSeenBy("/data/kubelet/pods/u", true); got != "/var/lib/kubelet/pods/u" {
+	if got := d.PathFor("/data/kubelet/pods/u", true); got != "/var/lib/kubelet/pods/u" {
 		t.Errorf("told by the standard name: got %q", got)
 	}
-	if got := d.AsSeenBy("/data/kubelet/pods/u", false); got != "/data/kubelet/pods/u" {
+	if got := d.PathFor("/data/kubelet/pods/u", false); got != "/data/kubelet/pods/u" {
 		t.Errorf("told by its own name: got %q", got)
 	}
-	if same := Dir(Standard); same.Real("/var/lib/kubelet/pods") != "/var/lib/kubelet/pods" {
+	if same := Dir(Standard); same.Resolve("/var/lib/kubelet/pods") != "/var/lib/kubelet/pods" {
 		t.Error("a kubelet at the standard place has another name for it")
 	}
 }

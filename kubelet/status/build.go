@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status turns what is known of a pod into its PodStatus, as kubectl and controllers read it, and into the smallest
-// patch that brings the API's copy there. The pod workers call it. It does no I/O.
+// Package status builds the PodStatus of a pod from the state of its containers and probes, and the smallest patch from the
+// API's status to it. The pod workers call it. It does no I/O.
 package status
 
 import (
@@ -23,34 +23,34 @@ import (
 // Reason is a waiting container's reason and message.
 type Reason struct{ Reason, Message string }
 
-// Input is all that a status depends on.
+// Input is everything that a status depends on.
 type Input struct {
-	Pod     *corev1.Pod // Status is the one last written
-	Seen    *observed.Pod
-	Waiting map[string]Reason // by container
-	Result  func(probe.Key) probe.Result
-	Started func(*corev1.Container, *observed.Container) bool
-	// Health is how the devices of a container are; nil: nobody can know. What it does not tell of stays as the status last said.
+	Pod         *corev1.Pod // Status is the one last written
+	Observed    *observed.Pod
+	Waiting     map[string]Reason // by container
+	ProbeResult func(probe.Key) probe.Result
+	Started     func(*corev1.Container, *observed.Container) bool
+	// Health returns the health of a container's devices; nil: unknown. Resources that it does not return stay as in the last status.
 	Health func(*corev1.Container) []corev1.ResourceStatus
-	// Message is a dead container's termination message.
-	Message func(*corev1.Container, *observed.Container) string
-	// ResizePending is why running containers keep the resources they have though the pod asks for others; nil: they do not.
+	// TerminationMessage is a dead container's termination message.
+	TerminationMessage func(*corev1.Container, *observed.Container) string
+	// ResizePending is why a resize of the pod has not begun; nil: there is none.
 	ResizePending *Reason
-	// Resizing: containers are being given other resources.
+	// Resizing: a resize is in progress.
 	Resizing bool
-	// End is the verdict on the pod; phase empty: none.
-	EndPhase             corev1.PodPhase
-	EndReason, EndDetail string
-	EndCondition         *corev1.PodCondition // beside the usual ones; nil: none
-	Terminal             bool                 // nothing runs, nothing will
-	Rejected             bool                 // the node never took the pod
-	HostIPs              []string
-	PodIPs               []string // known addresses of a pod without a ready sandbox
-	RuntimeName          string
-	Now                  time.Time
+	// EndPhase, EndReason and EndMessage are how the kubelet ends the pod; phase empty: it does not.
+	EndPhase              corev1.PodPhase
+	EndReason, EndMessage string
+	EndCondition          *corev1.PodCondition // beside the usual ones; nil: none
+	Terminal              bool                 // nothing runs, nothing will
+	Rejected              bool                 // the pod was not admitted
+	HostIPs               []string
+	PodIPs                []string // known addresses of a pod without a ready sandbox
+	RuntimeName           string
+	Now                   time.Time
 }
 
-// Build returns the pod's status. Fields and conditions that others own stay as they are in Pod.Status.
+// Build returns the pod's status. Fields and conditions of other components stay as they are in Pod.Status.
 func Build(in Input) corev1.PodStatus {
 	old := in.Pod.Status
 	s := *old.DeepCopy()
@@ -63,15 +63,15 @@ func Build(in Input) corev1.PodStatus {
 	if in.Rejected || old.Phase == corev1.PodFailed && len(old.ContainerStatuses) == 0 { // also after a restart of the kubelet
 		return rejected(old, s, in)
 	}
-	addresses(&s, in)
+	setAddresses(&s, in)
 	s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = nil, nil, nil
 	for c, k := range podinfo.All(in.Pod) {
-		cs := in.container(c, k)
+		cs := in.containerStatus(c, k)
 		switch k {
 		case podinfo.Init, podinfo.SideCar:
 			s.InitContainerStatuses = append(s.InitContainerStatuses, cs)
 		case podinfo.Main:
-			cs.AllocatedResourcesStatus = in.health(c)
+			cs.AllocatedResourcesStatus = in.deviceHealth(c)
 			s.ContainerStatuses = append(s.ContainerStatuses, cs)
 		case podinfo.Ephemeral:
 			s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, cs)
@@ -79,35 +79,35 @@ func Build(in Input) corev1.PodStatus {
 	}
 	podinfo.LimitHealth(s.ContainerStatuses)
 	if in.Terminal && in.EndPhase == "" && in.Pod.DeletionTimestamp != nil {
-		unlocated(in.Pod, &s)
+		markStatusUnknown(in.Pod, &s)
 	}
 	s.Phase = phase(in.Pod, &s, in.Terminal)
 	switch {
-	case in.EndPhase != "" && in.Terminal: // what the pod holds is not free while something of it runs
-		s.Phase, s.Reason, s.Message = in.EndPhase, in.EndReason, in.EndDetail
+	case in.EndPhase != "" && in.Terminal: // its resources are not free while a container runs
+		s.Phase, s.Reason, s.Message = in.EndPhase, in.EndReason, in.EndMessage
 	case podkind.TerminalPhase(old.Phase):
 		s.Phase = old.Phase
 	}
-	conditions(in, &s)
-	endCondition(in, &s)
-	resizeConditions(in, &s)
+	setConditions(in, &s)
+	setEndCondition(in, &s)
+	setResizeConditions(in, &s)
 	if equality.Semantic.DeepEqual(old, s) {
 		return old
 	}
 	return s
 }
 
-// rejected is the status of a pod that no kubelet took, as Kubernetes writes it: nothing of containers, whose waiting would be shown in
-// place of the reason.
+// rejected is the status of a pod that was not admitted. As in Kubernetes it has no container statuses: kubectl would show those instead of the
+// reason.
 func rejected(old, s corev1.PodStatus, in Input) corev1.PodStatus {
 	if podkind.TerminalPhase(old.Phase) {
 		return old
 	}
-	s.Phase, s.Reason, s.Message = in.EndPhase, in.EndReason, in.EndDetail
+	s.Phase, s.Reason, s.Message = in.EndPhase, in.EndReason, in.EndMessage
 	return s
 }
 
-func addresses(s *corev1.PodStatus, in Input) {
+func setAddresses(s *corev1.PodStatus, in Input) {
 	if len(in.HostIPs) > 0 {
 		s.HostIP, s.HostIPs = in.HostIPs[0], nil
 		for _, ip := range in.HostIPs {
@@ -115,10 +115,10 @@ func addresses(s *corev1.PodStatus, in Input) {
 		}
 	}
 	ips := in.PodIPs
-	if box := in.Seen.Current(); box != nil && len(box.IPs) > 0 {
+	if box := in.Observed.Current(); box != nil && len(box.IPs) > 0 {
 		ips = box.IPs
 	}
-	if in.Pod.Spec.HostNetwork && in.Seen.Current() != nil {
+	if in.Pod.Spec.HostNetwork && in.Observed.Current() != nil {
 		ips = in.HostIPs
 	}
 	if len(ips) > 0 {
@@ -129,7 +129,7 @@ func addresses(s *corev1.PodStatus, in Input) {
 	}
 }
 
-func (in Input) prior(name string, k podinfo.Kind) *corev1.ContainerStatus {
+func (in Input) oldStatus(name string, k podinfo.Kind) *corev1.ContainerStatus {
 	list := in.Pod.Status.ContainerStatuses
 	switch k {
 	case podinfo.Init, podinfo.SideCar:
@@ -145,39 +145,39 @@ func (in Input) prior(name string, k podinfo.Kind) *corev1.ContainerStatus {
 	return &list[i]
 }
 
-// health tells how the devices of a container are, or were when it had them last.
-func (in Input) health(c *corev1.Container) []corev1.ResourceStatus {
+// deviceHealth returns the health of a container's devices, or the last one when they were freed.
+func (in Input) deviceHealth(c *corev1.Container) []corev1.ResourceStatus {
 	var before, now []corev1.ResourceStatus
-	if prior := in.prior(c.Name, podinfo.Main); prior != nil {
+	if prior := in.oldStatus(c.Name, podinfo.Main); prior != nil {
 		before = prior.AllocatedResourcesStatus
 	}
 	if in.Health != nil {
 		now = in.Health(c)
 	}
-	return podinfo.WithHealth(before, now...)
+	return podinfo.MergeHealth(before, now...)
 }
 
-// container builds one container's status.
-func (in Input) container(c *corev1.Container, k podinfo.Kind) corev1.ContainerStatus {
-	prior := in.prior(c.Name, k)
-	cur := in.Seen.Latest(c.Name)
+// containerStatus builds the status of one container.
+func (in Input) containerStatus(c *corev1.Container, k podinfo.Kind) corev1.ContainerStatus {
+	prior := in.oldStatus(c.Name, k)
+	cur := in.Observed.Latest(c.Name)
 	wait, waits := in.Waiting[c.Name]
 	if cur == nil && prior != nil && (prior.ContainerID != "" || prior.State.Terminated != nil) {
-		return in.vanished(c, prior, wait, waits)
+		return in.notFound(c, prior, wait, waits)
 	}
 	cs := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(bool)}
 	if cur == nil {
-		cs.State = in.neverRan(wait)
+		cs.State = in.defaultWaiting(wait)
 		if prior != nil {
 			cs.RestartCount, cs.LastTerminationState = prior.RestartCount, prior.LastTerminationState
 		}
-		in.allocated(c, nil, &cs)
+		in.setResources(c, nil, &cs)
 		return cs
 	}
 	cs.ContainerID = in.RuntimeName + "://" + cur.ID
 	cs.ImageID = cur.ImageRef
 	cs.Image = cur.Image
-	if cs.Image == "" || strings.HasPrefix(cs.Image, "sha256:") { // the runtime knows it by its content alone
+	if cs.Image == "" || strings.HasPrefix(cs.Image, "sha256:") { // the runtime has no name for it
 		cs.Image = c.Image
 	}
 	cs.RestartCount = int32(cur.Restart) //nolint:gosec // a count of restarts, each 10 s apart
@@ -194,15 +194,15 @@ func (in Input) container(c *corev1.Container, k podinfo.Kind) corev1.ContainerS
 		cs.State.Terminated = in.terminated(c, cur)
 		cs.Ready = k == podinfo.Init && cur.ExitCode == 0
 	}
-	in.last(c, cur, prior, &cs)
+	in.setLastTermination(c, cur, prior, &cs)
 	cs.VolumeMounts = volumeMounts(c)
-	in.allocated(c, cur, &cs)
+	in.setResources(c, cur, &cs)
 	return cs
 }
 
-// last fills lastState: the run before the one shown in state.
-func (in Input) last(c *corev1.Container, cur *observed.Container, prior *corev1.ContainerStatus, cs *corev1.ContainerStatus) {
-	switch prev := in.Seen.Previous(c.Name); {
+// setLastTermination fills lastState: the run before the one shown in state.
+func (in Input) setLastTermination(c *corev1.Container, cur *observed.Container, prior *corev1.ContainerStatus, cs *corev1.ContainerStatus) {
+	switch prev := in.Observed.Previous(c.Name); {
 	case cs.State.Waiting != nil && cur.Exited():
 		cs.LastTerminationState.Terminated = in.terminated(c, cur)
 	case prev.Exited():
@@ -213,27 +213,27 @@ func (in Input) last(c *corev1.Container, cur *observed.Container, prior *corev1
 	case prior.State.Terminated != nil:
 		cs.LastTerminationState = prior.State
 	case prev == nil && prior.State.Running != nil:
-		cs.LastTerminationState = lost(prior)
+		cs.LastTerminationState = statusUnknown(prior)
 	case prev == nil:
 		cs.LastTerminationState = prior.LastTerminationState
 	}
 }
 
-// lost is the end of a container that ran when the runtime still knew it.
-func lost(prior *corev1.ContainerStatus) corev1.ContainerState {
+// statusUnknown is the state of a container that was running and is not found in the runtime.
+func statusUnknown(prior *corev1.ContainerStatus) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: 137, Reason: "ContainerStatusUnknown",
 		Message: "The container could not be located when the pod was deleted.  The container used to be Running", ContainerID: prior.ContainerID,
 	}}
 }
 
-// vanished is the status of a container that once ran and that the runtime has forgotten.
-func (in Input) vanished(c *corev1.Container, prior *corev1.ContainerStatus, wait Reason, waits bool) corev1.ContainerStatus {
+// notFound is the status of a container that ran before and is not found in the runtime.
+func (in Input) notFound(c *corev1.Container, prior *corev1.ContainerStatus, wait Reason, waits bool) corev1.ContainerStatus {
 	cs := *prior.DeepCopy()
 	if cs.State.Terminated == nil {
 		cs.State = corev1.ContainerState{}
 		if cs.ContainerID != "" {
-			cs.State = lost(prior)
+			cs.State = statusUnknown(prior)
 		}
 		cs.Ready, cs.Started = false, new(bool)
 	}
@@ -245,13 +245,13 @@ func (in Input) vanished(c *corev1.Container, prior *corev1.ContainerStatus, wai
 		cs.Ready, cs.Started = false, new(bool)
 	}
 	if cs.State == (corev1.ContainerState{}) {
-		cs.State = in.neverRan(wait)
+		cs.State = in.defaultWaiting(wait)
 	}
-	in.allocated(c, nil, &cs)
+	in.setResources(c, nil, &cs)
 	return cs
 }
 
-func (in Input) neverRan(wait Reason) corev1.ContainerState {
+func (in Input) defaultWaiting(wait Reason) corev1.ContainerState {
 	if wait.Reason == "" {
 		wait.Reason = "ContainerCreating"
 		if len(in.Pod.Spec.InitContainers) > 0 {
@@ -261,18 +261,18 @@ func (in Input) neverRan(wait Reason) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}}
 }
 
-// unlocated ends the containers of a deleted pod that should have run, as far as it got, and of which nobody knows. Those whose
-// turn had not come wait for ever: they never started.
-func unlocated(p *corev1.Pod, s *corev1.PodStatus) {
+// markStatusUnknown sets the state of a deleted pod's containers that should have run and are not found in the runtime. Containers whose turn had not
+// come stay in the state waiting.
+func markStatusUnknown(p *corev1.Pod, s *corev1.PodStatus) {
 	reached := 0 // init containers that have begun, or whose successor has
 	for i := range s.InitContainerStatuses {
-		if !untouched(&s.InitContainerStatuses[i]) {
+		if !neverStarted(&s.InitContainerStatuses[i]) {
 			reached = i + 1
 		}
 	}
 	end := func(list []corev1.ContainerStatus) {
 		for i := range list {
-			if untouched(&list[i]) {
+			if neverStarted(&list[i]) {
 				list[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 					ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated",
 				}}
@@ -280,23 +280,22 @@ func unlocated(p *corev1.Pod, s *corev1.PodStatus) {
 		}
 	}
 	end(s.InitContainerStatuses[:reached])
-	if mainsDue(p, s) {
+	if initDone(p, s) {
 		end(s.ContainerStatuses)
 	}
 }
 
-func untouched(cs *corev1.ContainerStatus) bool {
+func neverStarted(cs *corev1.ContainerStatus) bool {
 	return cs.State.Waiting != nil && cs.LastTerminationState.Terminated == nil && cs.ContainerID == ""
 }
 
-// mainsDue reports whether the main containers' turn had come when the pod ended: every init container did its work, every
-// sidecar had started.
-func mainsDue(p *corev1.Pod, s *corev1.PodStatus) bool {
+// initDone reports whether the main containers could start: every init container had succeeded, every sidecar had started.
+func initDone(p *corev1.Pod, s *corev1.PodStatus) bool {
 	for i := range s.InitContainerStatuses {
 		cs := &s.InitContainerStatuses[i]
 		switch t := cs.State.Terminated; {
 		case podinfo.Sidecar(&p.Spec.InitContainers[i]):
-			if untouched(cs) {
+			if neverStarted(cs) {
 				return false
 			}
 		case t == nil || t.ExitCode != 0:
@@ -315,11 +314,11 @@ func (in Input) terminated(c *corev1.Container, cur *observed.Container) *corev1
 		}
 	}
 	msg := cur.Message
-	if in.Message != nil {
-		msg = cmp.Or(in.Message(c, cur), msg)
+	if in.TerminationMessage != nil {
+		msg = cmp.Or(in.TerminationMessage(c, cur), msg)
 	}
 	started := cur.Started
-	if started.IsZero() { // its start failed: the try began and ended at once
+	if started.IsZero() { // its start failed
 		started = cur.Finished
 	}
 	return &corev1.ContainerStateTerminated{
@@ -329,7 +328,7 @@ func (in Input) terminated(c *corev1.Container, cur *observed.Container) *corev1
 	}
 }
 
-// ready is a running container's readiness. Before the first answer of a probe it is what it was, for the same run.
+// ready reports whether a running container is ready. Before the first result of a probe the last status counts, for the same run.
 func (in Input) ready(c *corev1.Container, k podinfo.Kind, cur *observed.Container, prior *corev1.ContainerStatus) bool {
 	if k == podinfo.Init || k == podinfo.Ephemeral {
 		return false
@@ -340,7 +339,7 @@ func (in Input) ready(c *corev1.Container, k podinfo.Kind, cur *observed.Contain
 	if c.ReadinessProbe == nil {
 		return true
 	}
-	switch in.Result(probe.Key{ContainerID: cur.ID, Kind: probe.Readiness}) {
+	switch in.ProbeResult(probe.Key{ContainerID: cur.ID, Kind: probe.Readiness}) {
 	case probe.Success:
 		return true
 	case probe.Failure:

@@ -12,9 +12,9 @@ import (
 	"keelson/kubelet/podinfo"
 )
 
-type tally struct{ waiting, running, stopped, succeeded int }
+type containerCounts struct{ waiting, running, stopped, succeeded int }
 
-// phase sums the containers up. terminal: nothing runs and nothing will.
+// phase computes the pod's phase. terminal: no container runs or will run.
 func phase(p *corev1.Pod, s *corev1.PodStatus, terminal bool) corev1.PodPhase {
 	pendingInit, failedInit := 0, false
 	for i := range p.Spec.InitContainers {
@@ -36,7 +36,7 @@ func phase(p *corev1.Pod, s *corev1.PodStatus, terminal bool) corev1.PodPhase {
 	}
 	t := count(s.ContainerStatuses)
 	if terminal {
-		return ended(t, len(p.Spec.Containers))
+		return terminalPhase(t, len(p.Spec.Containers))
 	}
 	begun := t.running+t.stopped > 0
 	switch {
@@ -50,15 +50,15 @@ func phase(p *corev1.Pod, s *corev1.PodStatus, terminal bool) corev1.PodPhase {
 	return corev1.PodPending
 }
 
-func ended(t tally, n int) corev1.PodPhase {
+func terminalPhase(t containerCounts, n int) corev1.PodPhase {
 	if t.succeeded == n {
 		return corev1.PodSucceeded
 	}
 	return corev1.PodFailed
 }
 
-func count(list []corev1.ContainerStatus) tally {
-	var t tally
+func count(list []corev1.ContainerStatus) containerCounts {
+	var t containerCounts
 	for i := range list {
 		st := list[i].State
 		switch {
@@ -78,12 +78,12 @@ func count(list []corev1.ContainerStatus) tally {
 	return t
 }
 
-// ours are the conditions that the kubelet writes; all others belong to somebody else.
-var ours = []corev1.PodConditionType{
+// kubeletConditions are the conditions that the kubelet writes; others belong to other components.
+var kubeletConditions = []corev1.PodConditionType{
 	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
 }
 
-func conditions(in Input, s *corev1.PodStatus) {
+func setConditions(in Input, s *corev1.PodStatus) {
 	ready := containersReady(in.Pod, s)
 	set := map[corev1.PodConditionType]corev1.PodCondition{
 		corev1.PodReadyToStartContainers: sandboxReady(in),
@@ -92,7 +92,7 @@ func conditions(in Input, s *corev1.PodStatus) {
 		corev1.PodReady:                  podReady(in.Pod, s, ready),
 		corev1.PodScheduled:              {Status: corev1.ConditionTrue},
 	}
-	for _, t := range ours {
+	for _, t := range kubeletConditions {
 		c := set[t]
 		c.Type = t
 		c.ObservedGeneration = in.Pod.Generation
@@ -106,14 +106,14 @@ func conditions(in Input, s *corev1.PodStatus) {
 			c.LastTransitionTime = o.LastTransitionTime
 		}
 		if t == corev1.PodScheduled && s.Conditions[i].Status == corev1.ConditionTrue {
-			continue // the scheduler's own words stay
+			continue // the scheduler's condition stays
 		}
 		s.Conditions[i] = c
 	}
 }
 
-// endCondition adds the condition of the verdict on the pod.
-func endCondition(in Input, s *corev1.PodStatus) {
+// setEndCondition adds the condition of a pod that the kubelet ends.
+func setEndCondition(in Input, s *corev1.PodStatus) {
 	if in.EndCondition == nil {
 		return
 	}
@@ -132,7 +132,7 @@ func endCondition(in Input, s *corev1.PodStatus) {
 }
 
 func sandboxReady(in Input) corev1.PodCondition {
-	if box := in.Seen.Current(); box != nil && (in.Pod.Spec.HostNetwork || len(box.IPs) > 0) {
+	if box := in.Observed.Current(); box != nil && (in.Pod.Spec.HostNetwork || len(box.IPs) > 0) {
 		return corev1.PodCondition{Status: corev1.ConditionTrue}
 	}
 	return corev1.PodCondition{Status: corev1.ConditionFalse}

@@ -13,12 +13,12 @@ import (
 	"keelson/kubelet/podinfo"
 )
 
-// allocated reports what a container was promised and, while it runs, what its cgroup really has.
-func (in Input) allocated(c *corev1.Container, cur *observed.Container, cs *corev1.ContainerStatus) {
+// setResources sets the allocated resources and, while the container runs, the actual resources of its cgroup.
+func (in Input) setResources(c *corev1.Container, cur *observed.Container, cs *corev1.ContainerStatus) {
 	cs.AllocatedResources, cs.Resources = nil, nil
 	if in.ResizePending != nil {
 		_, k := podinfo.Find(in.Pod, c.Name)
-		if prior := in.prior(c.Name, k); prior != nil {
+		if prior := in.oldStatus(c.Name, k); prior != nil {
 			cs.AllocatedResources, cs.Resources = prior.AllocatedResources, prior.Resources
 			return
 		}
@@ -41,7 +41,7 @@ func (in Input) allocated(c *corev1.Container, cur *observed.Container, cs *core
 		}
 		if _, ok := res.Limits[corev1.ResourceCPU]; ok && r.GetCpuQuota() > 0 && r.GetCpuPeriod() > 0 {
 			milli := r.GetCpuQuota() * 1000 / r.GetCpuPeriod()
-			if want := res.Limits.Cpu().MilliValue(); want <= leastMilliCPU && milli <= leastMilliCPU {
+			if want := res.Limits.Cpu().MilliValue(); want <= minMilliCPULimit && milli <= minMilliCPULimit {
 				milli = want
 			}
 			res.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(milli, resource.DecimalSI)
@@ -50,11 +50,11 @@ func (in Input) allocated(c *corev1.Container, cur *observed.Container, cs *core
 	cs.Resources = res
 }
 
-// leastMilliCPU is the least limit the kernel can hold, a quota of 1 ms: limits below are all the same to it.
-const leastMilliCPU = 10
+// minMilliCPULimit is the minimum limit in the kernel, a quota of 1 ms: smaller limits have the same effect.
+const minMilliCPULimit = 10
 
-// resizeConditions says how far a resize has come. Unlike the others, these conditions are there only while they are true.
-func resizeConditions(in Input, s *corev1.PodStatus) {
+// setResizeConditions sets the conditions of a resize. Unlike the others, these conditions exist only while they are true.
+func setResizeConditions(in Input, s *corev1.PodStatus) {
 	put := func(t corev1.PodConditionType, r *Reason) {
 		i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
 		if r == nil {

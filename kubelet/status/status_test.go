@@ -30,10 +30,10 @@ func input(p *corev1.Pod, cs ...observed.Container) Input {
 	}
 	return Input{
 		Pod: p, Now: now, RuntimeName: "rt", HostIPs: []string{"192.0.2.1"},
-		Seen:    &observed.Pod{Sandboxes: []observed.Sandbox{{ID: "box", Ready: true, IPs: []string{"10.0.0.2", "fd00::2"}}}, Containers: cs},
-		Result:  func(probe.Key) probe.Result { return probe.Unknown },
-		Started: func(_ *corev1.Container, c *observed.Container) bool { return c.Running() },
-		Waiting: map[string]Reason{},
+		Observed:    &observed.Pod{Sandboxes: []observed.Sandbox{{ID: "box", Ready: true, IPs: []string{"10.0.0.2", "fd00::2"}}}, Containers: cs},
+		ProbeResult: func(probe.Key) probe.Result { return probe.Unknown },
+		Started:     func(_ *corev1.Container, c *observed.Container) bool { return c.Running() },
+		Waiting:     map[string]Reason{},
 	}
 }
 
@@ -157,7 +157,7 @@ func TestRejected(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "init:i", "a")
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 	in := input(p)
-	in.EndPhase, in.EndReason, in.EndDetail, in.Terminal, in.Rejected = corev1.PodFailed, "OutOfcpu", "Pod was rejected: it is too big", true, true
+	in.EndPhase, in.EndReason, in.EndMessage, in.Terminal, in.Rejected = corev1.PodFailed, "OutOfcpu", "Pod was rejected: it is too big", true, true
 	s := Build(in)
 	if s.Phase != corev1.PodFailed || s.Reason != "OutOfcpu" || s.StartTime == nil || len(s.ContainerStatuses)+len(s.InitContainerStatuses) > 0 || len(s.Conditions) != 1 {
 		t.Errorf("got %+v", s)
@@ -172,7 +172,7 @@ func TestContainerStates(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "c")
 	in := input(p, exited("c", 3))
 	in.Waiting["c"] = Reason{"CrashLoopBackOff", "back-off"}
-	in.Message = func(*corev1.Container, *observed.Container) string { return "last words" }
+	in.TerminationMessage = func(*corev1.Container, *observed.Container) string { return "last words" }
 	cs := Build(in).ContainerStatuses[0]
 	if cs.State.Waiting == nil || cs.State.Waiting.Reason != "CrashLoopBackOff" || cs.LastTerminationState.Terminated == nil {
 		t.Fatalf("back-off: got %+v", cs)

@@ -73,7 +73,7 @@ func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimea
 			observed.AnnotationRestartCount:  strconv.Itoa(in.Restart),
 			observed.AnnotationMessagePath:   c.TerminationMessagePath,
 			observed.AnnotationMessagePolicy: string(c.TerminationMessagePolicy),
-			observed.AnnotationGrace:         strconv.FormatInt(podinfo.Grace(p), 10),
+			observed.AnnotationGracePeriod:   strconv.FormatInt(podinfo.GracePeriodSeconds(p), 10),
 		},
 		LogPath: LogPath(c.Name, in.Restart),
 		Stdin:   c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,

@@ -15,7 +15,7 @@ import (
 
 // hostPath returns the real path of a hostPath volume: the kubelet's directory has two names (package rootdir).
 func (m *Manager) hostPath(h *corev1.HostPathVolumeSource) string {
-	return rootdir.Dir(m.dir).Real(h.Path)
+	return rootdir.Dir(m.dir).Resolve(h.Path)
 }
 
 // checkHostPath checks the type of a hostPath, and creates it for the types that say so. at is the real path.

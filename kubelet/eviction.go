@@ -20,19 +20,19 @@ import (
 	"keelson/kubelet/stats"
 )
 
-// newEviction makes what measures and what protects the node.
+// newEviction makes the source of statistics and the eviction manager.
 func (k *Kubelet) newEviction() error {
 	k.stats = stats.New(stats.Config{
 		Runtime: k.cfg.Runtime.Runtime, Images: k.cfg.Runtime.Image, NodeName: k.cfg.NodeName, RootDir: k.cfg.RootDir, LogDir: k.cfg.LogDir,
 		Pods: podTable{k}.All,
 	})
 	var err error
-	k.eviction, err = eviction.New(k.cfg.Eviction, k.stats, evicted{k}, k.cfg.Log)
+	k.eviction, err = eviction.New(k.cfg.Eviction, k.stats, evictionNode{k}, k.cfg.Log)
 	return err
 }
 
-// kept is what thresholds keep free.
-func (k *Kubelet) kept(capacity corev1.ResourceList) corev1.ResourceList {
+// evictionReserved returns the resources that hard eviction thresholds reserve.
+func (k *Kubelet) evictionReserved(capacity corev1.ResourceList) corev1.ResourceList {
 	t, err := k.cfg.Eviction.Thresholds()
 	if err != nil {
 		return nil // newEviction has said so
@@ -43,16 +43,16 @@ func (k *Kubelet) kept(capacity corev1.ResourceList) corev1.ResourceList {
 // underPressure returns why a node with a pressure condition rejects a pod; reason is empty if it does not.
 func (k *Kubelet) underPressure(p *corev1.Pod) (reason, message string) {
 	if text := eviction.Refuse(k.eviction.Conditions(), p, podinfo.Critical(p), podinfo.QOS(p)); text != "" {
-		return refuse(eviction.Reason, "%s", text)
+		return reject(eviction.Reason, "%s", text)
 	}
 	return "", ""
 }
 
-// evicted implements eviction.Node.
-type evicted struct{ k *Kubelet }
+// evictionNode implements eviction.Node.
+type evictionNode struct{ k *Kubelet }
 
 // Pods returns the pods that have not ended.
-func (e evicted) Pods() []*corev1.Pod {
+func (e evictionNode) Pods() []*corev1.Pod {
 	all := podTable(e).All()
 	there := make(map[string]bool, len(all))
 	for _, p := range all {
@@ -63,10 +63,10 @@ func (e evicted) Pods() []*corev1.Pod {
 }
 
 // Critical reports whether the pod is a critical pod, which is never evicted.
-func (e evicted) Critical(p *corev1.Pod) bool { return podinfo.Critical(p) }
+func (e evictionNode) Critical(p *corev1.Pod) bool { return podinfo.Critical(p) }
 
 // Evict evicts a pod and records the event.
-func (e evicted) Evict(v eviction.Eviction) <-chan struct{} {
+func (e evictionNode) Evict(v eviction.Eviction) <-chan struct{} {
 	w := e.k.worker(string(v.Pod.UID))
 	if w == nil {
 		return nil
@@ -89,22 +89,22 @@ func (e evicted) Evict(v eviction.Eviction) <-chan struct{} {
 }
 
 // EvictionStarting records the event EvictionThresholdMet.
-func (e evicted) EvictionStarting(resource corev1.ResourceName) {
+func (e evictionNode) EvictionStarting(resource corev1.ResourceName) {
 	e.k.events.Eventf(e.k.node.Ref(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", resource)
 }
 
 // ConditionsChanged makes the node's status be written.
-func (e evicted) ConditionsChanged() { e.k.node.Changed() }
+func (e evictionNode) ConditionsChanged() { e.k.node.Changed() }
 
 // Reclaim removes dead containers with their logs, and then images that no container and no pod of the node uses.
-func (e evicted) Reclaim(ctx context.Context) error {
+func (e evictionNode) Reclaim(ctx context.Context) error {
 	err := errors.Join(e.deadContainers(ctx), e.unusedImages(ctx))
 	e.k.node.Changed()
 	return err
 }
 
 // deadContainers removes all dead containers of pods that have ended, and of others those that ran before the last run.
-func (e evicted) deadContainers(ctx context.Context) error {
+func (e evictionNode) deadContainers(ctx context.Context) error {
 	rt := e.k.cfg.Runtime.Runtime
 	list, err := rt.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
@@ -131,7 +131,7 @@ func (e evicted) deadContainers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (e evicted) removeContainer(ctx context.Context, id string) error {
+func (e evictionNode) removeContainer(ctx context.Context, id string) error {
 	rt := e.k.cfg.Runtime.Runtime
 	st, err := rt.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
@@ -144,7 +144,7 @@ func (e evicted) removeContainer(ctx context.Context, id string) error {
 }
 
 // unusedImages removes images that nobody uses. Those that a pod of the node names are spared: it may be about to start.
-func (e evicted) unusedImages(ctx context.Context) error {
+func (e evictionNode) unusedImages(ctx context.Context) error {
 	rt := e.k.cfg.Runtime
 	list, err := rt.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {

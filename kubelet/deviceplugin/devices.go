@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// Device is a device as monitors of the node see it.
+// Device is a device as the PodResources API shows it.
 type Device struct {
 	Resource, ID string
-	Nodes        []int64 // the NUMA nodes that it is near; none: its plugin does not say
+	NUMANodes    []int64 // of its topology; none: its plugin has none
 }
 
-// Devices are the devices that a container has, in order.
+// Devices returns the devices that a container has, sorted.
 func (m *Manager) Devices(uid, container string) []Device {
 	if m == nil {
 		return nil
@@ -21,19 +21,19 @@ func (m *Manager) Devices(uid, container string) []Device {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []Device
-	for _, a := range m.pods[uid].all(container) {
+	for _, a := range m.pods[uid].allocations(container) {
 		for _, id := range a.IDs {
-			nodes := a.Nodes[id]
+			nodes := a.NUMANodes[id]
 			if r := m.resources[a.Resource]; nodes == nil && r != nil {
-				nodes = r.devices[id].nodes
+				nodes = r.devices[id].numaNodes
 			}
 			out = append(out, Device{a.Resource, id, nodes})
 		}
 	}
-	return inOrder(out)
+	return sorted(out)
 }
 
-// Allocatable are the healthy devices of the node, whether containers have them or not, in order.
+// Allocatable returns the healthy devices of the node, allocated or not, sorted.
 func (m *Manager) Allocatable() []Device {
 	if m == nil {
 		return nil
@@ -43,26 +43,26 @@ func (m *Manager) Allocatable() []Device {
 	var out []Device
 	for name, r := range m.resources {
 		for id, d := range r.devices {
-			if r.alive && d.healthy {
-				out = append(out, Device{name, id, d.nodes})
+			if r.listed && d.healthy {
+				out = append(out, Device{name, id, d.numaNodes})
 			}
 		}
 	}
-	return inOrder(out)
+	return sorted(out)
 }
 
-func inOrder(list []Device) []Device {
+func sorted(list []Device) []Device {
 	slices.SortFunc(list, func(a, b Device) int { return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.ID, b.ID)) })
 	return list
 }
 
-// nodes are the NUMA nodes of devices, as far as their plugin tells them.
-func (m *Manager) nodes(resource string, ids []string) map[string][]int64 {
+// numaNodes returns the NUMA nodes of devices that have a topology.
+func (m *Manager) numaNodes(resource string, ids []string) map[string][]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out map[string][]int64
 	for _, id := range ids {
-		if nodes := m.resources[resource].devices[id].nodes; len(nodes) > 0 {
+		if nodes := m.resources[resource].devices[id].numaNodes; len(nodes) > 0 {
 			if out == nil {
 				out = map[string][]int64{}
 			}
@@ -72,4 +72,6 @@ func (m *Manager) nodes(resource string, ids []string) map[string][]int64 {
 	return out
 }
 
-func (d device) equal(o device) bool { return d.healthy == o.healthy && slices.Equal(d.nodes, o.nodes) }
+func (d device) equal(o device) bool {
+	return d.healthy == o.healthy && slices.Equal(d.numaNodes, o.numaNodes)
+}

@@ -14,7 +14,7 @@ import (
 	"keelson/lib/mark"
 )
 
-// staticPods starts the pods that files describe, and follows the files. The channel gets an error when they cannot be followed.
+// staticPods starts the static pods and watches their files. The channel gets an error when the watch fails.
 func (k *Kubelet) staticPods(ctx context.Context, wg *sync.WaitGroup) (<-chan error, error) {
 	failed := make(chan error, 1)
 	if k.cfg.StaticPodDir == "" {
@@ -63,12 +63,12 @@ func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*c
 			Detail:  &mark.Seen{Source: "file", File: dir.File(p.UID)},
 		})
 		p = p.DeepCopy()
-		p.OwnerReferences = k.ownedByNode()
-		k.want(ctx, p)
+		p.OwnerReferences = k.nodeOwnerReference()
+		k.updateWorker(ctx, p)
 	}
 }
 
-func (k *Kubelet) ownedByNode() []metav1.OwnerReference {
+func (k *Kubelet) nodeOwnerReference() []metav1.OwnerReference {
 	n := k.node.Node()
 	if n == nil {
 		return nil

@@ -15,11 +15,11 @@ import (
 	"keelson/kubelet/rootdir"
 )
 
-// newDrivers makes what the node's CSI drivers register with, and mount by, and those of devices.
-func (k *Kubelet) newDrivers() {
+// newPluginManagers makes the managers of CSI drivers, DRA drivers and device plugins.
+func (k *Kubelet) newPluginManagers() {
 	k.volumes.CSI = csi.New(csi.Config{
 		Dir: rootdir.Dir(k.cfg.RootDir), NodeName: k.cfg.NodeName, API: k.cfg.Client.Interface, Objects: k.refs, Node: k.node.Node,
-		NodeChanged: k.node.Changed, Wake: k.wakeRefs, Events: k.events, Log: k.cfg.Log,
+		NodeChanged: k.node.Changed, Wake: k.wakeForRefs, Events: k.events, Log: k.cfg.Log,
 	})
 	k.devices = dra.New(dra.Config{
 		Dir: rootdir.Dir(k.cfg.RootDir), Plugins: k.volumes.Plugins(), NodeName: k.cfg.NodeName, API: k.cfg.Client.Interface, Log: k.cfg.Log,
@@ -31,15 +31,15 @@ func (k *Kubelet) newDrivers() {
 		HealthChanged: k.healthChanged,
 	})
 	k.devicePlugins = deviceplugin.New(deviceplugin.Config{
-		Dir: rootdir.Dir(k.cfg.RootDir), Changed: k.node.Changed, HealthChanged: k.healthChanged, Log: k.cfg.Log,
+		Dir: rootdir.Dir(k.cfg.RootDir), ResourcesChanged: k.node.Changed, HealthChanged: k.healthChanged, Log: k.cfg.Log,
 	})
 	k.podResources = podresources.New(podresources.Config{
-		Dir: rootdir.Dir(k.cfg.RootDir), Pods: knownPods{k}, Devices: k.devicePlugins, Claims: k.devices,
+		Dir: rootdir.Dir(k.cfg.RootDir), Pods: podResourcesPods{k}, Devices: k.devicePlugins, Claims: k.devices,
 	})
 	k.plugins = plugin.New(k.volumes.Plugins(), map[string]plugin.Handler{"CSIPlugin": k.volumes.CSI, "DRAPlugin": k.devices}, k.cfg.Log)
 }
 
-// healthChanged has a pod's status tell how its devices are now.
+// healthChanged updates the health of devices in a pod's status.
 func (k *Kubelet) healthChanged(uid string) {
 	if w := k.worker(uid); w != nil {
 		w.Wake()
@@ -66,12 +66,12 @@ func (k *Kubelet) nodeUpdated(n *corev1.Node) {
 	}
 }
 
-// knownPods are the workers' pods as the PodResources API sees them. Those of which nobody knows what they should be (orphans) are not.
-type knownPods struct{ k *Kubelet }
+// podResourcesPods are the workers' pods for the PodResources API, without orphaned pods.
+type podResourcesPods struct{ k *Kubelet }
 
-func (t knownPods) pods(which func(*pod.Worker, *corev1.Pod) bool) []*corev1.Pod {
+func (t podResourcesPods) pods(which func(*pod.Worker, *corev1.Pod) bool) []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, w := range t.k.all() {
+	for _, w := range t.k.allWorkers() {
 		if p := w.Pod(); len(p.Spec.Containers) > 0 && which(w, p) {
 			out = append(out, p)
 		}
@@ -80,11 +80,11 @@ func (t knownPods) pods(which func(*pod.Worker, *corev1.Pod) bool) []*corev1.Pod
 }
 
 // Active are the pods of which a container runs or may still run: a pod has a terminal phase only when none does.
-func (t knownPods) Active() []*corev1.Pod {
+func (t podResourcesPods) Active() []*corev1.Pod {
 	return t.pods(func(w *pod.Worker, p *corev1.Pod) bool { return !w.Left() && !podkind.TerminalPhase(p.Status.Phase) })
 }
 
 // All are the node's pods.
-func (t knownPods) All() []*corev1.Pod {
+func (t podResourcesPods) All() []*corev1.Pod {
 	return t.pods(func(*pod.Worker, *corev1.Pod) bool { return true })
 }

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Claim is a prepared claim as monitors of the node see it: the devices that one container has of it.
+// Claim is a prepared claim as the PodResources API shows it: the devices that one container has of it.
 type Claim struct {
 	Namespace, Name string
 	Devices         []Device
@@ -17,11 +17,11 @@ type Claim struct {
 // Device is a device of a claim.
 type Device struct {
 	Driver, Pool, Name string
-	Share              *string // the share of a device that several claims use at once
+	ShareID            *string // the share of a device that several claims use
 	CDI                []string
 }
 
-// Claims are the claims of a container that are prepared, in the order in which it lists them.
+// Claims returns the prepared claims of a container, in the order of its resources.claims.
 func (m *Manager) Claims(p *corev1.Pod, c *corev1.Container) []Claim {
 	wanted, err := requestsOf(p, c)
 	if m == nil || err != nil {
@@ -40,7 +40,7 @@ func (m *Manager) Claims(p *corev1.Pod, c *corev1.Container) []Claim {
 		for j := range of.Devices {
 			d := &of.Devices[j]
 			if slices.ContainsFunc(wanted, func(r request) bool { return r.claim == w.claim && d.serves(r.name) }) {
-				one.Devices = append(one.Devices, Device{d.Driver, d.Pool, d.Device, d.Share, d.CDI})
+				one.Devices = append(one.Devices, Device{d.Driver, d.Pool, d.Device, d.ShareID, d.CDI})
 			}
 		}
 		out = append(out, one)

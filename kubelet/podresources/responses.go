@@ -24,12 +24,12 @@ const (
 	v1alpha1 = "v1alpha1"
 )
 
-// size adds up an answer as it is made.
-type size int
+// responseSize adds up the size of a response while it is built.
+type responseSize int
 
-func (s *size) add(m proto.Message) error {
-	if *s += size(proto.Size(m)); *s > maxAnswer {
-		return grpcstatus.Errorf(codes.ResourceExhausted, "the answer is larger than %d bytes", maxAnswer)
+func (s *responseSize) add(m proto.Message) error {
+	if *s += responseSize(proto.Size(m)); *s > maxResponse {
+		return grpcstatus.Errorf(codes.ResourceExhausted, "the answer is larger than %d bytes", maxResponse)
 	}
 	return nil
 }
@@ -39,12 +39,12 @@ type v1Server struct {
 	*Server
 }
 
-// List tells of the active pods.
+// List returns the active pods.
 func (s *v1Server) List(context.Context, *apiv1.ListPodResourcesRequest) (*apiv1.ListPodResourcesResponse, error) {
 	s.total.WithLabelValues(v1).Inc()
 	s.list.WithLabelValues(v1).Inc()
-	out, all := &apiv1.ListPodResourcesResponse{}, size(0)
-	for _, p := range inOrder(s.cfg.Pods.Active()) {
+	out, all := &apiv1.ListPodResourcesResponse{}, responseSize(0)
+	for _, p := range sorted(s.cfg.Pods.Active()) {
 		one, err := s.pod(p, &all)
 		if err != nil {
 			s.listErrors.WithLabelValues(v1).Inc()
@@ -55,7 +55,7 @@ func (s *v1Server) List(context.Context, *apiv1.ListPodResourcesRequest) (*apiv1
 	return out, nil
 }
 
-// Get tells of one active pod.
+// Get returns one active pod.
 func (s *v1Server) Get(_ context.Context, q *apiv1.GetPodResourcesRequest) (*apiv1.GetPodResourcesResponse, error) {
 	s.total.WithLabelValues(v1).Inc()
 	s.get.WithLabelValues(v1).Inc()
@@ -68,7 +68,7 @@ func (s *v1Server) Get(_ context.Context, q *apiv1.GetPodResourcesRequest) (*api
 	err := fmt.Errorf("pod %.300s in namespace %.100s not found", q.GetPodName(), q.GetPodNamespace()) // without a code of its own, as in Kubernetes
 	var one *apiv1.PodResources
 	if found != nil {
-		var all size
+		var all responseSize
 		one, err = s.pod(found, &all)
 	}
 	if err != nil {
@@ -78,13 +78,13 @@ func (s *v1Server) Get(_ context.Context, q *apiv1.GetPodResourcesRequest) (*api
 	return &apiv1.GetPodResourcesResponse{PodResources: one}, nil
 }
 
-// GetAllocatableResources tells of the healthy devices of the node. There are neither processors nor memory that one container can have for itself.
+// GetAllocatableResources returns the healthy devices of the node. There are no exclusive CPUs and no exclusive memory.
 func (s *v1Server) GetAllocatableResources(context.Context, *apiv1.AllocatableResourcesRequest) (*apiv1.AllocatableResourcesResponse, error) {
 	s.total.WithLabelValues(v1).Inc()
 	s.getAllocatable.WithLabelValues(v1).Inc()
-	out, all := &apiv1.AllocatableResourcesResponse{}, size(0)
+	out, all := &apiv1.AllocatableResourcesResponse{}, responseSize(0)
 	for _, d := range s.cfg.Devices.Allocatable() {
-		for _, entry := range entries(d) {
+		for _, entry := range containerDevices(d) {
 			if err := all.add(entry); err != nil {
 				s.getAllocatableErrors.WithLabelValues(v1).Inc()
 				return nil, err
@@ -95,8 +95,8 @@ func (s *v1Server) GetAllocatableResources(context.Context, *apiv1.AllocatableRe
 	return out, nil
 }
 
-// pod tells of the containers that run beside each other. Devices of an init container that ends are the next ones' by then.
-func (s *Server) pod(p *corev1.Pod, all *size) (*apiv1.PodResources, error) {
+// pod returns the containers and sidecars of a pod. Devices of other init containers are reused by later containers.
+func (s *Server) pod(p *corev1.Pod, all *responseSize) (*apiv1.PodResources, error) {
 	out := &apiv1.PodResources{Name: p.Name, Namespace: p.Namespace}
 	for c, k := range podinfo.All(p) {
 		if k != podinfo.SideCar && k != podinfo.Main {
@@ -104,12 +104,12 @@ func (s *Server) pod(p *corev1.Pod, all *size) (*apiv1.PodResources, error) {
 		}
 		one := &apiv1.ContainerResources{Name: c.Name}
 		for _, d := range s.cfg.Devices.Devices(string(p.UID), c.Name) {
-			one.Devices = append(one.Devices, entries(d)...)
+			one.Devices = append(one.Devices, containerDevices(d)...)
 		}
 		for _, claim := range s.cfg.Claims.Claims(p, c) {
 			dynamic := &apiv1.DynamicResource{ClaimName: claim.Name, ClaimNamespace: claim.Namespace}
 			for _, d := range claim.Devices {
-				r := &apiv1.ClaimResource{DriverName: d.Driver, PoolName: d.Pool, DeviceName: d.Name, ShareId: d.Share}
+				r := &apiv1.ClaimResource{DriverName: d.Driver, PoolName: d.Pool, DeviceName: d.Name, ShareId: d.ShareID}
 				for _, name := range d.CDI {
 					r.CdiDevices = append(r.CdiDevices, &apiv1.CDIDevice{Name: name})
 				}
@@ -125,13 +125,13 @@ func (s *Server) pod(p *corev1.Pod, all *size) (*apiv1.PodResources, error) {
 	return out, nil
 }
 
-// entries tell of a device as Kubernetes does: one for each NUMA node that it is near.
-func entries(d deviceplugin.Device) []*apiv1.ContainerDevices {
-	if len(d.Nodes) == 0 {
+// containerDevices returns a device as Kubernetes does: one entry for each NUMA node of its topology.
+func containerDevices(d deviceplugin.Device) []*apiv1.ContainerDevices {
+	if len(d.NUMANodes) == 0 {
 		return []*apiv1.ContainerDevices{{ResourceName: d.Resource, DeviceIds: []string{d.ID}}}
 	}
 	var out []*apiv1.ContainerDevices
-	for _, n := range d.Nodes {
+	for _, n := range d.NUMANodes {
 		out = append(out, &apiv1.ContainerDevices{
 			ResourceName: d.Resource, DeviceIds: []string{d.ID}, Topology: &apiv1.TopologyInfo{Nodes: []*apiv1.NUMANode{{ID: n}}},
 		})
@@ -139,17 +139,17 @@ func entries(d deviceplugin.Device) []*apiv1.ContainerDevices {
 	return out
 }
 
-// v1alpha1Server serves the API's first version, which Kubernetes still has: all pods, and of these the containers that are not init containers.
+// v1alpha1Server serves the API's first version, which Kubernetes still has: all pods, without init containers.
 type v1alpha1Server struct {
 	apiv1alpha1.UnimplementedPodResourcesListerServer
 	*Server
 }
 
-// List tells of all pods.
+// List returns all pods.
 func (s *v1alpha1Server) List(context.Context, *apiv1alpha1.ListPodResourcesRequest) (*apiv1alpha1.ListPodResourcesResponse, error) {
 	s.total.WithLabelValues(v1alpha1).Inc()
-	out, all := &apiv1alpha1.ListPodResourcesResponse{}, size(0)
-	for _, p := range inOrder(s.cfg.Pods.All()) {
+	out, all := &apiv1alpha1.ListPodResourcesResponse{}, responseSize(0)
+	for _, p := range sorted(s.cfg.Pods.All()) {
 		one := &apiv1alpha1.PodResources{Name: p.Name, Namespace: p.Namespace}
 		for i := range p.Spec.Containers {
 			c := &apiv1alpha1.ContainerResources{Name: p.Spec.Containers[i].Name}
@@ -166,7 +166,7 @@ func (s *v1alpha1Server) List(context.Context, *apiv1alpha1.ListPodResourcesRequ
 	return out, nil
 }
 
-func inOrder(pods []*corev1.Pod) []*corev1.Pod {
+func sorted(pods []*corev1.Pod) []*corev1.Pod {
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

@@ -16,14 +16,14 @@ import (
 // that their workers find the logs.
 func TestSweepLogs(t *testing.T) {
 	dir := t.TempDir()
-	k := &Kubelet{cfg: Config{LogDir: dir, Log: slog.New(slog.DiscardHandler)}, workers: map[string]*entry{"uid-runs": {worker: &pod.Worker{}}}}
+	k := &Kubelet{cfg: Config{LogDir: dir, Log: slog.New(slog.DiscardHandler)}, workers: map[string]*workerEntry{"uid-runs": {worker: &pod.Worker{}}}}
 	for _, name := range []string{"ns_gone_uid-gone", "ns_runs_uid-runs", "ns_half_uid-half", "ns_boxed_uid-boxed", "lost+found", "a_b_c_d"} {
 		if err := os.MkdirAll(filepath.Join(dir, name, "c"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	known := map[string]*observed.Pod{"uid-half": {UID: "uid-half"}, "uid-boxed": {UID: "uid-boxed", Namespace: "n", Name: "p"}}
-	k.sweepLogs(known)
+	k.removeOrphanLogs(known)
 	for name, want := range map[string]bool{
 		"ns_gone_uid-gone": false, "ns_runs_uid-runs": true, "ns_half_uid-half": true, "ns_boxed_uid-boxed": true, "lost+found": true, "a_b_c_d": true,
 	} {

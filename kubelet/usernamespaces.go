@@ -12,8 +12,8 @@ import (
 	"keelson/kubelet/userns"
 )
 
-// loadUsers finds which ids the pods of an earlier life have in their user namespaces.
-func (k *Kubelet) loadUsers(ctx context.Context) error {
+// loadUserNamespaces reads the ID ranges of existing user namespaces of pods.
+func (k *Kubelet) loadUserNamespaces(ctx context.Context) error {
 	ids, ok, err := userns.Delegated(ctx)
 	if err != nil {
 		return err
@@ -25,20 +25,20 @@ func (k *Kubelet) loadUsers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	damaged, err := k.users.Load(ids, k.cfg.MaxPods, pods)
+	damaged, err := k.userNamespaces.Load(ids, k.cfg.MaxPods, pods)
 	if err != nil {
 		return err
 	}
 	for _, uid := range damaged {
-		if err := k.mendUsers(ctx, uid); err != nil {
+		if err := k.recoverUserNamespace(ctx, uid); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// mendUsers asks the runtime which ids a pod has whose record cannot be read.
-func (k *Kubelet) mendUsers(ctx context.Context, uid string) error {
+// recoverUserNamespace gets the ID range of a pod whose record cannot be read from the runtime.
+func (k *Kubelet) recoverUserNamespace(ctx context.Context, uid string) error {
 	rt := k.cfg.Runtime.Runtime
 	list, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
 		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{observed.LabelPodUID: uid}},
@@ -58,13 +58,13 @@ func (k *Kubelet) mendUsers(ctx context.Context, uid string) error {
 		if ns == nil || ns.GetMode() == runtimeapi.NamespaceMode_NODE {
 			continue
 		}
-		if err := k.users.Adopt(uid, ns); err != nil {
+		if err := k.userNamespaces.Adopt(uid, ns); err != nil {
 			k.cfg.Log.Error("mend the record of a pod's user namespace", "pod", uid, "err", err)
 			break
 		}
 		k.cfg.Log.Info("the record of a pod's user namespace is mended", "pod", uid)
 		return nil
 	}
-	// Nothing of it runs, or with ids that are not its own: no container of it starts any more.
-	return k.users.Release(uid)
+	// It does not run, or with IDs that are not its own: none of its containers can start any more.
+	return k.userNamespaces.Release(uid)
 }
