@@ -12,9 +12,9 @@ import (
 	"keelson/kubelet/pod"
 )
 
-// TestSweepLogs: log directories go whose pods are gone, and pods of which only the directory of volumes is left get their names back, so
+// TestRemoveOrphanLogs: log directories go whose pods are gone, and pods of which only the directory of volumes is left get their names back, so
 // that their workers find the logs.
-func TestSweepLogs(t *testing.T) {
+func TestRemoveOrphanLogs(t *testing.T) {
 	dir := t.TempDir()
 	k := &Kubelet{cfg: Config{LogDir: dir, Log: slog.New(slog.DiscardHandler)}, workers: map[string]*workerEntry{"uid-runs": {worker: &pod.Worker{}}}}
 	for _, name := range []string{"ns_gone_uid-gone", "ns_runs_uid-runs", "ns_half_uid-half", "ns_boxed_uid-boxed", "lost+found", "a_b_c_d"} {

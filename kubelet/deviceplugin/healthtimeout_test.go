@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,14 +49,14 @@ func (s *listStream) Recv() (*pluginapi.ListAndWatchResponse, error) {
 type timedManager struct {
 	*Manager
 	t    *testing.T
-	told int // how often the pod was told of its devices' health
+	told atomic.Int32 // how often the pod was told of its devices' health
 	wg   sync.WaitGroup
 }
 
 func newTimedManager(t *testing.T) *timedManager {
 	t.Helper()
 	n := &timedManager{t: t}
-	n.Manager = New(Config{Dir: rootdir.Dir(t.TempDir()), Log: slog.New(slog.DiscardHandler), ResourcesChanged: func() {}, HealthChanged: func(string) { n.told++ }})
+	n.Manager = New(Config{Dir: rootdir.Dir(t.TempDir()), Log: slog.New(slog.DiscardHandler), ResourcesChanged: func() {}, HealthChanged: func(string) { n.told.Add(1) }})
 	n.restoreLocked(&record{UID: "p", Containers: map[string][]allocation{"main": {{Resource: gpus, IDs: []string{"a"}}}}})
 	return n
 }
@@ -82,12 +83,12 @@ func (n *timedManager) add(ctx context.Context, lists ...[]*pluginapi.Device) *e
 }
 
 // is checks the health of the pod's device, and how often the pod was told of it.
-func (n *timedManager) is(when string, want corev1.ResourceHealthStatus, told int) {
+func (n *timedManager) is(when string, want corev1.ResourceHealthStatus, told int32) {
 	n.t.Helper()
 	synctest.Wait()
 	got := n.Health("p", "main")
-	if len(got) != 1 || len(got[0].Resources) != 1 || got[0].Resources[0].Health != want || n.told != told {
-		n.t.Errorf("%s: %v, the pod was told %d times, want %s and %d", when, got, n.told, want, told)
+	if len(got) != 1 || len(got[0].Resources) != 1 || got[0].Resources[0].Health != want || n.told.Load() != told {
+		n.t.Errorf("%s: %v, the pod was told %d times, want %s and %d", when, got, n.told.Load(), want, told)
 	}
 }
 
@@ -137,8 +138,8 @@ func TestLapseOfAResourceThatHasGone(t *testing.T) {
 		n := newTimedManager(t)
 		before := time.Now()
 		n.expireHealth(t.Context(), &endpoint{resource: "example.com/other"})
-		if took := time.Since(before); took != 30*time.Second || n.told != 0 {
-			t.Errorf("after %v the pod was told %d times, want 30s and none", took, n.told)
+		if took := time.Since(before); took != 30*time.Second || n.told.Load() != 0 {
+			t.Errorf("after %v the pod was told %d times, want 30s and none", took, n.told.Load())
 		}
 	})
 }

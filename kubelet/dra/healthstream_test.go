@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,8 +63,8 @@ func (s *healthStream) Recv() (*healthapi.NodeWatchResourcesResponse, error) {
 }
 
 // healthManager has the claim c of a pod, with the device gpu-x, and counts how often the pod is told.
-func healthManager(told *int) *Manager {
-	m := New(Config{Log: slog.New(slog.DiscardHandler), HealthChanged: func(string) { *told++ }})
+func healthManager(told *atomic.Int32) *Manager {
+	m := New(Config{Log: slog.New(slog.DiscardHandler), HealthChanged: func(string) { told.Add(1) }})
 	m.claims["dev/c"] = &claim{record: record{
 		Namespace: "dev", Name: "c", Pods: []string{"pod-p"}, Prepared: true, Devices: []device{{Driver: gpus, Pool: "n", Device: "gpu-x"}},
 	}}
@@ -108,7 +109,7 @@ var badReport = []*healthapi.DeviceHealth{healthOfDevice(strings.Repeat("x", max
 func TestRefusedReportEndsItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		m, s := healthManager(new(int)), newHealthService()
+		m, s := healthManager(new(atomic.Int32)), newHealthService()
 		d := m.add(s)
 		done := make(chan struct{})
 		go func() { m.watchDriverHealth(ctx, d); close(done) }() // ends with ctx
@@ -130,8 +131,7 @@ func TestRefusedReportEndsItsStream(t *testing.T) {
 
 // TestHalfAReport: of a report that is refused nothing counts, neither what stands before the bad device nor that the driver was heard.
 func TestHalfAReport(t *testing.T) {
-	told := 0
-	m := healthManager(&told)
+	m := healthManager(new(atomic.Int32))
 	half := func(h healthapi.HealthStatus) []*healthapi.DeviceHealth {
 		return append([]*healthapi.DeviceHealth{healthOfDevice("gpu-x", h, 1000, "")}, badReport...)
 	}
@@ -174,7 +174,7 @@ func TestReportsOfAnEndedStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
-				told := 0
+				var told atomic.Int32
 				m, s := healthManager(&told), newHealthService()
 				m.health.startupOver = true
 				d := m.add(s)
@@ -183,19 +183,19 @@ func TestReportsOfAnEndedStream(t *testing.T) {
 				s.reports <- []*healthapi.DeviceHealth{healthOfDevice("gpu-x", healthapi.HealthStatus_UNHEALTHY, day, "")}
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				if got := healthNow(t, m); got != unhealthy || told != 1 {
-					t.Errorf("while the stream is open: %s, the pod was told %d times, want Unhealthy and 1", got, told)
+				if got := healthNow(t, m); got != unhealthy || told.Load() != 1 {
+					t.Errorf("while the stream is open: %s, the pod was told %d times, want Unhealthy and 1", got, told.Load())
 				}
 				tt.then(m, d, s)
 				time.Sleep(defaultHealthTimeout - time.Second)
 				synctest.Wait()
-				if got := healthNow(t, m); got != unhealthy || told != 1 {
-					t.Errorf("after 29 seconds: %s, the pod was told %d times, want Unhealthy and 1", got, told)
+				if got := healthNow(t, m); got != unhealthy || told.Load() != 1 {
+					t.Errorf("after 29 seconds: %s, the pod was told %d times, want Unhealthy and 1", got, told.Load())
 				}
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
-				if got, again := healthNow(t, m), told == 2; got != tt.want || again != (tt.want == unknown) {
-					t.Errorf("after 31 seconds: %s, the pod was told %d times, want %s", got, told, tt.want)
+				if got, again := healthNow(t, m), told.Load() == 2; got != tt.want || again != (tt.want == unknown) {
+					t.Errorf("after 31 seconds: %s, the pod was told %d times, want %s", got, told.Load(), tt.want)
 				}
 				cancel()
 				<-done
@@ -209,7 +209,7 @@ func TestRefusedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*reconnectDelay+time.Second)
 		defer cancel()
-		m, s := healthManager(new(int)), &refusingService{}
+		m, s := healthManager(new(atomic.Int32)), &refusingService{}
 		m.watchDriverHealth(ctx, &driver{name: gpus, health: s})
 		if s.calls != 11 || s.last.Err() == nil {
 			t.Errorf("%d calls in 51 seconds, want 11; the last one's context: %v", s.calls, s.last.Err())
