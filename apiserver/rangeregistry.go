@@ -22,7 +22,7 @@ var rangeAllocations = objects.Config{
 	Prefix:   "ranges",
 }
 
-// rangeRegistry is the record of node ports for servers that share a store.
+// rangeRegistry stores the RangeAllocation of node ports for servers that share a store.
 type rangeRegistry struct{ storage objects.Storage }
 
 var errUnchanged = errors.New("nothing to write")
@@ -31,7 +31,7 @@ func (r rangeRegistry) GuaranteedUpdate(ctx context.Context, f func(now *corev1.
 	_, _, _, err := r.storage.Update(ctx, "", "servicenodeports", true, func(_ context.Context, current kind.Object) (kind.Object, error) {
 		now, ok := current.(*corev1.RangeAllocation)
 		if current != nil && !ok {
-			return nil, fmt.Errorf("the record of node ports is a %T", current)
+			return nil, fmt.Errorf("the RangeAllocation of node ports is a %T", current)
 		}
 		next, err := f(now)
 		if err != nil {

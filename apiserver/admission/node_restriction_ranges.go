@@ -53,21 +53,21 @@ func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) er
 	if old != nil && len(old.Spec.PodCIDRs) > 0 {
 		return nil // they are immutable
 	}
-	var brought []netip.Prefix
+	var requested []netip.Prefix
 	for _, text := range obj.Spec.PodCIDRs {
 		q, err := netip.ParsePrefix(text)
 		if err != nil {
 			return nil // validation rejects it
 		}
 		if why := p.PodRanges.rejectReason(q); why != "" {
-			return Forbidden(r, "node %q is not allowed to bring the pod range %s: %s. Without it, it is given one: keelson down on its machine and start it again, without pods", node, q, why)
+			return Forbidden(r, "node %q is not allowed to set the pod CIDR %s: %s. Without one, the cluster allocates one: keelson down on its machine and start it again, without pods", node, q, why)
 		}
-		brought = append(brought, q)
+		requested = append(requested, q)
 	}
-	if len(brought) == 0 || old == nil {
+	if len(requested) == 0 || old == nil {
 		return nil // of nodes with the same range the oldest keeps it, and this one is the newest
 	}
-	return p.requireUnused(ctx, r, node, brought)
+	return p.requireUnused(ctx, r, node, requested)
 }
 
 // rejectReason is why a node may not set the range; empty: it may.
@@ -83,7 +83,7 @@ func (p PodRanges) rejectReason(q netip.Prefix) string {
 	}
 	for _, s := range p.Reserved {
 		if s.Overlaps(q) {
-			return "Services have " + s.String()
+			return "it overlaps the Service CIDR " + s.String()
 		}
 	}
 	return ""
@@ -100,7 +100,7 @@ func (p NodeRestriction) requireUnused(ctx context.Context, r *Request, node str
 		for _, text := range o.Spec.PodCIDRs {
 			q, err := netip.ParsePrefix(text)
 			if err == nil && o.Name != node && slices.ContainsFunc(requested, q.Overlaps) {
-				return Forbidden(r, "node %q is not allowed to bring a pod range that overlaps %s of node %q", node, q, o.Name)
+				return Forbidden(r, "node %q is not allowed to set a pod CIDR that overlaps %s of node %q", node, q, o.Name)
 			}
 		}
 	}

@@ -168,7 +168,7 @@ func readKeys(cipher string, keys []fileKey, sizes []int, newBox func([]byte) (b
 			fits = fits || n == len(secret)
 		}
 		if !fits {
-			return nil, fmt.Errorf("%s.secret: it has %d bytes, wanted are %v", at, len(secret), sizes)
+			return nil, fmt.Errorf("%s.secret: it has %d bytes, must have one of %v", at, len(secret), sizes)
 		}
 		b, err := newBox(secret)
 		if err != nil {

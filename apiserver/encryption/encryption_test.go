@@ -154,7 +154,7 @@ func TestParse(t *testing.T) {
 		head + "resources: [{resources: [secrets], providers: []}]":                                                          "resources[0].providers: at least one",
 		head + "resources: [{resources: ['*'], providers: [{identity: {}}]}]":                                                "use '*.'",
 		head + "resources: [{resources: ['*.*'], providers: [{}]}]":                                                          "exactly one of",
-		head + "resources: [{resources: [secrets], providers: [{identity: {}, aesgcm: {keys: [{name: a, secret: YQ==}]}}]}]": "aesgcm.keys[0].secret: it has 1 bytes, wanted are [16 24 32]",
+		head + "resources: [{resources: [secrets], providers: [{identity: {}, aesgcm: {keys: [{name: a, secret: YQ==}]}}]}]": "aesgcm.keys[0].secret: it has 1 bytes, must have one of [16 24 32]",
 		head + "resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: a, secret: '!'}]}}]}]":             "it is not base64",
 		head + "resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: 'a:b', secret: YQ==}]}}]}]":        "has a ':' in it",
 		head + "resources: [{resources: [secrets], providers: [{secretbox: {keys: []}}]}]":                                   "secretbox.keys: at least one",

@@ -42,7 +42,7 @@ func (o Services) validateAdvertise(ranges []netip.Prefix) error {
 	case err != nil || ip.Zone() != "":
 		return fmt.Errorf("--advertise-address %q is not an IP address", o.Advertise)
 	case ip.IsUnspecified() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast():
-		return fmt.Errorf("--advertise-address %s is nothing that others can reach", ip)
+		return fmt.Errorf("--advertise-address %s is not reachable from other machines", ip)
 	case ip.Is4() != ranges[0].Addr().Is4():
 		return fmt.Errorf("service IP family %q must match public address family %q", ranges[0], ip)
 	}

@@ -14,7 +14,7 @@ func TestServiceRanges(t *testing.T) {
 	for _, tt := range []struct{ advertise, want string }{
 		{"192.0.2.7", ""},
 		{"host", `--advertise-address "host" is not an IP address`},
-		{"127.0.0.1", "nothing that others can reach"},
+		{"127.0.0.1", "is not reachable from other machines"},
 		{"2001:db8::1", `service IP family "10.96.0.0/16" must match public address family "2001:db8::1"`},
 	} {
 		err := Services{Advertise: tt.advertise}.Validate()

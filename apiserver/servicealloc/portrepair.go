@@ -20,7 +20,7 @@ const (
 	releaseTimeout = 10 * time.Second
 )
 
-// observedRange is the last observed record of node ports.
+// observedRange is the last observed RangeAllocation of node ports.
 type observedRange struct {
 	resourceVersion string // "": there is none
 	bits            portBitmap
@@ -34,7 +34,7 @@ func (a *Allocator) schedulePortRepairLocked(in time.Duration) {
 	}
 }
 
-// Start reconciles the record of node ports with the Services, before the first allocation. It is called when all Services have been
+// Start reconciles the RangeAllocation of node ports with the Services, before the first allocation. It is called when all Services have been
 // passed.
 func (a *Allocator) Start(ctx context.Context) error {
 	if a.registry == nil {
@@ -70,7 +70,7 @@ func (a *Allocator) Start(ctx context.Context) error {
 		return a.encodeBitmap(now, &fresh), nil
 	})
 	if err != nil {
-		return fmt.Errorf("bring the record of node ports up to date: %w", err)
+		return fmt.Errorf("update the RangeAllocation of node ports: %w", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,7 +124,7 @@ func (a *Allocator) repairPorts(ctx context.Context) (requeueAfter time.Duration
 	})
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("repair the record of node ports: %w", err)
+		return 0, fmt.Errorf("repair the RangeAllocation of node ports: %w", err)
 	case stale:
 		return settleTime, nil
 	}

@@ -28,7 +28,7 @@ type RangeRegistry interface {
 const maxPorts = 1 << 16
 
 // errNoRangeAllocation is returned between the deletion of the record and its repair.
-var errNoRangeAllocation = errors.New("the record of node ports is gone; it is made again within seconds")
+var errNoRangeAllocation = errors.New("the RangeAllocation of node ports was deleted; it is recreated within seconds")
 
 // portBitmap is the bitmap of a record.
 type portBitmap struct {
@@ -61,10 +61,10 @@ func (b *portBitmap) ports() []int32 {
 func decodeRangeAllocation(r *corev1.RangeAllocation) (b portBitmap, err error) {
 	var first, last int32
 	if n, err := fmt.Sscanf(r.Range, "%d-%d", &first, &last); err != nil || n != 2 || first < 0 || last < first || last >= maxPorts {
-		return b, fmt.Errorf("the record of node ports has the range %q", r.Range)
+		return b, fmt.Errorf("the RangeAllocation of node ports has the range %q", r.Range)
 	}
 	if len(r.Data) > maxPorts/8 {
-		return b, fmt.Errorf("the record of node ports has %d bytes for the range %s", len(r.Data), r.Range)
+		return b, fmt.Errorf("the RangeAllocation of node ports has %d bytes for the range %s", len(r.Data), r.Range)
 	}
 	b.base = first
 	b.bits.SetBytes(r.Data)
