@@ -10,6 +10,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -40,11 +41,19 @@ func sets(t *testing.T, c *controllertest.Cluster) []appsv1.ReplicaSet {
 // populate plays the replicaset controller and the kubelets: all pods of all sets are there.
 func populate(t *testing.T, c *controllertest.Cluster) {
 	t.Helper()
-	for _, r := range sets(t, c) {
+	for _, listed := range sets(t, c) {
+		synctest.Wait() // the controller may write the next set after the last one's new status
+		r, err := c.AppsV1().ReplicaSets("default").Get(t.Context(), listed.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 		n := *r.Spec.Replicas
 		zero := int32(0)
 		r.Status = appsv1.ReplicaSetStatus{Replicas: n, ReadyReplicas: n, AvailableReplicas: n, TerminatingReplicas: &zero, ObservedGeneration: r.Generation}
-		if _, err := c.AppsV1().ReplicaSets("default").UpdateStatus(t.Context(), &r, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.AppsV1().ReplicaSets("default").UpdateStatus(t.Context(), r, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
