@@ -98,7 +98,7 @@ func TestRejected(t *testing.T) {
 		} else if err := os.WriteFile(path, []byte(step.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		l.look(t.Context(), l.files[0])
+		l.reload(t.Context(), l.files[0])
 		got := rejected.List()
 		switch {
 		case step.want == "" && len(got) > 0, step.want != "" && len(got) != 1:
