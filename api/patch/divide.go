@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"keelson/api/kind"
 )
@@ -35,6 +36,44 @@ type items struct {
 	named map[any]bool
 }
 
+// layout is what a struct type is to split.
+type layout struct {
+	names     []string // of the fields in JSON
+	divisible bool     // may be split
+	keys      []int    // for a list with a merge key, which field of an item that is; else negative
+}
+
+var layouts sync.Map // of *layout, by reflect.Type
+
+func layoutOf(t reflect.Type) *layout {
+	if l, ok := layouts.Load(t); ok {
+		return l.(*layout)
+	}
+	l := &layout{divisible: !reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]())}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		l.names, l.keys = append(l.names, jsonName(f)), append(l.keys, keyOf(f))
+		l.divisible = l.divisible && f.IsExported() && jsonName(f) != ""
+	}
+	layouts.Store(t, l)
+	return l
+}
+
+// keyOf is the field with the merge key in the items of list f; negative: it is not a list of structs that is merged by key.
+func keyOf(f reflect.StructField) int {
+	name := f.Tag.Get("patchMergeKey")
+	if name == "" || f.Type.Kind() != reflect.Slice || f.Type.Elem().Kind() != reflect.Struct ||
+		!slices.Contains(strings.Split(f.Tag.Get("patchStrategy"), ","), "merge") {
+		return -1
+	}
+	for item := range f.Type.Elem().Fields() {
+		if item.IsExported() && jsonName(item) == name {
+			return item.Index[0]
+		}
+	}
+	return -1
+}
+
 // divide divides old, which stays as it is.
 func divide(k *kind.Kind, old kind.Object, patch map[string]any) division {
 	from := reflect.ValueOf(old).Elem()
@@ -57,20 +96,20 @@ func (d division) unite(obj kind.Object) {
 
 // split sets the fields of named and rest, structs of the type of from.
 func split(from, named, rest reflect.Value, patch map[string]any) []step {
-	steps := make([]step, 0, from.NumField())
-	for i := range from.NumField() {
-		f := from.Type().Field(i)
-		value, ok := patch[jsonName(f)]
+	l := layoutOf(from.Type())
+	steps := make([]step, 0, len(l.names))
+	for i, name := range l.names {
+		value, ok := patch[name]
 		if !ok {
 			rest.Field(i).Set(from.Field(i))
 			steps = append(steps, step{field: i})
 			continue
 		}
-		if fields := divisible(f.Type, value); fields != nil {
+		if fields := divisible(from.Field(i), value); fields != nil {
 			steps = append(steps, step{field: i, fields: split(from.Field(i), named.Field(i), rest.Field(i), fields)})
 			continue
 		}
-		if list := splitList(f, from.Field(i), named.Field(i), rest.Field(i), value); list != nil {
+		if list := splitList(l.keys[i], from.Field(i), named.Field(i), rest.Field(i), value); list != nil {
 			steps = append(steps, step{field: i, items: list})
 			continue
 		}
@@ -93,41 +132,39 @@ func join(to, rest reflect.Value, steps []step) {
 	}
 }
 
-// divisible returns the fields that a patch names in a value of type t; nil: the value is taken as a whole.
-func divisible(t reflect.Type, value any) map[string]any {
+// divisible returns the fields of v that a patch names; nil: v is taken as a whole.
+func divisible(v reflect.Value, value any) map[string]any {
 	fields, ok := value.(map[string]any)
-	if !ok || hasDirective(fields) || t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) {
+	if !ok || hasDirective(fields) || v.Kind() != reflect.Struct || !layoutOf(v.Type()).divisible {
 		return nil
-	}
-	for i := range t.NumField() {
-		if f := t.Field(i); !f.IsExported() || jsonName(f) == "" {
-			return nil
-		}
 	}
 	return fields
 }
 
 // splitList sets named to the items that the patch names and the merge keys of the others, and rest to the others; nil: the list is taken
-// as a whole.
-func splitList(f reflect.StructField, from, named, rest reflect.Value, value any) *items {
-	list := namedItems(f, value)
-	if list == nil || from.Len() == 0 {
+// as a whole. key is the field with the merge key.
+func splitList(key int, from, named, rest reflect.Value, value any) *items {
+	if key < 0 || from.Len() == 0 {
+		return nil
+	}
+	list := namedItems(key, from.Type().Elem(), value)
+	if list == nil {
 		return nil
 	}
 	seen := make(map[any]bool, from.Len())
 	for i := range from.Len() {
-		key := from.Index(i).Field(list.key)
-		if seen[scalar(key)] || key.IsZero() {
+		k := from.Index(i).Field(key)
+		if k.IsZero() || seen[scalar(k)] {
 			return nil
 		}
-		seen[scalar(key)] = true
+		seen[scalar(k)] = true
 	}
-	named.Set(reflect.MakeSlice(f.Type, from.Len(), from.Len()))
-	rest.Set(reflect.MakeSlice(f.Type, 0, from.Len()))
+	named.Set(reflect.MakeSlice(from.Type(), from.Len(), from.Len()))
+	rest.Set(reflect.MakeSlice(from.Type(), 0, from.Len()))
 	for i := range from.Len() {
 		item := from.Index(i)
-		if key := item.Field(list.key); !list.named[scalar(key)] {
-			named.Index(i).Field(list.key).Set(key)
+		if k := item.Field(key); !list.named[scalar(k)] {
+			named.Index(i).Field(key).Set(k)
 			rest.Set(reflect.Append(rest, item))
 			continue
 		}
@@ -149,36 +186,22 @@ func (l *items) join(to, rest reflect.Value) {
 	}
 }
 
-// namedItems returns the items in a patch of a list; nil: the list has no merge keys, or the patch is not of plain items.
-func namedItems(f reflect.StructField, value any) *items {
+// namedItems returns the items of type t in a patch of a list; nil: it is not of plain items.
+func namedItems(key int, t reflect.Type, value any) *items {
 	patch, ok := value.([]any)
-	if !ok || f.Type.Kind() != reflect.Slice || f.Type.Elem().Kind() != reflect.Struct ||
-		!slices.Contains(strings.Split(f.Tag.Get("patchStrategy"), ","), "merge") {
+	if !ok {
 		return nil
 	}
-	name := f.Tag.Get("patchMergeKey")
-	list := &items{key: fieldNamed(f.Type.Elem(), name), named: make(map[any]bool, len(patch))}
-	if list.key < 0 {
-		return nil
-	}
+	name := layoutOf(t).names[key]
+	list := &items{key: key, named: make(map[any]bool, len(patch))}
 	for _, item := range patch {
 		fields, ok := item.(map[string]any)
-		if !ok || hasDirective(fields) || !isScalar(f.Type.Elem().Field(list.key).Type, fields[name]) {
+		if !ok || hasDirective(fields) || !isScalar(t.Field(key).Type, fields[name]) {
 			return nil
 		}
 		list.named[fields[name]] = true
 	}
 	return list
-}
-
-// fieldNamed is the index of the field that JSON calls name; negative: there is none.
-func fieldNamed(t reflect.Type, name string) int {
-	for i := range t.NumField() {
-		if f := t.Field(i); name != "" && f.IsExported() && jsonName(f) == name {
-			return i
-		}
-	}
-	return -1
 }
 
 // isScalar reports whether value is what a string or an integer of type t is in JSON.
