@@ -200,7 +200,7 @@ func TestExtenderFails(t *testing.T) {
 	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}, {urlPrefix: '%s', filterVerb: absent, ignorable: true}]", url, url)),
 		schedtest.Node("node-1"), schedtest.Pod("a"))
 	p := c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
-	want := `extender ` + url + `: filter: it names node "node-x", about which it was not asked`
+	want := `extender ` + url + `: filter: the answer has node "node-x", which was not sent`
 	if got := scheduledCondition(p); got.Reason != corev1.PodReasonSchedulerError || got.Message != want {
 		t.Errorf("condition %+v, want SchedulerError: %s", got, want)
 	}

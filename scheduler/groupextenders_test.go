@@ -215,7 +215,7 @@ func TestExtenderFailsForGroup(t *testing.T) {
 	c.eventually("h-0", bound)
 	c.eventually("h-1", bound)
 	close(goOn)
-	c.eventuallySaid("g-0", "FailedScheduling", "filter: it says: out of order")
+	c.eventuallySaid("g-0", "FailedScheduling", "filter: the extender returned an error: out of order")
 	c.eventually("g-0", bound)
 	c.eventually("g-1", bound)
 }

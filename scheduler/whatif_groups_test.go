@@ -158,7 +158,7 @@ func TestWhatIfAsksExtenders(t *testing.T) {
 	mu.Unlock()
 	fails := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: broken}]", url))
 	got, a := whatIf(t, scheduler.Question{}, "", fails, append(objs[:1:1], objs[3], schedtest.Pod("q", schedtest.Requests("1", "")))...)
-	want := "the answer is without extender " + url + ": broken: it says: out of order"
+	want := "the answer is without extender " + url + ": broken: the extender returned an error: out of order"
 	if got != "p: pending -> n1; q: pending -> n1" || !slices.Equal(a.Notes, []string{want}) {
 		t.Errorf("%s, notes %q, want %q", got, a.Notes, want)
 	}

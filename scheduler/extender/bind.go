@@ -68,7 +68,7 @@ func (e *Extender) bind(ctx context.Context, pod *state.PodInfo, node string) er
 		return err
 	}
 	if result.Error != "" {
-		return fmt.Errorf("%s: it says: %s", e.cfg.BindVerb, oneShortLine(result.Error))
+		return fmt.Errorf("%s: the extender returned an error: %s", e.cfg.BindVerb, oneShortLine(result.Error))
 	}
 	return nil
 }

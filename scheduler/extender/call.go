@@ -39,7 +39,7 @@ func (r *cooldown) check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Now().Before(r.until) {
-		return fmt.Errorf("%s; it is asked again from %s on", r.why, r.until.Format(time.TimeOnly))
+		return fmt.Errorf("%s; it is not called again before %s", r.why, r.until.Format(time.TimeOnly))
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func (e *Extender) call(ctx context.Context, verb string, args, result any) erro
 		return err
 	}
 	if err := json.Unmarshal(text, result); err != nil {
-		return fmt.Errorf("%s: its answer is not understood: %s", verb, oneShortLine(err.Error()))
+		return fmt.Errorf("%s: cannot decode the answer: %s", verb, oneShortLine(err.Error()))
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (e *Extender) send(ctx context.Context, verb string, request []byte) ([]byt
 		return nil, reword(err)
 	}
 	if len(text) > most {
-		return nil, &statusError{fmt.Sprintf("its answer is longer than %d bytes", most)}
+		return nil, &statusError{fmt.Sprintf("the answer is longer than %d bytes", most)}
 	}
 	return text, nil
 }

@@ -105,12 +105,12 @@ func TestFilter(t *testing.T) {
 		{"names are not read where nodes were sent", `{"NodeNames":["a","b"]}`, false, "a 1 node(s) left out by extender URL; b 1 node(s) left out by extender URL; c 1 node(s) left out by extender URL"},
 		{"refusals of others", `{"NodeNames":["a","b","c"],"FailedNodes":{"x":"not yours"}}`, true, ""},
 		{"reason", `{"NodeNames":["a","b"],"FailedNodes":{"c":"two\nlines\u0007` + long + `"}}`, true, "c 0 two lines " + strings.Repeat("\u00e9", 121) + "..."},
-		{"error", `{"NodeNames":["a"],"Error":"its\nmind is not made up"}`, true, "extender URL: filter: it says: its mind is not made up"},
-		{"foreign node", `{"NodeNames":["a","z"],"FailedNodes":{"b":"x"}}`, true, `extender URL: filter: it names node "z", about which it was not asked`},
-		{"garbage", `<html>`, true, `extender URL: filter: its answer is not understood: invalid character '<' looking for beginning of value`},
-		{"another type", `{"NodeNames":"a"}`, true, `extender URL: filter: its answer is not understood: json: cannot unmarshal string into Go struct field filterResult.NodeNames of type []string`},
-		{"nothing", ``, true, `extender URL: filter: its answer is not understood: unexpected end of JSON input`},
-		{"giant", `{"NodeNames":["` + strings.Repeat("a", 2<<20) + `"]}`, true, `extender URL: filter: its answer is longer than N bytes`},
+		{"error", `{"NodeNames":["a"],"Error":"its\nmind is not made up"}`, true, "extender URL: filter: the extender returned an error: its mind is not made up"},
+		{"foreign node", `{"NodeNames":["a","z"],"FailedNodes":{"b":"x"}}`, true, `extender URL: filter: the answer has node "z", which was not sent`},
+		{"garbage", `<html>`, true, `extender URL: filter: cannot decode the answer: invalid character '<' looking for beginning of value`},
+		{"another type", `{"NodeNames":"a"}`, true, `extender URL: filter: cannot decode the answer: json: cannot unmarshal string into Go struct field filterResult.NodeNames of type []string`},
+		{"nothing", ``, true, `extender URL: filter: cannot decode the answer: unexpected end of JSON input`},
+		{"giant", `{"NodeNames":["` + strings.Repeat("a", 2<<20) + `"]}`, true, `extender URL: filter: the answer is longer than N bytes`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			url, asked := answers(t, map[string]string{"/sub/filter": tt.result})
@@ -193,7 +193,7 @@ func TestChain(t *testing.T) {
 			t.Errorf("%s was asked %s", path, asked[path])
 		}
 	}
-	if _, was := asked["/gpu/filter"]; was || len(v.IgnoredErrors) != 1 || strings.ReplaceAll(v.IgnoredErrors[0], url, "") != "extender /ignorable: filter: it says: no" {
+	if _, was := asked["/gpu/filter"]; was || len(v.IgnoredErrors) != 1 || strings.ReplaceAll(v.IgnoredErrors[0], url, "") != "extender /ignorable: filter: the extender returned an error: no" {
 		t.Errorf("ignored %q; %v", v.IgnoredErrors, asked)
 	}
 	if v, st := s.FilterAndPrioritize(t.Context(), podAsking("x.io/gpu"), nodes("a", "b")); st != nil || len(v.Refused) != 2 {
@@ -210,11 +210,11 @@ func TestChain(t *testing.T) {
 func TestPrioritize(t *testing.T) {
 	for result, want := range map[string]string{
 		`[{"Host":"a","Score":10},{"Host":"b","Score":3}]`: "map[a:100 b:30] map[a:10 b:3] 7", `[]`: "map[] map[] 7", `null`: "map[] map[] 7",
-		`[{"Host":"a","Score":11}]`:                       `extender : score: it gives node "a" 11, out of 0 to 10: its scores do not count`,
-		`[{"Host":"a","Score":-1}]`:                       `extender : score: it gives node "a" -1, out of 0 to 10: its scores do not count`,
-		`[{"Host":"z","Score":1}]`:                        `extender : score: it scores node "z", about which it was not asked: its scores do not count`,
-		`[{"Host":"a","Score":1},{"Host":"a","Score":1}]`: `extender : score: it scores node "a" twice: its scores do not count`,
-		`{"Host":"a"}`:                                    `extender : score: its answer is not understood: json: cannot unmarshal object into Go value of type v1.HostPriorityList`,
+		`[{"Host":"a","Score":11}]`:                       `extender : score: node "a" has score 11, which is not in the range 0 to 10: the scores are ignored`,
+		`[{"Host":"a","Score":-1}]`:                       `extender : score: node "a" has score -1, which is not in the range 0 to 10: the scores are ignored`,
+		`[{"Host":"z","Score":1}]`:                        `extender : score: a score is for node "z", which was not sent: the scores are ignored`,
+		`[{"Host":"a","Score":1},{"Host":"a","Score":1}]`: `extender : score: node "a" has two scores: the scores are ignored`,
+		`{"Host":"a"}`:                                    `extender : score: cannot decode the answer: json: cannot unmarshal object into Go value of type v1.HostPriorityList`,
 	} {
 		url, _ := answers(t, map[string]string{"/score": result})
 		s := set(t, ext(url, func(e *configv1.Extender) { e.PrioritizeVerb, e.Weight = "score", 7 }))
@@ -253,7 +253,7 @@ func TestHangs(t *testing.T) {
 		t.Errorf("it rests for %v", rests)
 	}
 	for range 3 {
-		if _, st = s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a")); st == nil || !strings.HasPrefix(st.Error(), "filter: no answer within 50ms; it is asked again from ") {
+		if _, st = s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a")); st == nil || !strings.HasPrefix(st.Error(), "filter: no answer within 50ms; it is not called again before ") {
 			t.Fatalf("got %v", st)
 		}
 	}
@@ -306,7 +306,7 @@ func TestTLS(t *testing.T) {
 		{"checked", srv.URL, func(e *configv1.Extender) {
 			e.EnableHTTPS, e.TLSConfig = true, &configv1.ExtenderTLSConfig{CAData: ca, ServerName: "other.test"}
 		}, "filter: tls: failed to verify certificate: x509: certificate is valid for example.com, *.example.com, not other.test"},
-		{"user", withUser, func(e *configv1.Extender) { e.EnableHTTPS = true }, "filter: it says: Basic bWU6c2VjcmV0"},
+		{"user", withUser, func(e *configv1.Extender) { e.EnableHTTPS = true }, "filter: the extender returned an error: Basic bWU6c2VjcmV0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := set(t, ext(tt.url, func(e *configv1.Extender) {
@@ -360,12 +360,12 @@ func TestPreempt(t *testing.T) {
 		{"other victims", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"other"},{"UID":"low"},{"UID":"low"}],"NumPDBViolations":7}}}`, true, false, "a default/p-other default/p-low, 2 protected, 0 spared"},
 		{"full form", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"low"}],"NumPDBViolations":-1}}}`, false, false, "a default/p-low, 0 protected, 1 spared"},
 		{"none", `{}`, true, false, ""},
-		{"no victims", `{"NodeNameToMetaVictims":{"a":{},"b":null}}`, true, false, `extender : preempt: on node "a" it names no victim`},
+		{"no victims", `{"NodeNameToMetaVictims":{"a":{},"b":null}}`, true, false, `extender : preempt: node "a": the answer has no victim`},
 		{"no victims, ignorable", `{"NodeNameToMetaVictims":{"b":null,"a":{"Pods":[{"UID":"low"}]}}}`, true, true, "a default/p-low, 0 protected, 1 spared"},
-		{"null victim", `{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}}`, true, false, `extender : preempt: on node "a" it names no victim`},
-		{"ghost", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"ghost"}]}}}`, true, false, `extender : preempt: on node "a" it names a victim "ghost" that is not there`},
-		{"important", `{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"high"}]}}}`, true, false, `extender : preempt: on node "b" it names a victim default/p-high that is no less important`},
-		{"foreign node", `{"NodeNameToMetaVictims":{"z":{"Pods":[{"UID":"low"}]}}}`, true, false, `extender : preempt: it names node "z", about which it was not asked`},
+		{"null victim", `{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}}`, true, false, `extender : preempt: node "a": the answer has no victim`},
+		{"ghost", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"ghost"}]}}}`, true, false, `extender : preempt: node "a": victim "ghost" is not on the node`},
+		{"important", `{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"high"}]}}}`, true, false, `extender : preempt: node "b": victim default/p-high does not have a lower priority`},
+		{"foreign node", `{"NodeNameToMetaVictims":{"z":{"Pods":[{"UID":"low"}]}}}`, true, false, `extender : preempt: the answer has node "z", which was not sent`},
 		{"lies, ignorable", `{"NodeNameToMetaVictims":{"z":{}}}`, true, true, "a default/p-low, 0 protected, 1 spared; b default/p-gone, 0 protected, 0 spared"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -417,7 +417,7 @@ func TestBind(t *testing.T) {
 		want string
 	}{
 		{binder("", false), "<nil>"}, {binder("", false, "x.io/gpu"), "<nil>"}, {binder("", false, "x.io/fpga"), framework.ErrSkip.Error()},
-		{binder("/no", false), "extender /no: bind: it says: no room"}, {binder("/no", true), framework.ErrSkip.Error()},
+		{binder("/no", false), "extender /no: bind: the extender returned an error: no room"}, {binder("/no", true), framework.ErrSkip.Error()},
 	} {
 		if got := strings.ReplaceAll(fmt.Sprint(tt.b.Bind(t.Context(), nil, pod, "a")), url, ""); got != tt.want {
 			t.Errorf("got %s, want %s", got, tt.want)

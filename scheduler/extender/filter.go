@@ -89,7 +89,7 @@ func (e *Extender) filter(ctx context.Context, pod *corev1.Pod, nodes []*corev1.
 		return nil, err
 	}
 	if result.Error != "" {
-		return nil, fmt.Errorf("%s: it says: %s", verb, oneShortLine(result.Error))
+		return nil, fmt.Errorf("%s: the extender returned an error: %s", verb, oneShortLine(result.Error))
 	}
 	left := map[string]bool{}
 	switch {
@@ -110,7 +110,7 @@ func (e *Extender) filter(ctx context.Context, pod *corev1.Pod, nodes []*corev1.
 		}
 	}
 	for name := range left {
-		return nil, fmt.Errorf("%s: it names node %q, about which it was not asked", verb, oneShortLine(name))
+		return nil, fmt.Errorf("%s: the answer has node %q, which was not sent", verb, oneShortLine(name))
 	}
 	newStatus, next := e.refusals(), 0
 	for _, n := range nodes {
@@ -191,13 +191,13 @@ func (e *Extender) prioritize(ctx context.Context, pod *corev1.Pod, nodes []*cor
 	const scale = framework.MaxScore / extenderv1.MaxExtenderPriority
 	for _, p := range result {
 		if !sent[p.Host] {
-			return out, fmt.Errorf("%s: it scores node %q, about which it was not asked: its scores do not count", verb, oneShortLine(p.Host))
+			return out, fmt.Errorf("%s: a score is for node %q, which was not sent: the scores are ignored", verb, oneShortLine(p.Host))
 		}
 		if _, twice := out.Raw[p.Host]; twice {
-			return out, fmt.Errorf("%s: it scores node %q twice: its scores do not count", verb, p.Host)
+			return out, fmt.Errorf("%s: node %q has two scores: the scores are ignored", verb, p.Host)
 		}
 		if p.Score < extenderv1.MinExtenderPriority || p.Score > extenderv1.MaxExtenderPriority {
-			return out, fmt.Errorf("%s: it gives node %q %d, out of %d to %d: its scores do not count", verb, p.Host, p.Score, extenderv1.MinExtenderPriority,
+			return out, fmt.Errorf("%s: node %q has score %d, which is not in the range %d to %d: the scores are ignored", verb, p.Host, p.Score, extenderv1.MinExtenderPriority,
 				extenderv1.MaxExtenderPriority)
 		}
 		out.Raw[p.Host], out.Scores[p.Host] = p.Score, p.Score*scale

@@ -83,7 +83,7 @@ func (e *Extender) preempt(ctx context.Context, pod *state.PodInfo, found []*fra
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: on node %q %w", verb, c.Node, err)
+			return nil, fmt.Errorf("%s: node %q: %w", verb, c.Node, err)
 		}
 		next := *c
 		next.Victims, next.PDBViolations = victims, int(min(max(chosen.NumPDBViolations, 0), int64(len(victims))))
@@ -91,12 +91,12 @@ func (e *Extender) preempt(ctx context.Context, pod *state.PodInfo, found []*fra
 		out = append(out, &next)
 	}
 	for name := range result.NodeNameToMetaVictims {
-		return nil, fmt.Errorf("%s: it names node %q, about which it was not asked", verb, oneShortLine(name))
+		return nil, fmt.Errorf("%s: the answer has node %q, which was not sent", verb, oneShortLine(name))
 	}
 	return out, nil
 }
 
-var errNoVictims = errors.New("it names no victim")
+var errNoVictims = errors.New("the answer has no victim")
 
 // victims returns the pods of a node that an extender names. Each must be on the node and have a lower priority than the pod.
 func (e *Extender) victims(pod *state.PodInfo, chosen *extenderv1.MetaVictims, on []*state.PodInfo) ([]*state.PodInfo, error) {
@@ -111,9 +111,9 @@ func (e *Extender) victims(pod *state.PodInfo, chosen *extenderv1.MetaVictims, o
 		at := slices.IndexFunc(on, func(o *state.PodInfo) bool { return o.Pod.UID == types.UID(p.UID) })
 		switch {
 		case at < 0:
-			return nil, fmt.Errorf("it names a victim %q that is not there", oneShortLine(p.UID))
+			return nil, fmt.Errorf("victim %q is not on the node", oneShortLine(p.UID))
 		case on[at].Priority >= pod.Priority:
-			return nil, fmt.Errorf("it names a victim %s that is no less important", on[at].Key)
+			return nil, fmt.Errorf("victim %s does not have a lower priority", on[at].Key)
 		case !slices.Contains(out, on[at]):
 			out = append(out, on[at])
 		}

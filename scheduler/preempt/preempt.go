@@ -173,7 +173,7 @@ func (p *Plugin) choose(ctx context.Context, a *framework.Attempt) (*framework.P
 		return nil, err.Error()
 	}
 	if len(left) == 0 {
-		return nil, fmt.Sprintf("extenders let no pod be preempted on the %d node(s) where that would help.", len(found.nodes))
+		return nil, fmt.Sprintf("extenders rejected preemption on all %d candidate node(s).", len(found.nodes))
 	}
 	for _, c := range left {
 		groups.addGroupPods(c)
