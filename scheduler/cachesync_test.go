@@ -24,12 +24,12 @@ import (
 	"keelson/scheduler/schedtest"
 )
 
-// looksAt wants events of a resource, and its informer.
-type looksAt struct{ schema.GroupVersionResource }
+// watchesResource wants events of a resource, and its informer.
+type watchesResource struct{ schema.GroupVersionResource }
 
-func (looksAt) Name() string { return "LooksAt" }
+func (watchesResource) Name() string { return "LooksAt" }
 
-func (l looksAt) EventsToRegister() []framework.ClusterEventWithHint {
+func (l watchesResource) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.Objects, Resource: l.GroupVersionResource}}
 }
 
@@ -46,7 +46,7 @@ func TestKindThatTheServerHasNot(t *testing.T) {
 		cfg := scheduler.Config{Client: &client.Client{Interface: c}, Log: slog.New(slog.NewTextHandler(&said, nil)), Parallelism: 1}
 		with(framework.Registry{"LooksAt": func(_ any, h *framework.Handle) (framework.Plugin, error) {
 			_ = h.Informers.Core().V1().PodTemplates().Informer()
-			return looksAt{templates}, nil
+			return watchesResource{templates}, nil
 		}})(&cfg)
 		s, err := scheduler.New(cfg)
 		if err != nil {

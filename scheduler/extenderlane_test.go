@@ -39,15 +39,15 @@ func extenderAt(t *testing.T, verbs map[string]func(ctx context.Context, questio
 	return srv.URL
 }
 
-func asks(resource corev1.ResourceName) schedtest.PodOption {
+func requestsResource(resource corev1.ResourceName) schedtest.PodOption {
 	return schedtest.With(func(s *corev1.PodSpec) {
 		s.Containers[0].Resources.Limits = corev1.ResourceList{resource: schedtest.Quantity("1")}
 		s.Containers[0].Resources.Requests[resource] = schedtest.Quantity("1")
 	})
 }
 
-// refuses has an extender refuse nodes for a reason.
-func refuses(reasons map[string]string) func(context.Context, *json.Decoder) any {
+// refuseNodes has an extender refuse nodes for a reason.
+func refuseNodes(reasons map[string]string) func(context.Context, *json.Decoder) any {
 	return func(_ context.Context, d *json.Decoder) any {
 		var args extenderv1.ExtenderArgs
 		if err := d.Decode(&args); err != nil {
@@ -77,10 +77,10 @@ func (c *cluster) decisions(pod string) (out []mark.Mark) {
 	return out
 }
 
-// TestExtenderHasItsSay: an extender's refusals and scores count beside those of plugins, and are part of the decision that people read.
-func TestExtenderHasItsSay(t *testing.T) {
+// TestExtenderFiltersAndScores: an extender's refusals and scores count like those of plugins, and are part of the Decision.
+func TestExtenderFiltersAndScores(t *testing.T) {
 	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
-		"filter": refuses(map[string]string{"node-1": "too hot", "node-4": "not asked about"}),
+		"filter": refuseNodes(map[string]string{"node-1": "too hot", "node-4": "not asked about"}),
 		"score": func(context.Context, *json.Decoder) any {
 			return extenderv1.HostPriorityList{{Host: "node-3", Score: 10}, {Host: "node-2", Score: 1}}
 		},
@@ -116,19 +116,19 @@ func TestExtenderHasItsSay(t *testing.T) {
 	}
 }
 
-// TestExtenderHoldsOnlyItsPodsUp: while an extender thinks about one pod others are bound, and what they take is not given away again.
-func TestExtenderHoldsOnlyItsPodsUp(t *testing.T) {
+// TestExtenderDelaysOnlyItsPods: during the call of an extender other pods are bound, and nodes are not overcommitted.
+func TestExtenderDelaysOnlyItsPods(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
 	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(ctx context.Context, d *json.Decoder) any {
-			answer := refuses(nil)(ctx, d)
+			answer := refuseNodes(nil)(ctx, d)
 			asked <- struct{}{}
 			<-release
 			return answer
 		},
 	})
 	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, httpTimeout: 1m, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
-		schedtest.Node("node-1"), schedtest.Pod("thought-about", schedtest.Requests("2", ""), asks("x.io/gpu")))
+		schedtest.Node("node-1"), schedtest.Pod("thought-about", schedtest.Requests("2", ""), requestsResource("x.io/gpu")))
 	<-asked
 	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("plain", schedtest.Requests("3", "")), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -146,8 +146,8 @@ func TestExtenderHoldsOnlyItsPodsUp(t *testing.T) {
 	c.eventually("thought-about", bound)
 }
 
-// TestExtenderIsAskedAnew: the only node that the extender leaves fills up before it answers; it is asked about the others.
-func TestExtenderIsAskedAnew(t *testing.T) {
+// TestExtenderIsCalledAgain: the only node that the extender accepts is full when it responds; it is called again with the other nodes.
+func TestExtenderIsCalledAgain(t *testing.T) {
 	var c *cluster
 	var asked []string
 	begun := make(chan struct{})
@@ -172,7 +172,7 @@ func TestExtenderIsAskedAnew(t *testing.T) {
 		},
 	})
 	c = startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, httpTimeout: 2m, nodeCacheCapable: true, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
-		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Requests("2", ""), asks("x.io/gpu")))
+		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Requests("2", ""), requestsResource("x.io/gpu")))
 	close(begun)
 	if got := c.eventually("a", bound).Spec.NodeName; got != "node-2" {
 		t.Errorf("node = %q, want node-2", got)
@@ -194,7 +194,7 @@ func TestExtenderFails(t *testing.T) {
 			if lies.CompareAndSwap(true, false) {
 				return map[string]any{"Nodes": map[string]any{"items": []any{map[string]any{"metadata": map[string]any{"name": "node-x"}}}}}
 			}
-			return refuses(nil)(ctx, d)
+			return refuseNodes(nil)(ctx, d)
 		},
 	})
 	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}, {urlPrefix: '%s', filterVerb: absent, ignorable: true}]", url, url)),
@@ -293,10 +293,10 @@ func TestDeletedWhileVictimsAreChosen(t *testing.T) {
 		},
 	})
 	c = startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', preemptVerb: preempt, nodeCacheCapable: true, httpTimeout: 1m, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
-		schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("3", "")), schedtest.Pod("high", schedtest.Requests("2", ""), asks("x.io/gpu"), schedtest.Priority(1000)))
+		schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("3", "")), schedtest.Pod("high", schedtest.Requests("2", ""), requestsResource("x.io/gpu"), schedtest.Priority(1000)))
 	close(ready)
 	c.eventually("probe", bound)
-	c.add(schedtest.Pod("later", schedtest.Requests("", ""), asks("x.io/gpu"))) // its turn comes after the attempt for the other
+	c.add(schedtest.Pod("later", schedtest.Requests("", ""), requestsResource("x.io/gpu"))) // its turn comes after the attempt for the other
 	c.eventually("later", bound)
 	c.remove("probe")
 	c.add(schedtest.Pod("plain", schedtest.Requests("1", "")))
@@ -306,19 +306,19 @@ func TestDeletedWhileVictimsAreChosen(t *testing.T) {
 	}
 }
 
-// unsure cannot decide about nodes the first time.
-type unsure struct{ times atomic.Int32 }
+// undecidedPlugin cannot decide about nodes the first time.
+type undecidedPlugin struct{ times atomic.Int32 }
 
-func (*unsure) Name() string { return "Unsure" }
+func (*undecidedPlugin) Name() string { return "Unsure" }
 
-func (u *unsure) PreFilter(*framework.CycleState, *state.PodInfo, *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (u *undecidedPlugin) PreFilter(*framework.CycleState, *state.PodInfo, *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if u.times.Add(1) == 1 {
 		return nil, framework.NewStatus("Unsure", framework.Failed, "no answer at first")
 	}
 	return u, nil
 }
 
-func (u *unsure) Filter(*state.NodeInfo) *framework.Status {
+func (u *undecidedPlugin) Filter(*state.NodeInfo) *framework.Status {
 	if u.times.Load() == 2 {
 		return framework.NewStatus("Unsure", framework.Failed, "no answer again")
 	}
@@ -328,7 +328,7 @@ func (u *unsure) Filter(*state.NodeInfo) *framework.Status {
 // TestUndecided: a plugin that could not decide has the attempt given up, told as an error, and made again.
 func TestUndecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &unsure{}
+		u := &undecidedPlugin{}
 		c := startWith(t, with(framework.Registry{"Unsure": made(u)}), schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a"))
 		for i, want := range []string{"Unsure: no answer at first", "Unsure: no answer again"} {
 			p := c.eventually("a", func(p *corev1.Pod) bool { cond := scheduledCondition(p); return cond != nil && cond.Message == want })

@@ -42,7 +42,7 @@ func gang(name string, least int32) *schedulingv1beta1.PodGroup {
 	}
 }
 
-func of(group string) schedtest.PodOption {
+func inGroup(group string) schedtest.PodOption {
 	return schedtest.With(func(s *corev1.PodSpec) { s.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &group} })
 }
 
@@ -50,13 +50,13 @@ func of(group string) schedtest.PodOption {
 func members(group string, n int, cpu string, o ...schedtest.PodOption) []runtime.Object {
 	var out []runtime.Object
 	for i := range n {
-		out = append(out, schedtest.Pod(fmt.Sprintf("%s-%d", group, i), append(o, of(group), schedtest.Requests(cpu, ""))...))
+		out = append(out, schedtest.Pod(fmt.Sprintf("%s-%d", group, i), append(o, inGroup(group), schedtest.Requests(cpu, ""))...))
 	}
 	return out
 }
 
-// on counts the pods that have nodes, of those whose names begin so.
-func (c *cluster) on(prefix string) int {
+// countBound counts the pods that have nodes, of those whose names begin so.
+func (c *cluster) countBound(prefix string) int {
 	c.t.Helper()
 	pods, err := c.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -71,8 +71,8 @@ func (c *cluster) on(prefix string) int {
 	return n
 }
 
-// decided are all that were told.
-func (c *cluster) decided() []*mark.Decision {
+// allDecisions are all that were told.
+func (c *cluster) allDecisions() []*mark.Decision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []*mark.Decision
@@ -93,8 +93,8 @@ func (c *cluster) pod(name string) *corev1.Pod {
 	return p
 }
 
-// stands is the group's condition: "False Unschedulable: message".
-func (c *cluster) stands(group string) string {
+// groupCondition is the group's condition: "False Unschedulable: message".
+func (c *cluster) groupCondition(group string) string {
 	c.t.Helper()
 	g, err := c.SchedulingV1beta1().PodGroups("default").Get(context.Background(), group, metav1.GetOptions{})
 	if err != nil {
@@ -140,7 +140,7 @@ func TestGangAllOrNothing(t *testing.T) {
 		c := startGroups(t, append(members("g", 3, "1500m"), gang("g", 3), schedtest.Node("n1"))...)
 		settle()
 		const short = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, No preemption victims found for incoming preemptor"
-		if n, s := c.on("g"), c.stands("g"); n != 0 || s != "False Unschedulable: "+short {
+		if n, s := c.countBound("g"), c.groupCondition("g"); n != 0 || s != "False Unschedulable: "+short {
 			t.Errorf("%d bound, group %q", n, s)
 		}
 		said := map[string]int{}
@@ -155,7 +155,7 @@ func TestGangAllOrNothing(t *testing.T) {
 			t.Errorf("pods say %v", said)
 		}
 		told := map[string]int{}
-		for _, d := range c.decided() {
+		for _, d := range c.allDecisions() {
 			told[d.Chosen+"|"+d.PodGroup]++
 		}
 		const fits = "|g: 2 of 3 pods fit, 3 must; this one would go to n1; nearest of the others: g-"
@@ -175,7 +175,7 @@ func TestGangAllOrNothing(t *testing.T) {
 		}
 		c.add(schedtest.Node("n2"))
 		settle()
-		if n, s := c.on("g"), c.stands("g"); n != 3 || s != "True Scheduled" {
+		if n, s := c.countBound("g"), c.groupCondition("g"); n != 3 || s != "True Scheduled" {
 			t.Errorf("%d bound, group %q; want 3, True Scheduled", n, s)
 		}
 	})
@@ -192,17 +192,17 @@ func TestTwoGangs(t *testing.T) {
 		c := startGroups(t, objs...)
 		settle()
 		first, second := "a-", "b-"
-		if c.on("b-") > 0 {
+		if c.countBound("b-") > 0 {
 			first, second = second, first
 		}
-		if c.on(first) != 6 || c.on(second) != 0 {
-			t.Fatalf("%d of a and %d of b are bound", c.on("a-"), c.on("b-"))
+		if c.countBound(first) != 6 || c.countBound(second) != 0 {
+			t.Fatalf("%d of a and %d of b are bound", c.countBound("a-"), c.countBound("b-"))
 		}
 		for i := range 6 {
 			c.remove(fmt.Sprint(first, i))
 		}
 		settle()
-		if n := c.on(second); n != 6 {
+		if n := c.countBound(second); n != 6 {
 			t.Errorf("%d of the second are bound, want 6", n)
 		}
 	})
@@ -213,27 +213,27 @@ func TestGangComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startGroups(t, append(members("g", 3, "1"), schedtest.Node("n1"))...)
 		settle()
-		if n := c.on("g"); n != 0 {
+		if n := c.countBound("g"); n != 0 {
 			t.Fatalf("%d bound without a group", n)
 		}
 		c.add(gang("g", 5))
 		settle()
-		if n, s := c.on("g"), c.stands("g"); n != 0 || s != "" {
+		if n, s := c.countBound("g"), c.groupCondition("g"); n != 0 || s != "" {
 			t.Fatalf("%d bound of 3, 5 wanted; group %q", n, s)
 		}
 		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		c.add(schedtest.Pod("g-3", of("g"), schedtest.Requests("1", "")))
+		c.add(schedtest.Pod("g-3", inGroup("g"), schedtest.Requests("1", "")))
 		settle()
-		if n := c.on("g"); n != 4 {
+		if n := c.countBound("g"); n != 4 {
 			t.Fatalf("%d bound, want 4", n)
 		}
 		// What comes later goes by itself, and waits if there is no room.
-		c.add(schedtest.Pod("g-4", of("g"), schedtest.Requests("1", "")))
+		c.add(schedtest.Pod("g-4", inGroup("g"), schedtest.Requests("1", "")))
 		settle()
-		if cond := scheduledCondition(c.pod("g-4")); cond == nil || cond.Message != "0/1 nodes are available: 1 Insufficient cpu." || c.stands("g") != "True Scheduled" {
-			t.Errorf("condition %+v, group %q", cond, c.stands("g"))
+		if cond := scheduledCondition(c.pod("g-4")); cond == nil || cond.Message != "0/1 nodes are available: 1 Insufficient cpu." || c.groupCondition("g") != "True Scheduled" {
+			t.Errorf("condition %+v, group %q", cond, c.groupCondition("g"))
 		}
 		c.remove("g-0")
 		settle()
@@ -248,14 +248,14 @@ func TestLowerMinCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startGroups(t, append(members("g", 6, "1"), gang("g", 5), schedtest.Node("n1"))...)
 		settle()
-		if n := c.on("g"); n != 0 {
+		if n := c.countBound("g"); n != 0 {
 			t.Fatalf("%d bound", n)
 		}
 		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
-		if n, s := c.on("g"), c.stands("g"); n != 4 || s != "True Scheduled" {
+		if n, s := c.countBound("g"), c.groupCondition("g"); n != 4 || s != "True Scheduled" {
 			t.Errorf("%d bound, group %q; want 4", n, s)
 		}
 	})
@@ -265,10 +265,10 @@ func TestLowerMinCount(t *testing.T) {
 func TestImpossiblePod(t *testing.T) {
 	for least, want := range map[int32]int{4: 0, 3: 3} {
 		synctest.Test(t, func(t *testing.T) {
-			objs := append(members("g", 3, "1"), gang("g", least), schedtest.Node("n1"), schedtest.Pod("g-big", of("g"), schedtest.Requests("64", "")))
+			objs := append(members("g", 3, "1"), gang("g", least), schedtest.Node("n1"), schedtest.Pod("g-big", inGroup("g"), schedtest.Requests("64", "")))
 			c := startGroups(t, objs...)
 			settle()
-			if n := c.on("g"); n != want {
+			if n := c.countBound("g"); n != want {
 				t.Errorf("minCount %d: %d bound, want %d", least, n, want)
 			}
 		})
@@ -278,19 +278,19 @@ func TestImpossiblePod(t *testing.T) {
 // TestUnlikePods: what decides for the whole group must be the same for all of it.
 func TestUnlikePods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startGroups(t, schedtest.Node("n1"), gang("g", 2), schedtest.Pod("g-0", of("g")), schedtest.Pod("g-1", of("g"), schedtest.Priority(5)))
+		c := startGroups(t, schedtest.Node("n1"), gang("g", 2), schedtest.Pod("g-0", inGroup("g")), schedtest.Pod("g-1", inGroup("g"), schedtest.Priority(5)))
 		settle()
 		const want = "all pods in a single pod group should have the same priority as the pod group's priority, got 5 and 0"
-		if n, s := c.on("g"), c.stands("g"); n != 0 || s != "False SchedulerError: "+want {
+		if n, s := c.countBound("g"), c.groupCondition("g"); n != 0 || s != "False SchedulerError: "+want {
 			t.Errorf("%d bound, group %q", n, s)
 		}
 		if cond := scheduledCondition(c.pod("g-0")); cond == nil || cond.Reason != corev1.PodReasonSchedulerError || cond.Message != want {
 			t.Errorf("condition %+v", cond)
 		}
 		c.remove("g-1")
-		c.add(schedtest.Pod("g-2", of("g")))
+		c.add(schedtest.Pod("g-2", inGroup("g")))
 		settle()
-		if n := c.on("g"); n != 2 {
+		if n := c.countBound("g"); n != 2 {
 			t.Errorf("%d bound, want 2", n)
 		}
 	})
@@ -329,12 +329,12 @@ func TestDeletedMidCycle(t *testing.T) {
 			c.add(members("g", 3, "1")...)
 			c.add(gang("g", 3))
 			settle()
-			if n := c.on("g"); n != 0 || d.when != "" {
+			if n := c.countBound("g"); n != 0 || d.when != "" {
 				t.Fatalf("%s deleted (%v): %d of 2 bound, 3 wanted", gone, d.when == "", n)
 			}
-			c.add(schedtest.Pod("g-3", of("g"), schedtest.Requests("2", "")))
+			c.add(schedtest.Pod("g-3", inGroup("g"), schedtest.Requests("2", "")))
 			settle()
-			if n := c.on("g"); n != 3 {
+			if n := c.countBound("g"); n != 3 {
 				t.Errorf("%s deleted, another came: %d bound, want 3", gone, n)
 			}
 		})
@@ -348,7 +348,7 @@ func TestBindingOfGangFails(t *testing.T) {
 		c.refuse.Store(true)
 		c.add(append(members("g", 4, "1"), gang("g", 4))...)
 		settle()
-		if n := c.on("g"); n != 4 || c.refuse.Load() {
+		if n := c.countBound("g"); n != 4 || c.refuse.Load() {
 			t.Errorf("%d bound, want 4", n)
 		}
 	})
@@ -361,7 +361,7 @@ func TestKilledBetweenBindings(t *testing.T) {
 		objs[0].(*corev1.Pod).Spec.NodeName = "n1"
 		c := startGroups(t, objs...)
 		settle()
-		if n, s := c.on("g"), c.stands("g"); n != 4 || s != "True Scheduled" {
+		if n, s := c.countBound("g"), c.groupCondition("g"); n != 4 || s != "True Scheduled" {
 			t.Errorf("%d bound, group %q", n, s)
 		}
 	})
@@ -380,7 +380,7 @@ func TestLargeGangStarvesNobody(t *testing.T) {
 		}
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
-		if n, huge := c.on("plain"), c.on("huge"); n != 100 || huge != 0 {
+		if n, huge := c.countBound("plain"), c.countBound("huge"); n != 100 || huge != 0 {
 			t.Errorf("%d of 100 plain pods are bound, and %d of the gang", n, huge)
 		}
 	})
@@ -408,7 +408,7 @@ func TestRandomGangs(t *testing.T) {
 			check := func() {
 				t.Helper()
 				for name, min := range least {
-					if n := c.on(name + "-"); n > 0 && n < min {
+					if n := c.countBound(name + "-"); n > 0 && n < min {
 						t.Errorf("seed %d: %d pods of %s are bound, minCount %d", seed, n, name, min)
 					}
 				}

@@ -23,8 +23,8 @@ import (
 
 const gpu8 = "x.io/gpu"
 
-// groupsAsked starts a scheduler with gate GenericWorkload and an extender that is asked about pods with GPUs.
-func groupsAsked(t *testing.T, verbs map[string]func(context.Context, *json.Decoder) any, more string) func(*scheduler.Config) {
+// withGroupExtender configures the gate GenericWorkload and an extender that is interested in pods with GPUs.
+func withGroupExtender(t *testing.T, verbs map[string]func(context.Context, *json.Decoder) any, more string) func(*scheduler.Config) {
 	t.Helper()
 	url := extenderAt(t, verbs)
 	asked := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', managedResources: [{name: %s, ignoredByScheduler: true}], httpTimeout: 1m, %s}]", url, gpu8, more))
@@ -34,21 +34,21 @@ func groupsAsked(t *testing.T, verbs map[string]func(context.Context, *json.Deco
 	}
 }
 
-// eventuallyStands waits for a group's condition.
-func (c *cluster) eventuallyStands(group, want string) {
+// waitForGroupCondition waits for a group's condition.
+func (c *cluster) waitForGroupCondition(group, want string) {
 	c.t.Helper()
 	w, err := c.SchedulingV1beta1().PodGroups("default").Watch(c.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	defer w.Stop()
-	for !strings.HasPrefix(c.stands(group), want) {
+	for !strings.HasPrefix(c.groupCondition(group), want) {
 		<-w.ResultChan() // the test's own time-out ends it
 	}
 }
 
-// eventuallySaid waits for an event of a pod with a text in it.
-func (c *cluster) eventuallySaid(pod, reason, text string) {
+// waitForEventOnPod waits for an event of a pod with a text in it.
+func (c *cluster) waitForEventOnPod(pod, reason, text string) {
 	c.t.Helper()
 	w, err := c.EventsV1().Events("").Watch(c.t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -69,8 +69,8 @@ func (c *cluster) eventuallySaid(pod, reason, text string) {
 	}
 }
 
-// question is what an extender is asked about nodes.
-func question(t *testing.T, d *json.Decoder) (pod string, nodes []string, answer extenderv1.ExtenderFilterResult) {
+// decodeFilterArgs decodes the request of a filter verb. answer accepts all nodes.
+func decodeFilterArgs(t *testing.T, d *json.Decoder) (pod string, nodes []string, answer extenderv1.ExtenderFilterResult) {
 	t.Helper()
 	var args extenderv1.ExtenderArgs
 	if err := d.Decode(&args); err != nil {
@@ -83,15 +83,15 @@ func question(t *testing.T, d *json.Decoder) (pod string, nodes []string, answer
 	return args.Pod.Name, nodes, extenderv1.ExtenderFilterResult{Nodes: args.Nodes, FailedNodes: extenderv1.FailedNodesMap{}}
 }
 
-// TestExtenderOfGroup: an extender is asked about each pod of a group, as if those before it had their nodes, and binds them.
+// TestExtenderOfGroup: an extender is called for each pod of a group, as if the previous pods had their nodes, and binds them.
 func TestExtenderOfGroup(t *testing.T) {
 	var c *cluster
 	var mu sync.Mutex
 	var asked []string
 	ready := make(chan struct{})
-	c = startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+	c = startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(_ context.Context, d *json.Decoder) any {
-			pod, nodes, answer := question(t, d)
+			pod, nodes, answer := decodeFilterArgs(t, d)
 			mu.Lock()
 			asked = append(asked, pod+": "+strings.Join(nodes, " "))
 			mu.Unlock()
@@ -113,13 +113,13 @@ func TestExtenderOfGroup(t *testing.T) {
 			}
 			return extenderv1.ExtenderBindingResult{}
 		},
-	}, "filterVerb: filter, prioritizeVerb: score, weight: 9, bindVerb: bind"), append(members("g", 2, "3", asks(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"))...)
+	}, "filterVerb: filter, prioritizeVerb: score, weight: 9, bindVerb: bind"), append(members("g", 2, "3", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"))...)
 	close(ready)
 	on := map[string]string{} // pods, by node
 	for _, name := range []string{"g-0", "g-1"} {
 		on[c.eventually(name, bound).Spec.NodeName] = name
 	}
-	c.eventuallyStands("g", "True Scheduled")
+	c.waitForGroupCondition("g", "True Scheduled")
 	mu.Lock()
 	defer mu.Unlock()
 	// The first has the best node, the second the one that is left.
@@ -131,17 +131,18 @@ func TestExtenderOfGroup(t *testing.T) {
 	}
 }
 
-// TestExtenderThinksAboutGroup: meanwhile other pods are scheduled, as if nothing of the group had a place yet. What they take is not given away again.
-func TestExtenderThinksAboutGroup(t *testing.T) {
+// TestOtherPodsAreScheduledDuringGroupCall: during the calls for a group other pods are scheduled, as if no pod of the group had a node. Nodes are
+// not overcommitted.
+func TestOtherPodsAreScheduledDuringGroupCall(t *testing.T) {
 	thinks, goOn := make(chan string, 100), make(chan struct{})
-	c := startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+	c := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(_ context.Context, d *json.Decoder) any {
-			pod, _, answer := question(t, d)
+			pod, _, answer := decodeFilterArgs(t, d)
 			thinks <- pod
 			<-goOn
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 2, "3", asks(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"))...)
+	}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"))...)
 	first := <-thinks
 	goOn <- struct{}{}
 	if second := <-thinks; first == second { // the first has a node of its own by now, but nobody sees that
@@ -155,8 +156,8 @@ func TestExtenderThinksAboutGroup(t *testing.T) {
 		c.eventually(fmt.Sprint("plain-", i), bound)
 	}
 	close(goOn)
-	c.eventuallyStands("g", "False Unschedulable")
-	if n := c.on("g-"); n != 0 {
+	c.waitForGroupCondition("g", "False Unschedulable")
+	if n := c.countBound("g-"); n != 0 {
 		t.Errorf("%d pods of the group are bound to nodes that are full", n)
 	}
 	c.remove("plain-0")
@@ -165,43 +166,43 @@ func TestExtenderThinksAboutGroup(t *testing.T) {
 	c.eventually("g-1", bound)
 }
 
-// TestExtenderRefusesGroup: no pod is driven away for a group that an extender keeps out; if it lets the group in, as few as are needed.
+// TestExtenderRefusesGroup: no pod is evicted for a group that an extender refuses; if it accepts the group, only as many pods as needed are evicted.
 func TestExtenderRefusesGroup(t *testing.T) {
 	for refuses, want := range map[bool]string{true: "high low", false: "high"} {
-		c := startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+		c := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 			"filter": func(_ context.Context, d *json.Decoder) any {
-				_, _, answer := question(t, d)
+				_, _, answer := decodeFilterArgs(t, d)
 				if i := slices.IndexFunc(answer.Nodes.Items, func(n corev1.Node) bool { return n.Name == "n1" }); refuses && i >= 0 {
 					answer.Nodes.Items, answer.FailedNodes["n1"] = slices.Delete(answer.Nodes.Items, i, i+1), "too hot"
 				}
 				return answer
 			},
-		}, "filterVerb: filter"), append(members("g", 2, "3", asks(gpu8), schedtest.Priority(100)), important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
+		}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8), schedtest.Priority(100)), important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
 			low("low", "n1", "3"), low("high", "n2", "1", schedtest.Priority(200)))...)
 		if refuses {
-			c.eventuallyStands("g", "False Unschedulable")
-			if s := c.stands("g"); strings.Contains(s, "preempting") {
+			c.waitForGroupCondition("g", "False Unschedulable")
+			if s := c.groupCondition("g"); strings.Contains(s, "preempting") {
 				t.Errorf("the group says %s", s)
 			}
 		} else {
-			c.eventuallyStands("g", "True Scheduled")
+			c.waitForGroupCondition("g", "True Scheduled")
 			c.eventually("g-0", bound)
 			c.eventually("g-1", bound)
 		}
-		if got := c.left(); got != want {
+		if got := c.remainingPods(); got != want {
 			t.Errorf("refuses %v: %q are left, want %q", refuses, got, want)
 		}
 	}
 }
 
-// TestExtenderFailsForGroup: the group says why, and is tried again. Groups that no extender has a say about do not wait for it.
+// TestExtenderFailsForGroup: the error is in the condition of the group, which is tried again. Groups in which no extender is interested do not wait.
 func TestExtenderFailsForGroup(t *testing.T) {
 	var fails atomic.Bool
 	fails.Store(true)
 	thinks, goOn := make(chan struct{}, 100), make(chan struct{})
-	c := startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+	c := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(_ context.Context, d *json.Decoder) any {
-			_, _, answer := question(t, d)
+			_, _, answer := decodeFilterArgs(t, d)
 			thinks <- struct{}{}
 			<-goOn
 			if fails.CompareAndSwap(true, false) {
@@ -209,13 +210,13 @@ func TestExtenderFailsForGroup(t *testing.T) {
 			}
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 2, "1", asks(gpu8)), gang("g", 2), schedtest.Node("n1"), gang("h", 2))...)
+	}, "filterVerb: filter"), append(members("g", 2, "1", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"), gang("h", 2))...)
 	<-thinks
 	c.add(members("h", 2, "1")...)
 	c.eventually("h-0", bound)
 	c.eventually("h-1", bound)
 	close(goOn)
-	c.eventuallySaid("g-0", "FailedScheduling", "filter: the extender returned an error: out of order")
+	c.waitForEventOnPod("g-0", "FailedScheduling", "filter: the extender returned an error: out of order")
 	c.eventually("g-0", bound)
 	c.eventually("g-1", bound)
 }
@@ -235,10 +236,10 @@ func TestPodOfGroupDeletedDuringCall(t *testing.T) {
 	var once sync.Once
 	var deleted string
 	ready := make(chan struct{})
-	c = startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+	c = startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(_ context.Context, d *json.Decoder) any {
 			<-ready
-			pod, _, answer := question(t, d)
+			pod, _, answer := decodeFilterArgs(t, d)
 			once.Do(func() {
 				deleted = "g-1"
 				if pod == deleted {
@@ -248,10 +249,10 @@ func TestPodOfGroupDeletedDuringCall(t *testing.T) {
 			})
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 3, "3", asks(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"))...)
+	}, "filterVerb: filter"), append(members("g", 3, "3", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"))...)
 	close(ready)
 	c.eventually("g-2", bound)
-	c.eventuallyStands("g", "True Scheduled")
+	c.waitForGroupCondition("g", "True Scheduled")
 	for _, name := range []string{"g-0", "g-1", "g-2"} {
 		if name == deleted {
 			continue
@@ -268,10 +269,10 @@ func TestNoPreemptionForDeletedPods(t *testing.T) {
 	var c *cluster
 	var once sync.Once
 	ready := make(chan struct{})
-	c = startWith(t, groupsAsked(t, map[string]func(context.Context, *json.Decoder) any{
+	c = startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(_ context.Context, d *json.Decoder) any {
 			<-ready
-			pod, nodes, answer := question(t, d)
+			pod, nodes, answer := decodeFilterArgs(t, d)
 			if len(nodes) == 2 { // n1 is feasible only without the pod that may be evicted
 				once.Do(func() {
 					deleted := "g-0"
@@ -283,14 +284,14 @@ func TestNoPreemptionForDeletedPods(t *testing.T) {
 			}
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 2, "3", asks(gpu8), schedtest.Priority(100)), important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
+	}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8), schedtest.Priority(100)), important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
 		low("low", "n1", "3"))...)
 	close(ready)
-	c.eventuallyStands("g", "False Unschedulable")
-	if s := c.stands("g"); !strings.Contains(s, "deleted during the calls of extenders") || strings.Contains(s, "preempting") {
+	c.waitForGroupCondition("g", "False Unschedulable")
+	if s := c.groupCondition("g"); !strings.Contains(s, "deleted during the calls of extenders") || strings.Contains(s, "preempting") {
 		t.Errorf("the group's condition is %q", s)
 	}
-	if got := c.left(); got != "later low" {
+	if got := c.remainingPods(); got != "later low" {
 		t.Errorf("%q are left, want later low", got)
 	}
 }

@@ -35,8 +35,8 @@ func low(name, node, cpu string, o ...schedtest.PodOption) *corev1.Pod {
 	return schedtest.Pod(name, append(o, schedtest.On(node), schedtest.Requests(cpu, ""))...)
 }
 
-// left names the pods that are there still, but for those of the group g.
-func (c *cluster) left() string {
+// remainingPods names the pods that are there still, but for those of the group g.
+func (c *cluster) remainingPods() string {
 	c.t.Helper()
 	pods, err := c.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -86,10 +86,10 @@ func TestGangPreempts(t *testing.T) {
 			"False Unschedulable: minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, not eligible due to preemptionPolicy=Never.",
 		},
 		"a group goes whole": {
-			2, members("g", 2, "3", high), []runtime.Object{whole(gang("w", 1)), low("a", "n1", "3", of("w")), low("b", "n1", "1", of("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "c", "True Scheduled",
+			2, members("g", 2, "3", high), []runtime.Object{whole(gang("w", 1)), low("a", "n1", "3", inGroup("w")), low("b", "n1", "1", inGroup("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "c", "True Scheduled",
 		},
 		"a group of single pods": {
-			2, members("g", 2, "3", high), []runtime.Object{gang("w", 1), low("a", "n1", "3", of("w")), low("b", "n1", "1", of("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "b c", "True Scheduled",
+			2, members("g", 2, "3", high), []runtime.Object{gang("w", 1), low("a", "n1", "3", inGroup("w")), low("b", "n1", "1", inGroup("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "b c", "True Scheduled",
 		},
 		"budget": {
 			2, members("g", 2, "2", high), []runtime.Object{
@@ -103,7 +103,7 @@ func TestGangPreempts(t *testing.T) {
 				settle() // the fake server loses what happens between an informer's list and its watch
 				c.add(append(tt.gang, important(gang("g", tt.least), 100))...)
 				settle()
-				if n, left, s := c.on("g-"), c.left(), c.stands("g"); n != tt.bound || !slices.Contains(strings.Split(tt.left, "|"), left) || s != tt.stands {
+				if n, left, s := c.countBound("g-"), c.remainingPods(), c.groupCondition("g"); n != tt.bound || !slices.Contains(strings.Split(tt.left, "|"), left) || s != tt.stands {
 					t.Errorf("%d bound, left %q, group %q; want %d, %q, %q", n, left, s, tt.bound, tt.left, tt.stands)
 				}
 			})
@@ -138,8 +138,8 @@ func TestGangWaitsForVictims(t *testing.T) {
 			return names
 		}
 		names := leaving()
-		if len(names) != 2 || c.on("g-") != 0 {
-			t.Fatalf("%v leave, %d bound; want 2, 0", names, c.on("g-"))
+		if len(names) != 2 || c.countBound("g-") != 0 {
+			t.Fatalf("%v leave, %d bound; want 2, 0", names, c.countBound("g-"))
 		}
 		c.add(schedtest.Pod("plain", schedtest.Requests("3", "")))
 		for _, name := range names {
@@ -148,7 +148,7 @@ func TestGangWaitsForVictims(t *testing.T) {
 			}
 			settle()
 		}
-		if n := c.on("g-"); n != 2 || bound(c.pod("plain")) || len(leaving()) != 0 {
+		if n := c.countBound("g-"); n != 2 || bound(c.pod("plain")) || len(leaving()) != 0 {
 			t.Errorf("%d bound, plain on %q, leaving %v", n, c.pod("plain").Spec.NodeName, leaving())
 		}
 	})

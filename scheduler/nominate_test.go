@@ -175,12 +175,12 @@ func TestRoomOfATriedGroup(t *testing.T) {
 		c.bring(schedtest.Pod("waits", schedtest.Requests("3", "")))
 		c.bring(schedtest.Pod("large", schedtest.Requests("5", "")))
 		during.do = func() { c.gone("old") }
-		c.add(gang("g", 2), schedtest.Pod("g-0", of("g"), schedtest.Requests("2", "")))
-		c.bring(schedtest.Pod("g-1", of("g"), schedtest.Requests("3", "")))
+		c.add(gang("g", 2), schedtest.Pod("g-0", inGroup("g"), schedtest.Requests("2", "")))
+		c.bring(schedtest.Pod("g-1", inGroup("g"), schedtest.Requests("3", "")))
 		time.Sleep(soon)
 		c.tried("the group gave its room back", "waits", 2, "node-1")
 		c.tried("the group gave its room back", "large", 1, "")
-		if n := c.on("g"); n != 0 || during.do != nil {
+		if n := c.countBound("g"); n != 0 || during.do != nil {
 			t.Errorf("%d pods of the group are bound; it was tried: %t", n, during.do == nil)
 		}
 	})

@@ -79,7 +79,7 @@ func TestWhatIfGroups(t *testing.T) {
 		{"no group", "", append(members("g", 1, "3"), n1), "g-0: pending -> it waits for the pod group g", 0},
 		{
 			"pods that are placed already count", "",
-			append(members("g", 2, "3"), gang("g", 2), n1, schedtest.Pod("g-here", schedtest.On("n1"), schedtest.Requests("1", ""), of("g"))),
+			append(members("g", 2, "3"), gang("g", 2), n1, schedtest.Pod("g-here", schedtest.On("n1"), schedtest.Requests("1", ""), inGroup("g"))),
 			"g-0: pending -> n1; g-1: pending -> 0/1 nodes are available: 1 Insufficient cpu.", 0,
 		},
 		{
@@ -132,7 +132,7 @@ func TestWhatIfAsksExtenders(t *testing.T) {
 		}
 	}
 	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
-		"filter":  counting("filter", func(d *json.Decoder) any { return refuses(map[string]string{"n1": "too hot"})(t.Context(), d) }),
+		"filter":  counting("filter", func(d *json.Decoder) any { return refuseNodes(map[string]string{"n1": "too hot"})(t.Context(), d) }),
 		"score":   counting("score", func(*json.Decoder) any { return extenderv1.HostPriorityList{{Host: "n3", Score: 10}} }),
 		"bind":    counting("bind", func(*json.Decoder) any { return extenderv1.ExtenderBindingResult{} }),
 		"preempt": counting("preempt", func(*json.Decoder) any { return extenderv1.ExtenderPreemptionResult{} }),

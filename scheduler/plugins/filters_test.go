@@ -20,13 +20,13 @@ var (
 	isApp  = schedtest.Labelled("app", "a")
 )
 
-func near(t ...corev1.PodAffinityTerm) schedtest.PodOption {
+func requiredAffinity(t ...corev1.PodAffinityTerm) schedtest.PodOption {
 	return schedtest.With(func(s *corev1.PodSpec) {
 		s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: t}}
 	})
 }
 
-func away(t ...corev1.PodAffinityTerm) schedtest.PodOption {
+func requiredAntiAffinity(t ...corev1.PodAffinityTerm) schedtest.PodOption {
 	return schedtest.With(func(s *corev1.PodSpec) {
 		s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: t}}
 	})
@@ -156,21 +156,21 @@ func TestFilters(t *testing.T) {
 		},
 		{"disk taken", with(two(nil, nil), there("p", "n1", disk(gce("d", false)))), pod(disk(gce("d", true))), "n2", "1 node(s) had no available disk"},
 		{"disk shared to read", with(one, there("p", "n1", disk(gce("d", true)))), pod(disk(gce("d", true))), "n1", ""},
-		{"near a pod", with(zones, there("p", "n1", isApp)), pod(near(inZone)), "n1", "1 node(s) didn't match pod affinity rules"},
-		{"near a pod of another namespace", with(zones, there("p", "n1", isApp, schedtest.In("other"))), pod(near(inZone)), "", "2 node(s) didn't match pod affinity rules"},
-		{"first of its kind", zones, pod(isApp, near(inZone)), "n1 n2", ""},
-		{"first, but the key is missing", with(zones, node("n3")), pod(isApp, near(inZone)), "n1 n2", "1 node(s) didn't match pod affinity rules"},
-		{"away from a pod", with(zones, there("p", "n1", isApp)), pod(away(inZone)), "n2", "1 node(s) didn't match pod anti-affinity rules"},
-		{"kept away by a pod", with(zones, there("p", "n1", away(inZone))), pod(isApp), "n2", "1 node(s) didn't satisfy existing pods anti-affinity rules"},
-		{"on another host of the zone", []any{node("n1", zoneA), node("n2", zoneA), there("p", "n1", isApp)}, pod(away(onHost)), "n2", "1 node(s) didn't match pod anti-affinity rules"},
+		{"near a pod", with(zones, there("p", "n1", isApp)), pod(requiredAffinity(inZone)), "n1", "1 node(s) didn't match pod affinity rules"},
+		{"near a pod of another namespace", with(zones, there("p", "n1", isApp, schedtest.In("other"))), pod(requiredAffinity(inZone)), "", "2 node(s) didn't match pod affinity rules"},
+		{"first of its kind", zones, pod(isApp, requiredAffinity(inZone)), "n1 n2", ""},
+		{"first, but the key is missing", with(zones, node("n3")), pod(isApp, requiredAffinity(inZone)), "n1 n2", "1 node(s) didn't match pod affinity rules"},
+		{"away from a pod", with(zones, there("p", "n1", isApp)), pod(requiredAntiAffinity(inZone)), "n2", "1 node(s) didn't match pod anti-affinity rules"},
+		{"kept away by a pod", with(zones, there("p", "n1", requiredAntiAffinity(inZone))), pod(isApp), "n2", "1 node(s) didn't satisfy existing pods anti-affinity rules"},
+		{"on another host of the zone", []any{node("n1", zoneA), node("n2", zoneA), there("p", "n1", isApp)}, pod(requiredAntiAffinity(onHost)), "n2", "1 node(s) didn't match pod anti-affinity rules"},
 		{
 			"by namespace labels", with(zones, ns("red", "team", "x"), ns("blue", "team", "y"), there("p", "n1", isApp, schedtest.In("red")), there("q", "n2", isApp, schedtest.In("blue"))),
-			pod(away(corev1.PodAffinityTerm{LabelSelector: app, TopologyKey: corev1.LabelHostname, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}})),
+			pod(requiredAntiAffinity(corev1.PodAffinityTerm{LabelSelector: app, TopologyKey: corev1.LabelHostname, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}})),
 			"n2", "1 node(s) didn't match pod anti-affinity rules",
 		},
 		{
 			"all affinity terms by one pod", with(zones, there("p", "n1", isApp), there("q", "n2", isApp, schedtest.Labelled("tier", "db"))),
-			pod(near(inZone, corev1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "db"}}, TopologyKey: corev1.LabelTopologyZone})),
+			pod(requiredAffinity(inZone, corev1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "db"}}, TopologyKey: corev1.LabelTopologyZone})),
 			"n2", "1 node(s) didn't match pod affinity rules",
 		},
 		{"spread", with(zones, there("p", "n1", isApp)), pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone})), "n2", "1 node(s) didn't match pod topology spread constraints"},

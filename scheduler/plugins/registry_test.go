@@ -63,7 +63,7 @@ func TestConfiguredScores(t *testing.T) {
 			"by capacity, what scores nothing does not count", "NodeResourcesFit", `{"scoringStrategy": {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": [{"utilization": 30, "score": 0}, {"utilization": 100, "score": 10}]}}}`,
 			zones, pod(schedtest.Requests("4", "8Gi")), []int64{100, 100},
 		},
-		{"hard affinity counts for nothing", "InterPodAffinity", `{"hardPodAffinityWeight": 0}`, with(zones, there("p", "n2", schedtest.Labelled("app", "x"), near(inZone))), pod(schedtest.Labelled("app", "x")), nil},
+		{"hard affinity counts for nothing", "InterPodAffinity", `{"hardPodAffinityWeight": 0}`, with(zones, there("p", "n2", schedtest.Labelled("app", "x"), requiredAffinity(inZone))), pod(schedtest.Labelled("app", "x")), nil},
 		{"others' preferences", "InterPodAffinity", `{"ignorePreferredTermsOfExistingPods": true}`, with(zones, there("p", "n2", prefersPods(3, false, inZone))), pod(isApp), nil},
 		{
 			"added preference", "NodeAffinity", `{"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}]}}]}}`,

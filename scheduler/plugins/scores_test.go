@@ -83,7 +83,7 @@ func TestScores(t *testing.T) {
 		{"prefers to be near", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n1", isApp)), pod(prefersPods(10, false, inZone)), []int64{100, 0}},
 		{"prefers to be away", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n1", isApp)), pod(prefersPods(10, true, inZone)), []int64{0, 100}},
 		{"is liked", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n2", prefersPods(3, false, inZone))), pod(isApp), []int64{0, 100}},
-		{"is required", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n2", isApp, near(inZone))), pod(isApp), []int64{0, 100}},
+		{"is required", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n2", isApp, requiredAffinity(inZone))), pod(isApp), []int64{0, 100}},
 		{
 			"is liked to several degrees", plugins.InterPodAffinity{HardWeight: 1}, // 100 * 0.29 is a little less than 29
 			with(zones, node("n3"), there("p", "n1", prefersPods(100, false, inZone)), there("q", "n2", prefersPods(29, false, inZone))), pod(isApp), []int64{100, 28, 0},
@@ -185,10 +185,10 @@ func TestHints(t *testing.T) {
 		{"uncordoned", plugins.NodeUnschedulable{}, pod(), framework.Event{Kinds: framework.NodeTaints, NewNode: node("n")}, true},
 		{"port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 80))}, true},
 		{"other port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 81))}, false},
-		{"friend arrives", plugins.InterPodAffinity{HardWeight: 1}, pod(near(inZone)), framework.Event{Kinds: framework.AssignedPodAdd, NewPod: there("p", "n", isApp)}, true},
-		{"stranger arrives", plugins.InterPodAffinity{HardWeight: 1}, pod(near(inZone)), framework.Event{Kinds: framework.AssignedPodAdd, NewPod: there("p", "n")}, false},
-		{"foe leaves", plugins.InterPodAffinity{HardWeight: 1}, pod(away(inZone)), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", isApp)}, true},
-		{"who kept it away leaves", plugins.InterPodAffinity{HardWeight: 1}, pod(isApp), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", away(inZone))}, true},
+		{"friend arrives", plugins.InterPodAffinity{HardWeight: 1}, pod(requiredAffinity(inZone)), framework.Event{Kinds: framework.AssignedPodAdd, NewPod: there("p", "n", isApp)}, true},
+		{"stranger arrives", plugins.InterPodAffinity{HardWeight: 1}, pod(requiredAffinity(inZone)), framework.Event{Kinds: framework.AssignedPodAdd, NewPod: there("p", "n")}, false},
+		{"foe leaves", plugins.InterPodAffinity{HardWeight: 1}, pod(requiredAntiAffinity(inZone)), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", isApp)}, true},
+		{"who kept it away leaves", plugins.InterPodAffinity{HardWeight: 1}, pod(isApp), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", requiredAntiAffinity(inZone))}, true},
 		{"one of the kind leaves", plugins.PodTopologySpread{}, pod(isApp, spreads(corev1.TopologySpreadConstraint{TopologyKey: "z"})), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n", isApp)}, true},
 		{"another leaves", plugins.PodTopologySpread{}, pod(isApp, spreads(corev1.TopologySpreadConstraint{TopologyKey: "z"})), framework.Event{Kinds: framework.AssignedPodDelete, OldPod: there("p", "n")}, false},
 	}

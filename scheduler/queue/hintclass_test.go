@@ -76,8 +76,8 @@ func TestHintsAreCalledOncePerClass(t *testing.T) {
 	})
 }
 
-// TestWake: Activate makes the queue try a pod again, whatever its place.
-func TestWake(t *testing.T) {
+// TestActivate: Activate makes the queue try a pod again, whatever its place.
+func TestActivate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(nil)
 		defer q.Close()

@@ -21,10 +21,10 @@ import (
 	"keelson/scheduler/state"
 )
 
-// told records the pods that entered active, and the reasons.
-type told []string
+// enteredLog records the pods that entered active, and the reasons.
+type enteredLog []string
 
-func newQueue(log *told) *queue.Queue {
+func newQueue(log *enteredLog) *queue.Queue {
 	hints := map[string][]framework.ClusterEventWithHint{
 		"Fit":   {{Kinds: framework.NodeAdd | framework.AssignedPodDelete | framework.UnscheduledPodUpdate}},
 		"Ports": {{Kinds: framework.AssignedPodDelete, QueueingHintFn: func(*state.PodInfo, *framework.Event) bool { return false }}},
@@ -149,7 +149,7 @@ func TestErrorsBackOff(t *testing.T) {
 
 func TestUnschedulableIsFlushedAfterFiveMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log told
+		var log enteredLog
 		q := newQueue(&log)
 		defer q.Close()
 		q.Set(schedtest.Pod("a"))
@@ -160,7 +160,7 @@ func TestUnschedulableIsFlushedAfterFiveMinutes(t *testing.T) {
 			t.Errorf("waited %v, want 5m", got)
 		}
 		synctest.Wait() // the timer calls Entered after it has released the lock
-		if want := (told{"a PodAdd", "a UnschedulableTimeout"}); !slices.Equal(log, want) {
+		if want := (enteredLog{"a PodAdd", "a UnschedulableTimeout"}); !slices.Equal(log, want) {
 			t.Errorf("told %q, want %q", log, want)
 		}
 	})
@@ -340,8 +340,8 @@ func BenchmarkHappened(b *testing.B) {
 	}
 }
 
-// TestLongFlight: the number of events that are kept for pods in flight is limited. A pod that has missed more is tried again.
-func TestLongFlight(t *testing.T) {
+// TestTooManyEventsInFlight: the number of events that are kept for pods in flight is limited. A pod that has missed more is tried again.
+func TestTooManyEventsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for events, want := range map[int]string{10: "", 100_000: "p"} {
 			q := newQueue(nil)

@@ -18,8 +18,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// prefers adds to a pod what only scores look at.
-func prefers(t *rapid.T, p *corev1.Pod) {
+// addPreferences adds fields to a pod that only scores use.
+func addPreferences(t *rapid.T, p *corev1.Pod) {
 	term := corev1.PodAffinityTerm{
 		TopologyKey:   rapid.SampledFrom([]string{corev1.LabelHostname, corev1.LabelTopologyZone}).Draw(t, "preferred key"),
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": rapid.SampledFrom([]string{"x", "y"}).Draw(t, "preferred target")}},
@@ -49,12 +49,12 @@ func prefers(t *rapid.T, p *corev1.Pod) {
 	}
 }
 
-// TestWholesaleIsOneByOne: nodes judged all at once, with what identical pods before have found out, get the verdicts and scores that they get
-// when each is asked about alone, while pods and nodes come, go and change.
-func TestWholesaleIsOneByOne(t *testing.T) {
+// TestFilterAllEqualsFilter: filterAll and scoreAll, with results cached for previous pods of the class, give the same statuses and scores as
+// filtering and scoring the nodes one by one, while pods and nodes are added, deleted and updated.
+func TestFilterAllEqualsFilter(t *testing.T) {
 	engine := func(percent int32) *framework.Engine {
 		p := plugins.Default("default-scheduler", plugins.Options{})
-		p.PercentageOfNodesToScore = percent // less than 100 of so few nodes are all of them, looked at one by one
+		p.PercentageOfNodesToScore = percent // below 100 filterAll is not used; of so few nodes all are filtered
 		return framework.NewEngine(p, 1, 1)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -65,14 +65,14 @@ func TestWholesaleIsOneByOne(t *testing.T) {
 			}
 		}
 		for _, p := range pods {
-			prefers(t, p)
+			addPreferences(t, p)
 		}
 		h := newWorld(nodes, namespaces)
 		there, alive := map[string]*corev1.Pod{}, map[string]*corev1.Node{}
 		for _, n := range nodes {
 			alive[n.Name] = n
 		}
-		wholesale, each := engine(0), engine(50)
+		filterAll, each := engine(0), engine(50)
 		if rapid.Bool().Draw(t, "nominated") {
 			coming := state.NewPodInfo(schedtest.Pod("coming", schedtest.Requests("1", "1Gi"), schedtest.Priority(5), schedtest.Labelled("app", "x")))
 			h.Cache.Nominate(coming, nodes[0].Name)
@@ -80,7 +80,7 @@ func TestWholesaleIsOneByOne(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			churn(t, h, nodes, pods, there, alive)
 			p := state.NewPodInfo(rapid.SampledFrom(pods).Draw(t, "tried"))
-			a, b := wholesale.Decide(p, h.Cache.Refresh(), nil), each.Decide(p, h.Cache.Refresh(), nil)
+			a, b := filterAll.Decide(p, h.Cache.Refresh(), nil), each.Decide(p, h.Cache.Refresh(), nil)
 			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
 				t.Fatalf("%s: verdicts (-one by one +all at once):\n%s", p.Key, diff)
 			}

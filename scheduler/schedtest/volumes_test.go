@@ -23,15 +23,15 @@ import (
 	"keelson/scheduler/state"
 )
 
-// shelves are what a scheduler knows of storage, put there by hand.
-type shelves struct {
+// storageObjects are what a scheduler knows of storage, put there by hand.
+type storageObjects struct {
 	*plugins.Storage
 	of map[string]cache.Indexer
 }
 
-func newShelves() *shelves {
+func newStorageObjects() *storageObjects {
 	f := informers.NewSharedInformerFactory(nil, 0)
-	s := &shelves{Storage: plugins.NewStorage(nil), of: map[string]cache.Indexer{}}
+	s := &storageObjects{Storage: plugins.NewStorage(nil), of: map[string]cache.Indexer{}}
 	if _, err := s.Watch(f); err != nil {
 		panic(err)
 	}
@@ -46,14 +46,14 @@ func newShelves() *shelves {
 	return s
 }
 
-func (s *shelves) set(t *rapid.T, kind string, o runtime.Object) {
+func (s *storageObjects) set(t *rapid.T, kind string, o runtime.Object) {
 	if err := s.of[kind].Update(o); err != nil {
 		t.Fatal(err)
 	}
 	s.Changed(o)
 }
 
-func (s *shelves) drop(t *rapid.T, kind, key string) {
+func (s *storageObjects) remove(t *rapid.T, kind, key string) {
 	if o, ok, _ := s.of[kind].GetByKey(key); ok {
 		if err := s.of[kind].Delete(o); err != nil {
 			t.Fatal(err)
@@ -137,16 +137,16 @@ func drawClaiming(t *rapid.T, i int) *corev1.Pod {
 }
 
 // drawStorage is a change of what there is of storage.
-func drawStorage(t *rapid.T, s *shelves) {
+func drawStorage(t *rapid.T, s *storageObjects) {
 	switch rapid.IntRange(0, 12).Draw(t, "storage") {
 	case 0, 1, 2:
 		s.set(t, "volume", drawVolume(t, rapid.IntRange(0, 9).Draw(t, "volume")))
 	case 3, 4, 5:
 		s.set(t, "claim", drawClaim(t, rapid.IntRange(0, 5).Draw(t, "claim")))
 	case 6:
-		s.drop(t, "volume", fmt.Sprint("v", rapid.IntRange(0, 9).Draw(t, "volume")))
+		s.remove(t, "volume", fmt.Sprint("v", rapid.IntRange(0, 9).Draw(t, "volume")))
 	case 7:
-		s.drop(t, "claim", storageNamespace+"/"+fmt.Sprint("c", rapid.IntRange(0, 5).Draw(t, "claim")))
+		s.remove(t, "claim", storageNamespace+"/"+fmt.Sprint("c", rapid.IntRange(0, 5).Draw(t, "claim")))
 	case 8:
 		n := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", rapid.IntRange(0, 3).Draw(t, "node"))}}
 		if count := rapid.Int32Range(-1, 3).Draw(t, "limit"); count >= 0 {
@@ -165,7 +165,7 @@ func drawStorage(t *rapid.T, s *shelves) {
 		a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: node + v}}
 		a.Spec.Attacher, a.Spec.NodeName, a.Spec.Source.PersistentVolumeName = "x.io", node, &v
 		if _, there, _ := s.of["attachment"].GetByKey(a.Name); there {
-			s.drop(t, "attachment", a.Name)
+			s.remove(t, "attachment", a.Name)
 		} else {
 			s.set(t, "attachment", a)
 		}
@@ -180,7 +180,7 @@ func csiDriver(required bool) *storagev1.CSIDriver {
 	}
 }
 
-func storageClasses(t *rapid.T, s *shelves) {
+func storageClasses(t *rapid.T, s *storageObjects) {
 	late := storagev1.VolumeBindingWaitForFirstConsumer
 	for name, provisioner := range map[string]string{"static": volume.NotSupportedProvisioner, "made": "x.io", "topology": "y.io"} {
 		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &late}
@@ -196,7 +196,7 @@ func storageClasses(t *rapid.T, s *shelves) {
 // claims, volumes and pods there are.
 func TestVolumesAllAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := newShelves()
+		s := newStorageObjects()
 		storageClasses(t, s)
 		binding := &plugins.VolumeBinding{Storage: s.Storage}
 		engine := func(percent int32) *framework.Engine {
@@ -254,7 +254,7 @@ func TestVolumesAllAtOnce(t *testing.T) {
 // TestLateClaimsSeeAllNodes: of a pod whose claim waits for it all nodes are judged, from the index of free volumes.
 func TestLateClaimsSeeAllNodes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := newShelves()
+		s := newStorageObjects()
 		storageClasses(t, s)
 		const count = 400
 		free := rapid.IntRange(0, count-1).Draw(t, "free")

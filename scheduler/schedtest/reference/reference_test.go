@@ -62,7 +62,7 @@ func TestReference(t *testing.T) {
 	for range runtime.GOMAXPROCS(0) {
 		all.Go(func() {
 			for seed := next.Add(1) - 1; seed <= last && !t.Failed(); seed = next.Add(1) - 1 {
-				steps := world(seed)
+				steps := generateSteps(seed)
 				r, err := run(steps, seed, whole)
 				placed.Add(r.placed)
 				refused.Add(r.refused)
@@ -97,7 +97,7 @@ func TestMutants(t *testing.T) {
 		for what, alter := range mutants {
 			t.Run(what, func(t *testing.T) {
 				for seed := range uint64(usualSeeds) {
-					if _, err := run(world(seed), seed, alter); err != nil {
+					if _, err := run(generateSteps(seed), seed, alter); err != nil {
 						t.Logf("seed %d: %.200s", seed, err.Error())
 						return
 					}
@@ -122,7 +122,7 @@ func text(steps []step) string {
 		if err := json.Unmarshal(j, &said); err != nil {
 			panic(err)
 		}
-		y, err := yaml.Marshal(brief(said))
+		y, err := yaml.Marshal(short(said))
 		if err != nil {
 			panic(err)
 		}
@@ -131,19 +131,19 @@ func text(steps []step) string {
 	return b.String()
 }
 
-// brief leaves out what says nothing; an empty selector says something.
-func brief(v any) any {
+// short leaves out what says nothing; an empty selector says something.
+func short(v any) any {
 	m, ok := v.(map[string]any)
 	if !ok {
 		if l, ok := v.([]any); ok {
 			for i := range l {
-				l[i] = brief(l[i])
+				l[i] = short(l[i])
 			}
 		}
 		return v
 	}
 	for k, v := range m {
-		m[k] = brief(v)
+		m[k] = short(v)
 		if e, ok := m[k].(map[string]any); v == "" || v == float64(0) || ok && len(e) == 0 && !strings.HasSuffix(k, "elector") {
 			delete(m, k)
 		}
@@ -159,8 +159,8 @@ type both struct {
 	placed, refused uint64
 }
 
-// kin: pods of app x are those of a service.
-func kin(p *corev1.Pod) *metav1.LabelSelector {
+// defaultSelector: pods of app x are those of a service.
+func defaultSelector(p *corev1.Pod) *metav1.LabelSelector {
 	if p.Labels["app"] != "x" {
 		return nil
 	}
@@ -174,7 +174,7 @@ func whole(*framework.Profile) {}
 func run(steps []step, seed uint64, alter func(*framework.Profile)) (b *both, err error) {
 	stored := newStore()
 	options := plugins.Options{Storage: stored.Storage, Volumes: &plugins.VolumeBinding{Storage: stored.Storage}, Spread: plugins.PodTopologySpread{DefaultSelector: func(p *corev1.Pod) labels.Selector {
-		if s, err := metav1.LabelSelectorAsSelector(kin(p)); err == nil && kin(p) != nil {
+		if s, err := metav1.LabelSelectorAsSelector(defaultSelector(p)); err == nil && defaultSelector(p) != nil {
 			return s
 		}
 		return nil
@@ -184,7 +184,7 @@ func run(steps []step, seed uint64, alter func(*framework.Profile)) (b *both, er
 	b = &both{
 		stored: stored,
 		real:   &schedtest.Harness{Cache: state.NewCache(), Engine: framework.NewEngine(profile, 1, seed)},
-		plain:  reference.Cluster{Namespaces: map[string]map[string]string{}, DefaultSelector: kin},
+		plain:  reference.Cluster{Namespaces: map[string]map[string]string{}, DefaultSelector: defaultSelector},
 	}
 	for i, s := range steps {
 		if err := b.do(s); err != nil {

@@ -167,7 +167,7 @@ func bound(claim *corev1.PersistentVolumeClaim, volume string) {
 const mostClaims = 9
 
 // claim makes a version of a claim. Class and size go with its number: of two volumes for one claim, chance would decide.
-func (d draw) claim(i int) *corev1.PersistentVolumeClaim {
+func (d generator) claim(i int) *corev1.PersistentVolumeClaim {
 	name := fmt.Sprint("c", i)
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: teams[i%len(teams)], Name: name, UID: types.UID(name)}}
 	c.Spec.StorageClassName = new([]string{"static", "made"}[i%2])
@@ -180,50 +180,50 @@ func (d draw) claim(i int) *corev1.PersistentVolumeClaim {
 	case 0:
 		bound(c, fmt.Sprint("v", i))
 	}
-	if d.rarely(12) {
+	if d.oneIn(12) {
 		c.Status.Phase = corev1.ClaimLost
 	}
-	if d.rarely(20) {
+	if d.oneIn(20) {
 		c.DeletionTimestamp = new(metav1.Unix(1, 0))
 	}
-	if d.rarely(20) {
+	if d.oneIn(20) {
 		c.Spec.StorageClassName = new("now")
 	}
 	return c
 }
 
 // volumeOf makes a version of the volume of a claim, and free one that claims which wait may get.
-func (d draw) volumeOf(i int) *corev1.PersistentVolume {
+func (d generator) volumeOf(i int) *corev1.PersistentVolume {
 	v := volume(fmt.Sprint("v", i), "static", "2Gi")
 	v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: teams[i%len(teams)], Name: fmt.Sprint("c", i), UID: types.UID(fmt.Sprint("c", i))}
 	v.Status.Phase = corev1.VolumeBound
-	if !d.rarely(3) {
+	if !d.oneIn(3) {
 		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: v.Name}
 	}
-	if d.rarely(2) {
-		v.Labels[corev1.LabelTopologyZone] = one(d, "a", "b", "a__b", "c")
+	if d.oneIn(2) {
+		v.Labels[corev1.LabelTopologyZone] = pick(d, "a", "b", "a__b", "c")
 	}
-	d.reach(v)
+	d.nodeAffinityOf(v)
 	return v
 }
 
-func (d draw) free(i int) *corev1.PersistentVolume {
-	v := volume(fmt.Sprint("s", i), "static", one(d, "1Gi", "2Gi", "4Gi", "10Gi"))
-	if d.rarely(8) {
+func (d generator) free(i int) *corev1.PersistentVolume {
+	v := volume(fmt.Sprint("s", i), "static", pick(d, "1Gi", "2Gi", "4Gi", "10Gi"))
+	if d.oneIn(8) {
 		v.Status.Phase = corev1.VolumePending
 	}
-	d.reach(v)
+	d.nodeAffinityOf(v)
 	return v
 }
 
-// reach says on which nodes a volume can be.
-func (d draw) reach(v *corev1.PersistentVolume) {
+// nodeAffinityOf says on which nodes a volume can be.
+func (d generator) nodeAffinityOf(v *corev1.PersistentVolume) {
 	e := corev1.NodeSelectorRequirement{Operator: corev1.NodeSelectorOpIn}
 	switch d.IntN(4) {
 	case 0:
 		return
 	case 1:
-		e.Key, e.Values = corev1.LabelTopologyZone, some(d, 2, "a", "b", "c")
+		e.Key, e.Values = corev1.LabelTopologyZone, pickUpTo(d, 2, "a", "b", "c")
 	case 2:
 		e.Key, e.Values = corev1.LabelHostname, []string{fmt.Sprint("n", d.IntN(4)), fmt.Sprint("n", d.IntN(8))}
 	case 3:
@@ -235,20 +235,20 @@ func (d draw) reach(v *corev1.PersistentVolume) {
 	v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{e}}}}}
 }
 
-func (d draw) csiNode(i int) *storagev1.CSINode {
+func (d generator) csiNode(i int) *storagev1.CSINode {
 	n := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}
-	if d.rarely(4) {
+	if d.oneIn(4) {
 		return n
 	}
 	on := storagev1.CSINodeDriver{Name: driver, NodeID: n.Name}
-	if !d.rarely(4) {
+	if !d.oneIn(4) {
 		on.Allocatable = &storagev1.VolumeNodeResources{Count: new(d.Int32N(4))}
 	}
 	n.Spec.Drivers = []storagev1.CSINodeDriver{on}
 	return n
 }
 
-func (d draw) attachment(nodes int) *storagev1.VolumeAttachment {
+func (d generator) attachment(nodes int) *storagev1.VolumeAttachment {
 	node, v := fmt.Sprint("n", d.IntN(nodes)), fmt.Sprint("v", d.IntN(mostClaims))
 	return &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: node + "-" + v},
@@ -257,13 +257,13 @@ func (d draw) attachment(nodes int) *storagev1.VolumeAttachment {
 }
 
 // storage is what there is at first.
-func (d draw) storage(nodes int) (steps []step) {
+func (d generator) storage(nodes int) (steps []step) {
 	add := func(s storageStep) { steps = append(steps, step{Storage: &s}) }
 	late, now := storagev1.VolumeBindingWaitForFirstConsumer, storagev1.VolumeBindingImmediate
 	add(storageStep{Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "static"}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &late}})
 	add(storageStep{Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: driver, VolumeBindingMode: &late}})
 	add(storageStep{Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "now"}, Provisioner: driver, VolumeBindingMode: &now}})
-	add(storageStep{Driver: &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(d.rarely(3))}}})
+	add(storageStep{Driver: &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(d.oneIn(3))}}})
 	for i := range mostClaims {
 		if i/len(teams)%3 < 2 {
 			add(storageStep{Volume: d.volumeOf(i)})
@@ -274,7 +274,7 @@ func (d draw) storage(nodes int) (steps []step) {
 		add(storageStep{Volume: d.free(i)})
 	}
 	for i := range nodes {
-		if !d.rarely(3) {
+		if !d.oneIn(3) {
 			add(storageStep{CSINode: d.csiNode(i)})
 		}
 	}
@@ -282,7 +282,7 @@ func (d draw) storage(nodes int) (steps []step) {
 }
 
 // ofStorage is a change.
-func (d draw) ofStorage(nodes int) step {
+func (d generator) ofStorage(nodes int) step {
 	i := d.IntN(mostClaims)
 	late := i/len(teams)%3 == 2
 	var s storageStep
@@ -298,7 +298,7 @@ func (d draw) ofStorage(nodes int) step {
 	case 6:
 		s.ClaimGone = d.claim(i)
 	case 7:
-		s.VolumeGone = fmt.Sprint(one(d, "v", "s"), i)
+		s.VolumeGone = fmt.Sprint(pick(d, "v", "s"), i)
 	case 8:
 		if s.Volume = d.free(4 + d.IntN(4)); !late {
 			s.Volume = d.volumeOf(i)
@@ -308,15 +308,15 @@ func (d draw) ofStorage(nodes int) step {
 }
 
 // volumes gives a pod some.
-func (d draw) volumes(p *corev1.Pod) {
+func (d generator) volumes(p *corev1.Pod) {
 	team := slices.Index(teams, p.Namespace)
 	for range 1 + d.IntN(2) {
 		v := corev1.Volume{Name: fmt.Sprint("v", len(p.Spec.Volumes))}
-		if d.rarely(5) {
-			v.GCEPersistentDisk = &corev1.GCEPersistentDiskVolumeSource{PDName: one(d, "d", "e"), ReadOnly: d.rarely(2)}
+		if d.oneIn(5) {
+			v.GCEPersistentDisk = &corev1.GCEPersistentDiskVolumeSource{PDName: pick(d, "d", "e"), ReadOnly: d.oneIn(2)}
 		} else {
 			claim := team + len(teams)*d.IntN(mostClaims/len(teams))
-			if d.rarely(30) {
+			if d.oneIn(30) {
 				claim = mostClaims // there is none
 			}
 			v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("c", claim)}

@@ -13,8 +13,8 @@ import (
 	"keelson/scheduler/schedtest"
 )
 
-// TestRankIsMeasure: a node that is ranked without texts is as far away as one that is explained.
-func TestRankIsMeasure(t *testing.T) {
+// TestDistanceEqualsExplain: a node that is ranked without texts is as far away as one that is explained.
+func TestDistanceEqualsExplain(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test wants the same numbers again
 	h := schedtest.New(1, 1)
 	for i := range 300 {
