@@ -253,9 +253,9 @@ func (t *simulation) removePods(pods []*state.PodInfo, why string, by cause) {
 		switch {
 		case by == removed && (mirror || daemon): // it goes with its node
 		case mirror:
-			t.answer.Lost = append(t.answer.Lost, LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and its kubelet makes it anew: it is a static pod"})
+			t.answer.Lost = append(t.answer.Lost, LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and its kubelet recreates it: it is a static pod"})
 		case owner == nil:
-			t.answer.Lost = append(t.answer.Lost, LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and no controller makes it anew"})
+			t.answer.Lost = append(t.answer.Lost, LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and no controller recreates it"})
 		default:
 			next := recreated(p.Pod)
 			if daemon {
@@ -282,7 +282,7 @@ func (t *simulation) run(ctx context.Context) error {
 			return fmt.Errorf("try pods: %w", err)
 		}
 		if tried++; tried > MaxWhatIf {
-			return fmt.Errorf("more than %d attempts: ask a smaller question", MaxWhatIf)
+			return fmt.Errorf("more than %d attempts are too many for one what-if", MaxWhatIf)
 		}
 		at := 0
 		for i := range t.work {
@@ -320,7 +320,7 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 	case p == nil:
 		out.Reason = fmt.Sprintf("it waits for the scheduler %q", pod.Spec.SchedulerName)
 	case len(pod.Spec.SchedulingGates) > 0:
-		out.Reason = "its scheduling gates hold it back"
+		out.Reason = "it has scheduling gates"
 	}
 	if out.Reason != "" {
 		t.answer.Outcomes = append(t.answer.Outcomes, out)
@@ -347,7 +347,7 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 	if a.Chosen == nil && a.Failed == nil && len(a.Snapshot.Nodes) > 0 {
 		a.PostFilterMessage = p.wouldPreempt(a)
 		for _, name := range t.s.extenders.Preempting(pod) {
-			t.note(name + " is not asked who may be preempted")
+			t.note(name + " is not called to choose victims")
 		}
 	}
 	out.Decision = t.explain(a)
@@ -407,7 +407,7 @@ func (t *simulation) complete(pod *corev1.Pod, classes map[string]*int32) error 
 	pod.Namespace = cmp.Or(pod.Namespace, metav1.NamespaceDefault)
 	pod.UID = types.UID(fmt.Sprintf("new-%d", t.created+1))
 	if pod.Spec.NodeName != "" {
-		return fmt.Errorf("pod %s/%s names its node: no scheduler is asked", pod.Namespace, pod.Name)
+		return fmt.Errorf("pod %s/%s has spec.nodeName: it needs no scheduler", pod.Namespace, pod.Name)
 	}
 	if pod.Spec.Priority != nil {
 		return nil

@@ -148,7 +148,7 @@ func TestWhatIfAsksExtenders(t *testing.T) {
 		t.Errorf("a group: %s", got)
 	}
 	_, a := whatIf(t, scheduler.Question{}, "", answers, objs[0], objs[3])
-	if want := []string{"extender " + url + " is not asked who may be preempted"}; !slices.Equal(a.Notes, want) {
+	if want := []string{"extender " + url + " is not called to choose victims"}; !slices.Equal(a.Notes, want) {
 		t.Errorf("notes %q, want %q", a.Notes, want)
 	}
 	mu.Lock()

@@ -120,7 +120,7 @@ func TestWhatIfPreempts(t *testing.T) {
 	manifest = strings.Replace(manifest, "image: i", "image: i, resources: {requests: {cpu: 4}}", 1)
 	got := asked(t, clienttest.New(objs...), manifest, func(*scheduler.Config) {})
 	want := "agent-a: preempted on a by default/web-0 -> 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
-	if !strings.HasPrefix(got, want) || !strings.Contains(got, "lost static-a: preempted on a by default/web-0, and its kubelet makes it anew: it is a static pod\nweb-0: new -> a") {
+	if !strings.HasPrefix(got, want) || !strings.Contains(got, "lost static-a: preempted on a by default/web-0, and its kubelet recreates it: it is a static pod\nweb-0: new -> a") {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	got = asked(t, clienttest.New(objs...), manifest, with(nil, "profiles: [{plugins: {postFilter: {disabled: [{name: '*'}]}}}]"))

@@ -189,7 +189,7 @@ func (t *simulation) addManifest(ctx context.Context, w *Manifest, list []schedu
 func (t *simulation) addPodsOf(obj runtime.Object, classes map[string]*int32) error {
 	pods, of, daemon := t.podsOf(obj)
 	if len(t.work)+len(pods) > MaxWhatIf {
-		return fmt.Errorf("more than %d pods: ask a smaller question", MaxWhatIf)
+		return fmt.Errorf("more than %d pods are too many for one what-if", MaxWhatIf)
 	}
 	for _, pod := range pods {
 		if err := t.complete(pod, classes); err != nil {

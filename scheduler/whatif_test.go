@@ -157,7 +157,7 @@ func TestWhatIfRefuses(t *testing.T) {
 	for want, err := range map[string]error{
 		"no node x to drain": ask(scheduler.Question{Drain: []string{"x"}}, ""), "no node x to remove": ask(scheduler.Question{Remove: []string{"x"}}, ""),
 		"a node a already": ask(scheduler.Question{Add: []*corev1.Node{schedtest.Node("a")}}, ""), "no priority class gold": ask(scheduler.Question{}, fmt.Sprintf(pod, ", priorityClassName: gold")),
-		"names its node":       ask(scheduler.Question{}, fmt.Sprintf(pod, ", nodeName: a")),
+		"has spec.nodeName":    ask(scheduler.Question{}, fmt.Sprintf(pod, ", nodeName: a")),
 		"more than 10000 pods": ask(scheduler.Question{}, "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: r}\nspec: {replicas: 2000000000, selector: {}, template: {spec: {containers: [{name: c, image: i}]}}}"),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
