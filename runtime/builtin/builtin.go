@@ -29,7 +29,7 @@ const Name = "keelson.local/hello"
 var links = []string{
 	"[", "cat", "chmod", "chown", "cp", "curl", "cut", "date", "dd", "df", "du", "echo", "env", "false", "find", "free", "get", "grep", "head",
 	"hostname", "id", "kill", "ln", "ls", "md5sum", "mkdir", "mv", "nc", "nslookup", "printf", "ps", "pwd", "rm", "seq", "sh", "sha256sum", "sleep",
-	"sort", "stat", "stty", "tail", "tar", "tee", "test", "touch", "tr", "true", "uname", "wc", "wget", "whoami", "xargs",
+	"sort", "stat", "stty", "tail", "tar", "tee", "test", "touch", "tr", "true", "uname", "wc", "wget", "which", "whoami", "xargs",
 }
 
 // epoch is the modification time of every file, so that the same program gives the same digest.

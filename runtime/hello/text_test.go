@@ -105,3 +105,30 @@ func TestXargs(t *testing.T) {
 		t.Errorf("xargs false: got %d, want 123", code)
 	}
 }
+
+func TestGrep(t *testing.T) {
+	wantScripts(t, [][2]string{
+		{`printf 'one\ntwo\nthree' | grep o`, "one\ntwo\n"},
+		{`printf 'one\ntwo\nthree' | grep -c o; printf 'a\nb\n' | grep -n b; printf 'a\nb\n' | grep -vn b`, "2\n2:b\n1:a\n"},
+		{`printf 'a1\nb2\n' | grep -E '^(a|c)[0-9]+$'; printf 'a1\nb+\n' | grep 'b+'; printf 'ab\nc\n' | grep 'ab\|c'`, "a1\nb+\nab\nc\n"},
+		{`printf 'a.b\naxb\n' | grep -F a.b; printf 'a.b\naxb\n' | grep 'a\.b'; printf 'AB\n' | grep -i ab`, "a.b\na.b\nAB\n"},
+		{`printf 'x=1 y=22\n' | grep -o '[a-z]=[0-9]*'; printf 'foobar\nfoo\n' | grep -w foo; printf 'ab\na\n' | grep -x a`, "x=1\ny=22\nfoo\na\n"},
+		{`echo a > f; echo b > g; grep a f g; grep -h a f g; grep -l b f g; grep -c a f g`, "f:a\na\ng\nf:1\ng:0\n"},
+		{`printf 'a]\nb\n' | grep '[]x]'; echo a | grep -e b -e a; echo a | grep -q a && echo found`, "a]\na\nfound\n"},
+	})
+	wantComplaints(t, [][2]string{{`grep`, "usage: grep"}, {`grep '[' /dev/null`, "not a regular expression"}, {`grep a nothing`, "nothing"}, {`grep -Z a`, "option -Z is not known"}})
+	for args, want := range map[string]int{"x": 1, "a": 0, "[": 2} {
+		if _, _, code := run(t, "a\n", "grep", args); code != want {
+			t.Errorf("grep %s: got %d, want %d", args, code, want)
+		}
+	}
+}
+
+func TestDateAndWhich(t *testing.T) {
+	wantScripts(t, [][2]string{
+		{`a=$(date +%s); b=$(date +%s); [ $a -le $b ] && date +%Y-%m-%dT%H:%M:%SZ%%%n | tr 0-9 9`, "9999-99-99T99:99:99Z%\n\n"},
+		{`date | tr -s ' ' | cut -d' ' -f5; date -u +%F | tr 0-9 9`, "UTC\n9999-99-99\n"},
+		{`which cat | wc -l`, "1\n"},
+	})
+	wantComplaints(t, [][2]string{{`date -s now`, "-s is not known"}, {`which nosuch`, "nosuch: not found"}})
+}

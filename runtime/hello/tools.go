@@ -28,7 +28,8 @@ func tools() map[string]tool {
 		"head": head, "hostname": printHostname, "id": id, "kill": kill, "ln": ln, "ls": ls, "md5sum": md5sum, "mkdir": mkdir, "mv": mv, "nc": nc,
 		"nslookup": nslookup, "printf": printf, "ps": ps, "pwd": pwd, "rm": rm, "seq": seq, "sha256sum": sha256sum, "sleep": sleep,
 		"sort": sortLines, "stat": stat, "stty": stty, "tail": tail, "tar": tarTool, "tee": tee, "test": test, "[": test, "touch": touch, "tr": tr,
-		"true": func([]string, stdio) int { return 0 }, "uname": uname, "wc": wc, "wget": wget, "whoami": whoami, "xargs": xargs,
+		"true": func([]string, stdio) int { return 0 }, "uname": uname, "wc": wc, "wget": wget, "which": which, "whoami": whoami,
+		"xargs": xargs,
 	}
 }
 
@@ -173,46 +174,6 @@ func each(who string, files []string, std stdio, do func(io.Reader) error) int {
 	return code
 }
 
-func grep(args []string, std stdio) int {
-	set, rest := flags(args)
-	if len(rest) == 0 {
-		fmt.Fprintln(std.err, "usage: grep [-i] [-v] [-q] TEXT [FILE]...")
-		return 2
-	}
-	text, files, found := rest[0], rest[1:], false
-	fold := func(s string) string {
-		if strings.Contains(set, "i") {
-			return strings.ToLower(s)
-		}
-		return s
-	}
-	if len(files) == 0 {
-		files = []string{"-"}
-	}
-	code := each("grep", files, std, func(r io.Reader) error {
-		br := bufio.NewReader(r)
-		for {
-			line, err := br.ReadString('\n')
-			if line != "" && strings.Contains(fold(line), fold(text)) != strings.Contains(set, "v") {
-				found = true
-				if !strings.Contains(set, "q") {
-					fmt.Fprint(std.out, line)
-				}
-			}
-			if err != nil {
-				return notEOF(err)
-			}
-		}
-	})
-	if code != 0 {
-		return 2
-	}
-	if !found {
-		return 1
-	}
-	return 0
-}
-
 func wc(args []string, std stdio) int {
 	set, files := flags(args)
 	if len(files) == 0 {
@@ -296,12 +257,36 @@ func sleep(args []string, io stdio) int {
 	return 0
 }
 
+// date prints the time in UTC; +FORMAT has the letters of strftime that are common.
 func date(args []string, io stdio) int {
-	now := time.Now().UTC()
-	if len(args) > 1 && args[1] == "+%s" {
-		return write(io, "date", strconv.FormatInt(now.Unix(), 10)+"\n")
+	now, format := time.Now().UTC(), "+%a %b %e %H:%M:%S UTC %Y"
+	for _, a := range args[1:] {
+		switch {
+		case strings.HasPrefix(a, "+"):
+			format = a
+		case a != "-u":
+			return complain(io, "date", fmt.Errorf("%s is not known; usage: date [-u] [+FORMAT]", a))
+		}
 	}
-	return write(io, "date", now.Format("Mon Jan _2 15:04:05 UTC 2006")+"\n")
+	letters := []string{"%%", "%", "%n", "\n", "%t", "\t", "%s", strconv.FormatInt(now.Unix(), 10), "%N", fmt.Sprintf("%09d", now.Nanosecond())}
+	for letter, layout := range map[string]string{
+		"%Y": "2006", "%y": "06", "%m": "01", "%d": "02", "%e": "_2", "%H": "15", "%M": "04", "%S": "05", "%T": "15:04:05", "%F": "2006-01-02",
+		"%a": "Mon", "%A": "Monday", "%b": "Jan", "%B": "January", "%j": "002", "%R": "15:04", "%Z": "UTC", "%z": "-0700", "%p": "PM", "%I": "03",
+	} {
+		letters = append(letters, letter, now.Format(layout))
+	}
+	return write(io, "date", strings.NewReplacer(letters...).Replace(format[1:])+"\n")
+}
+
+// which prints where the shell finds a command.
+func which(args []string, io stdio) int {
+	return forEach("which", args[1:], io, func(name string) error {
+		path, _, err := lookup(".", expand.ListEnviron(os.Environ()...), name)
+		if err == nil {
+			_, err = fmt.Fprintln(io.out, path)
+		}
+		return err
+	})
 }
 
 func pwd(_ []string, io stdio) int {
