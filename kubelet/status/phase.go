@@ -105,9 +105,6 @@ func setConditions(in Input, s *corev1.PodStatus) {
 		if o := s.Conditions[i]; o.Status == c.Status {
 			c.LastTransitionTime = o.LastTransitionTime
 		}
-		if t == corev1.PodScheduled && s.Conditions[i].Status == corev1.ConditionTrue {
-			continue // the scheduler's condition stays
-		}
 		s.Conditions[i] = c
 	}
 }

@@ -151,6 +151,26 @@ func TestPhaseAndConditions(t *testing.T) {
 	}
 }
 
+// TestConditionsObserveTheGeneration: also the condition PodScheduled, which the binding has written without a generation.
+func TestConditionsObserveTheGeneration(t *testing.T) {
+	p := pod(corev1.RestartPolicyAlways, "c")
+	bound := metav1.NewTime(now.Add(-time.Hour))
+	p.Generation = 3
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: bound}}
+	s := Build(input(p))
+	if len(s.Conditions) != 5 {
+		t.Errorf("got %d conditions", len(s.Conditions))
+	}
+	for _, c := range s.Conditions {
+		if c.ObservedGeneration != 3 {
+			t.Errorf("%s observes generation %d", c.Type, c.ObservedGeneration)
+		}
+		if c.Type == corev1.PodScheduled && !c.LastTransitionTime.Equal(&bound) {
+			t.Errorf("%s has changed at %s", c.Type, c.LastTransitionTime)
+		}
+	}
+}
+
 // TestRejected: the status of a pod that was refused says nothing of containers, also after a restart; its conditions stay as others wrote
 // them.
 func TestRejected(t *testing.T) {
