@@ -16,6 +16,9 @@ import (
 func setDefaults(p *corev1.Pod) {
 	s := &p.Spec
 	podspec.Default(s)
+	if *s.TerminationGracePeriodSeconds < 0 { // of a pod only: templates keep what they have
+		s.TerminationGracePeriodSeconds = new(int64(1))
+	}
 	for i := range s.Containers {
 		requestsFromLimits(&s.Containers[i].Resources)
 	}

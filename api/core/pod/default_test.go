@@ -56,6 +56,7 @@ func TestDefaultsOfPodsNotTemplates(t *testing.T) {
 	const text = `
 hostNetwork: true
 serviceAccount: old
+terminationGracePeriodSeconds: -1
 containers: [{name: a, image: x, ports: [{containerPort: 80}], resources: {limits: {cpu: 1234567n}}}]`
 	template := corev1.PodTemplateSpec{Spec: specOf(t, text)}
 	podspec.DefaultTemplate(&template)
@@ -66,11 +67,17 @@ containers: [{name: a, image: x, ports: [{containerPort: 80}], resources: {limit
 	if got := c.Resources.Limits.Cpu().String(); got != "2m" {
 		t.Errorf("cpu rounded to %s, want 2m", got)
 	}
+	if got := *template.Spec.TerminationGracePeriodSeconds; got != -1 {
+		t.Errorf("a template got the grace period %d", got)
+	}
 	if template.Spec.ServiceAccountName != "old" {
 		t.Errorf("service account %q, want old", template.Spec.ServiceAccountName)
 	}
 	p := &corev1.Pod{Spec: specOf(t, text)}
 	setDefaults(p)
+	if got := *p.Spec.TerminationGracePeriodSeconds; got != 1 {
+		t.Errorf("a pod with a negative grace period got %d, want 1", got)
+	}
 	c = p.Spec.Containers[0]
 	if c.Ports[0].HostPort != 80 || c.Resources.Requests.Cpu().String() != "2m" || !*p.Spec.EnableServiceLinks {
 		t.Errorf("a pod lacks a pod's defaults: %+v", p.Spec)
