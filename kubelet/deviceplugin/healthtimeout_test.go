@@ -32,7 +32,7 @@ func (l *lister) ListAndWatch(ctx context.Context, _ *pluginapi.Empty, _ ...grpc
 
 type listStream struct {
 	grpc.ClientStream
-	ctx context.Context //nolint:containedctx // of the stream
+	ctx context.Context // of the stream
 	of  *lister
 }
 

@@ -124,8 +124,8 @@ func (m *Manager) Load() error {
 	defer m.mu.Unlock()
 	for _, name := range names {
 		var err error
-		switch {
-		case name == resourcesFile:
+		switch name {
+		case resourcesFile:
 			known := map[string][]string{}
 			if err = resourcesOf(m.cfg.Dir).Read(name, &known); err == nil {
 				for resource, ids := range known {

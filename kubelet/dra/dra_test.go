@@ -124,7 +124,7 @@ func pod(name string, claims ...string) *corev1.Pod {
 func claimed(name, requests string, users ...string) *resourcev1.ResourceClaim {
 	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("uid-" + name)}}
 	c.Status.Allocation = &resourcev1.AllocationResult{}
-	for _, r := range strings.Fields(requests) {
+	for r := range strings.FieldsSeq(requests) {
 		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{
 			Request: r, Driver: gpus, Pool: "n", Device: "gpu-" + r,
 		})

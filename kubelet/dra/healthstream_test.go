@@ -47,7 +47,7 @@ func (s *healthService) open() (n int) {
 
 type healthStream struct {
 	grpc.ClientStream
-	ctx context.Context //nolint:containedctx // of the stream
+	ctx context.Context // of the stream
 	of  *healthService
 }
 
@@ -219,7 +219,7 @@ func TestRefusedStream(t *testing.T) {
 
 type refusingService struct {
 	calls int
-	last  context.Context //nolint:containedctx // of the last call
+	last  context.Context // of the last call
 }
 
 func (s *refusingService) NodeWatchResources(ctx context.Context, _ *healthapi.NodeWatchResourcesRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[healthapi.NodeWatchResourcesResponse], error) {

@@ -65,7 +65,7 @@ func (h *health) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest, s gr
 	defer repeat.Stop()
 	for {
 		h.d.mu.Lock()
-		all := &healthapi.NodeWatchResourcesResponse{Devices: h.d.reports[:len(h.d.reports):len(h.d.reports)]}
+		all := &healthapi.NodeWatchResourcesResponse{Devices: slices.Clip(h.d.reports)}
 		h.d.mu.Unlock()
 		if err := s.Send(all); err != nil {
 			return err
