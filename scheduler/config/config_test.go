@@ -212,6 +212,7 @@ func TestExtenders(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(head + "profiles:\n- pluginConfig:\n  - {name: NodeAffinity, args: {addedAffinity: {}}}\n"))
+	f.Add([]byte(head + "parallelism: many\nextenders: [{httpTimeout: soon}]\nprofiles: [{schedulerName: {}, pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: 5}}]}]\n"))
 	f.Add([]byte("{"))
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		_, _ = Read("f", b, nil) // must not panic
