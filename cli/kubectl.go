@@ -99,13 +99,13 @@ func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Std
 		return 1
 	}
 	argv := append([]string{"kubectl"}, args...)
+	os.Args = argv // not cmd.SetArgs: kubectl itself has set the arguments where an alias of kuberc is used
 	cmd := kubectl.NewDefaultKubectlCommandWithArgs(kubectl.KubectlOptions{
 		PluginHandler: kubectl.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
 		Arguments:     argv,
 		ConfigFlags:   flags,
 		IOStreams:     streams,
 	})
-	cmd.SetArgs(args)
 	cmd.SetOut(std.Out)
 	cmd.SetContext(ctx)
 	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv)) // plugins are searched before flags are parsed, which reports the error
