@@ -34,8 +34,8 @@ const (
 	leasesPrefix = "/registry/masterleases/"
 	leaseRenewal = 10 * time.Second
 	leaseTTL     = 15 * time.Second
-	// ownName is the name of the Service, of its Endpoints and of its first EndpointSlice.
-	ownName = "kubernetes"
+	// kubernetesName is the name of the Service, of its Endpoints and of its first EndpointSlice.
+	kubernetesName = "kubernetes"
 )
 
 var (
@@ -107,13 +107,13 @@ func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) erro
 	if err != nil {
 		return err
 	}
-	query := objects.ListQuery{Namespace: metav1.NamespaceDefault, Labels: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: ownName}), Fields: fields.Everything()}
+	query := objects.ListQuery{Namespace: metav1.NamespaceDefault, Labels: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: kubernetesName}), Fields: fields.Everything()}
 	page, err := st.List(ctx, query)
 	if err != nil {
 		return err
 	}
 	for _, e := range page.Items {
-		if name := e.Object.GetName(); !keep[name] && (name == ownName || strings.HasPrefix(name, ownName+"-")) {
+		if name := e.Object.GetName(); !keep[name] && (name == kubernetesName || strings.HasPrefix(name, kubernetesName+"-")) {
 			if err := s.deleteOwn(ctx, slicesResource, e.Object); err != nil {
 				return err
 			}
@@ -122,7 +122,7 @@ func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) erro
 	if len(want) > 0 {
 		return nil
 	}
-	stale, err := s.reader.Get(ctx, endpointsResource, metav1.NamespaceDefault, ownName)
+	stale, err := s.reader.Get(ctx, endpointsResource, metav1.NamespaceDefault, kubernetesName)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -153,7 +153,7 @@ func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 		return cmp.Or(cmp.Compare(a.Port(), b.Port()), a.Addr().Compare(b.Addr()))
 	})
 	endpoints := &corev1.Endpoints{ // deprecated, but still read by clients
-		ObjectMeta: metav1.ObjectMeta{Name: ownName, Namespace: metav1.NamespaceDefault, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: kubernetesName, Namespace: metav1.NamespaceDefault, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
 	}
 	out := []runtime.Object{endpoints}
 	for len(servers) > 0 {
@@ -164,12 +164,12 @@ func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 		name, protocol, ready, port := "https", corev1.ProtocolTCP, true, int32(servers[0].Port())
 		subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: name, Port: port, Protocol: protocol}}} // the same
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: ownName, Namespace: metav1.NamespaceDefault, Labels: map[string]string{discoveryv1.LabelServiceName: ownName}},
+			ObjectMeta:  metav1.ObjectMeta{Name: kubernetesName, Namespace: metav1.NamespaceDefault, Labels: map[string]string{discoveryv1.LabelServiceName: kubernetesName}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
 		}
 		if len(out) > 1 {
-			slice.Name = fmt.Sprintf("%s-%d", ownName, port)
+			slice.Name = fmt.Sprintf("%s-%d", kubernetesName, port)
 		}
 		if servers[0].Addr().Is6() {
 			slice.AddressType = discoveryv1.AddressTypeIPv6
@@ -325,12 +325,12 @@ func (s *Server) endpointsDiffer(obj runtime.Object) bool {
 	}
 	switch o := obj.(type) {
 	case *corev1.Endpoints: // deprecated, but still read by clients
-		return o.Namespace == metav1.NamespaceDefault && o.Name == ownName && !slices.ContainsFunc(want, func(w runtime.Object) bool {
+		return o.Namespace == metav1.NamespaceDefault && o.Name == kubernetesName && !slices.ContainsFunc(want, func(w runtime.Object) bool {
 			e, ok := w.(*corev1.Endpoints) // the same
 			return ok && apiequality.Semantic.DeepEqual(e.Subsets, o.Subsets)
 		})
 	case *discoveryv1.EndpointSlice:
-		return o.Namespace == metav1.NamespaceDefault && o.Labels[discoveryv1.LabelServiceName] == ownName && strings.HasPrefix(o.Name, ownName) &&
+		return o.Namespace == metav1.NamespaceDefault && o.Labels[discoveryv1.LabelServiceName] == kubernetesName && strings.HasPrefix(o.Name, kubernetesName) &&
 			!slices.ContainsFunc(want, func(w runtime.Object) bool {
 				e, ok := w.(*discoveryv1.EndpointSlice)
 				return ok && e.Name == o.Name && apiequality.Semantic.DeepEqual(e.Endpoints, o.Endpoints) && apiequality.Semantic.DeepEqual(e.Ports, o.Ports)

@@ -31,33 +31,33 @@ type measuredStore struct {
 	duration *prometheus.HistogramVec
 }
 
-func (m *measuredStore) note(operation, key string, begin time.Time) {
+func (m *measuredStore) observe(operation, key string, begin time.Time) {
 	gr := ResourceOf(key)
 	m.duration.WithLabelValues(operation, gr.Group, gr.Resource).Observe(time.Since(begin).Seconds())
 }
 
 func (m *measuredStore) Get(ctx context.Context, key string, rev int64) (store.KV, int64, error) {
-	defer m.note("get", key, time.Now())
+	defer m.observe("get", key, time.Now())
 	return m.Store.Get(ctx, key, rev)
 }
 
 func (m *measuredStore) List(ctx context.Context, r store.Range) (store.Page, error) {
-	defer m.note("list", r.Prefix, time.Now())
+	defer m.observe("list", r.Prefix, time.Now())
 	return m.Store.List(ctx, r)
 }
 
 func (m *measuredStore) Create(ctx context.Context, key string, value []byte) (store.Written, error) {
-	defer m.note("create", key, time.Now())
+	defer m.observe("create", key, time.Now())
 	return m.Store.Create(ctx, key, value)
 }
 
 func (m *measuredStore) Update(ctx context.Context, key string, value []byte, expected int64) (store.Written, error) {
-	defer m.note("update", key, time.Now())
+	defer m.observe("update", key, time.Now())
 	return m.Store.Update(ctx, key, value, expected)
 }
 
 func (m *measuredStore) Delete(ctx context.Context, key string, expected int64) (store.KV, store.Written, error) {
-	defer m.note("delete", key, time.Now())
+	defer m.observe("delete", key, time.Now())
 	return m.Store.Delete(ctx, key, expected)
 }
 

@@ -23,7 +23,7 @@ import (
 func (s *Server) openTunnels() {
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	s.tunnels = tunnels.New(tunnels.Config{
-		Caller: tunnelCaller,
+		Caller: tunnelNode,
 		Exists: func(ctx context.Context, node string) (bool, error) {
 			_, err := s.reader.Get(ctx, nodes, "", node)
 			if apierrors.IsNotFound(err) {
@@ -42,8 +42,8 @@ func (s *Server) openTunnels() {
 	}})
 }
 
-// tunnelCaller is the node in a request's client certificate. An impersonated node is rejected.
-func tunnelCaller(r *http.Request) (string, error) {
+// tunnelNode is the node in a request's client certificate. An impersonated node is rejected.
+func tunnelNode(r *http.Request) (string, error) {
 	rq := pipeline.From(r.Context())
 	if rq == nil || rq.User == nil {
 		return "", errors.New("only nodes open tunnels")

@@ -225,15 +225,15 @@ func invalidObject(res *registry.Resource, obj kind.Object, errs field.ErrorList
 }
 
 const (
-	longestBase  = 58 // of a generateName, so that the result is a DNS label
-	suffixLength = 5
-	nameTries    = 8
+	maxBaseLength = 58 // of a generateName, so that the result is a DNS label
+	suffixLength  = 5
+	nameTries     = 8
 )
 
 // nameGenerated sets the name of an object with a generateName.
 func nameGenerated(obj metav1.Object) {
 	if base := obj.GetGenerateName(); base != "" && obj.GetName() == "" {
-		obj.SetName(base[:min(len(base), longestBase)] + rand.String(suffixLength))
+		obj.SetName(base[:min(len(base), maxBaseLength)] + rand.String(suffixLength))
 	}
 }
 

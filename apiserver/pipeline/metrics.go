@@ -17,20 +17,20 @@ import (
 
 // Metrics are Kubernetes' request metrics.
 type Metrics struct {
-	Registry *prometheus.Registry
-	total    *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	own      *prometheus.HistogramVec
-	ended    *prometheus.CounterVec
-	inflight *prometheus.GaugeVec
-	running  *prometheus.GaugeVec
-	rejected *prometheus.CounterVec
-	waited   *prometheus.HistogramVec
-	sizes    *prometheus.HistogramVec
-	old      *prometheus.GaugeVec
-	events   *prometheus.CounterVec
-	bytes    *prometheus.HistogramVec
-	auths    authMetrics
+	Registry    *prometheus.Registry
+	total       *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+	sliDuration *prometheus.HistogramVec
+	ended       *prometheus.CounterVec
+	inflight    *prometheus.GaugeVec
+	running     *prometheus.GaugeVec
+	rejected    *prometheus.CounterVec
+	waited      *prometheus.HistogramVec
+	sizes       *prometheus.HistogramVec
+	deprecated  *prometheus.GaugeVec
+	events      *prometheus.CounterVec
+	bytes       *prometheus.HistogramVec
+	auths       authMetrics
 }
 
 // authMetrics are the metrics of authentication and authorization.
@@ -71,7 +71,7 @@ func NewMetrics() *Metrics {
 			Help:    "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
 			Buckets: latencies,
 		}, labels),
-		own: newHistogramVec(prometheus.HistogramOpts{
+		sliDuration: newHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_request_sli_duration_seconds",
 			Help:    "Response latency distribution (not counting priority and fairness queue wait times) in seconds for each verb, group, version, resource, subresource, scope and component.",
 			Buckets: latencies,
@@ -99,7 +99,7 @@ func NewMetrics() *Metrics {
 	}
 	m.newResponseMetrics()
 	j := &m.auths
-	m.Registry.MustRegister(m.total, m.duration, m.own, m.ended, m.inflight, m.running, m.rejected, m.waited, m.events, m.bytes, m.sizes, m.old,
+	m.Registry.MustRegister(m.total, m.duration, m.sliDuration, m.ended, m.inflight, m.running, m.rejected, m.waited, m.events, m.bytes, m.sizes, m.deprecated,
 		j.attempts, j.authorized, j.attemptsTook, j.authorizedTook, j.users, j.certificates,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -118,7 +118,7 @@ func (m *Metrics) newResponseMetrics() {
 		Name: "apiserver_response_sizes", Help: "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
 		Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
 	}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"})
-	m.old = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	m.deprecated = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "apiserver_requested_deprecated_apis",
 		Help: "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
 	}, []string{"group", "version", "resource", "subresource", "removed_release"})
@@ -126,7 +126,7 @@ func (m *Metrics) newResponseMetrics() {
 
 // Deprecated records a request for a deprecated resource.
 func (m *Metrics) Deprecated(gvr schema.GroupVersionResource, subresource string) {
-	m.old.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource, subresource, "").Set(1)
+	m.deprecated.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource, subresource, "").Set(1)
 }
 
 func newAuthMetrics() authMetrics {
@@ -230,7 +230,7 @@ func (m *Metrics) done(rq *Request, r *http.Request, code int, took time.Duratio
 	m.total.WithLabelValues(labels[:]...).Inc()
 	if !rq.LongRunning() {
 		m.duration.WithLabelValues(labels[:8]...).Observe(took.Seconds())
-		m.own.WithLabelValues(labels[0], labels[2], labels[3], labels[4], labels[5], scope, "apiserver").Observe((took - rq.queued).Seconds())
+		m.sliDuration.WithLabelValues(labels[0], labels[2], labels[3], labels[4], labels[5], scope, "apiserver").Observe((took - rq.queued).Seconds())
 	}
 	if verb == "GET" || verb == "LIST" {
 		m.sizes.WithLabelValues(labels[0], labels[2], labels[3], labels[4], labels[5], scope, "apiserver").Observe(float64(size))

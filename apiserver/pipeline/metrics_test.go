@@ -15,7 +15,7 @@ func TestHistogramsAreNativeToo(t *testing.T) {
 	m := NewMetrics()
 	for labels, vecs := range map[int][]*prometheus.HistogramVec{
 		8: {m.duration},
-		7: {m.own, m.sizes},
+		7: {m.sliDuration, m.sizes},
 		3: {m.waited, m.bytes},
 		1: {m.auths.attemptsTook, m.auths.authorizedTook},
 	} {

@@ -76,13 +76,13 @@ type Allocator struct {
 }
 
 // New returns an allocator of the addresses in own and in the ServiceCIDRs passed to it, and of node ports. The first range has the default
-// family; its first address is only allocated on request (the Service kubernetes). record is nil for a server with a store of its own.
-func New(own []netip.Prefix, ports PortRange, claims IPAddresses, record RangeRegistry, report Report) (*Allocator, error) {
+// family; its first address is only allocated on request (the Service kubernetes). registry is nil for a server with a store of its own.
+func New(own []netip.Prefix, ports PortRange, ipAddresses IPAddresses, registry RangeRegistry, report Report) (*Allocator, error) {
 	if err := CheckRanges(own); err != nil {
 		return nil, err
 	}
 	a := &Allocator{
-		defaultRanges: slices.Clone(own), ports: ports, ipAddressClient: claims, registry: record, report: report,
+		defaultRanges: slices.Clone(own), ports: ports, ipAddressClient: ipAddresses, registry: registry, report: report,
 		services: map[types.UID]*corev1.Service{},
 		ranges:   map[string]addressRange{}, ips: map[netip.Addr]holder{}, ipAddresses: map[netip.Addr]ipAddress{}, nodePorts: map[int32][]holder{},
 		released: map[netip.Addr]bool{},
