@@ -30,7 +30,7 @@ func raceRounds(t *testing.T) int {
 		}
 		return n
 	}
-	return 20
+	return 12
 }
 
 // endLimit is the maximum time until a killed container is gone, on a busy machine.
