@@ -78,7 +78,7 @@ bin/tools/golangci-lint: Makefile # names the version
 fuzz: ## every fuzz target for FUZZTIME (default 10s)
 	@hack/fuzz
 
-fuzz-short: ## every fuzz target for FUZZTIME (default 2s) without a lead by coverage; `make test` ends with it
+fuzz-short: ## every fuzz target for FUZZTIME (default 1s) without a lead by coverage; `make test` ends with it
 	@hack/fuzz short
 
 e2e: build ## the end-to-end scripts alone (root)
