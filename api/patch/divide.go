@@ -50,8 +50,7 @@ func layoutOf(t reflect.Type) *layout {
 		return l.(*layout)
 	}
 	l := &layout{divisible: !reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]())}
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		l.names, l.keys = append(l.names, jsonName(f)), append(l.keys, keyOf(f))
 		l.divisible = l.divisible && f.IsExported() && jsonName(f) != ""
 	}
