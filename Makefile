@@ -40,7 +40,7 @@ run: build ## a cluster in the foreground
 demo: build ## build, start a cluster, run examples/replicaset.yaml, show its timeline, leave the cluster up
 	@hack/demo bin/keelson
 
-test: build ## every test, then fuzz-short; root-only tests run where root, and say so where not
+test: build ## every test and fuzz-short; root-only tests run where root, and say so where not
 	@hack/test
 
 race: build ## every test under the race detector
@@ -78,7 +78,7 @@ bin/tools/golangci-lint: Makefile # names the version
 fuzz: ## every fuzz target for FUZZTIME (default 10s)
 	@hack/fuzz
 
-fuzz-short: ## every fuzz target for FUZZTIME (default 1s) without a lead by coverage; `make test` ends with it
+fuzz-short: ## every fuzz target for FUZZTIME (default 1s) without a lead by coverage, as `make test` does
 	@hack/fuzz short
 
 e2e: build ## the end-to-end scripts alone (root)
