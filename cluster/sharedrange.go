@@ -48,8 +48,9 @@ func sharedServicesText(ranges []netip.Prefix, clusters []string, free func(neti
 	if n := len(clusters); n > 1 {
 		others = fmt.Sprintf("%d other clusters on this machine have", n)
 	}
-	return fmt.Sprintf("%s Services in %s too (%s): what the machine itself and pods of the host network send to a "+
-		"cluster IP, also to the DNS server, reaches the cluster that was started last. Pods with addresses of their own are not concerned. "+
+	return fmt.Sprintf("%s Services in %s too (%s): what the machine itself, pods of the host network and pods that "+
+		"CNI plugins attach send to a cluster IP, also to the DNS server, reaches the cluster that was started last. Pods of the built-in network are not "+
+		"concerned. "+
 		"Services keep the range of a cluster's first start: one that starts anew gets another by `keelson up %s`",
 		others, strings.Join(prefixStrings(ranges), ","), strings.Join(clusters, "; "), flag)
 }
