@@ -25,7 +25,7 @@ import (
 	"keelson/kubelet/dra"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
-	"keelson/kubelet/meter"
+	"keelson/kubelet/metrics"
 	"keelson/kubelet/node"
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/pod"
@@ -56,7 +56,7 @@ type Kubelet struct {
 	services       services
 	eviction       *eviction.Manager
 	stats          *stats.Source
-	meter          *meter.Meter
+	metrics        *metrics.Metrics
 	runtimeClasses runtimeClasses
 	sysctls        *sysctls
 
@@ -83,7 +83,7 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k := &Kubelet{
 		cfg: cfg, component: "kubelet " + cfg.NodeName, workers: map[string]*workerEntry{}, staticByName: map[string]string{}, staticGone: make(chan struct{}, 1),
-		admitted: map[string]*corev1.Pod{}, meter: meter.New(), events: cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
+		admitted: map[string]*corev1.Pod{}, metrics: metrics.New(), events: cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
 	}
 	var err error
 	if err = k.newEviction(); err != nil {
@@ -160,9 +160,9 @@ func (k *Kubelet) podEnv(runner *probe.Runner) *pod.Env {
 	cfg := &k.cfg
 	return &pod.Env{
 		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Devices: k.devices, Plugins: k.devicePlugins, Users: k.userNamespaces, Refs: k.refs,
-		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Meter: k.meter, Log: cfg.Log,
+		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Metrics: k.metrics, Log: cfg.Log,
 		Hostname: cfg.Hostname, HostIPs: k.nodeIPs(), MemoryBytes: k.node.Machine().Memory, LogDir: cfg.LogDir, CgroupParent: cfg.CgroupRoot,
-		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), Settle: cfg.StatusBatchPeriod,
+		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), StatusBatchPeriod: cfg.StatusBatchPeriod,
 		ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
 		Services: k.services.inNamespace, Allocatable: k.allocatable, Admit: k.admit, Resize: k.resize, Adopt: k.addAdmitted, Handler: k.runtimeClasses.handler,
 		Node: k.node.Ref,

@@ -21,7 +21,7 @@ import (
 type probeListener struct{ k *Kubelet }
 
 // Tried counts an attempt.
-func (n *probeListener) Tried(t probe.Target, o probe.Outcome) { n.k.meter.ProbeDone(t, o) }
+func (n *probeListener) Tried(t probe.Target, o probe.Outcome) { n.k.metrics.ProbeDone(t, o) }
 
 // Failed makes an Unhealthy event of an attempt that did not succeed.
 func (n *probeListener) Failed(t probe.Target, o probe.Outcome) {

@@ -64,7 +64,7 @@ func (k *Kubelet) listen() (*listener, error) {
 	return &listener{l: l, srv: server.New(server.Config{
 		TLS: k.cfg.TLS, ClientCA: k.cfg.ClientCA, AllowedNames: k.cfg.AllowedNames, Pods: podTable{k}, Runtime: k.cfg.Runtime.Runtime,
 		DialStreams: k.cfg.Runtime.DialStreams, NodeName: k.cfg.NodeName, Reach: k.newReachProber(), Stats: http.HandlerFunc(k.stats.Summary), LogDir: k.cfg.LogDir, Log: k.cfg.Log,
-		Metrics: map[string]http.Handler{"": k.meter.Metrics(k.stats, k.podResources, k.devices, k.devicePlugins), "/probes": k.meter.Probes(), "/resource": http.HandlerFunc(k.stats.Metrics)},
+		Metrics: map[string]http.Handler{"": k.metrics.Handler(k.stats, k.podResources, k.devices, k.devicePlugins), "/probes": k.metrics.Probes(), "/resource": http.HandlerFunc(k.stats.Metrics)},
 	})}, nil
 }
 

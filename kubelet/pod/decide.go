@@ -55,7 +55,7 @@ func (in *Input) deadline(p *Plan) *End {
 
 // keepUp brings a pod that should run one round closer to running, or to its end when its work is over.
 func (in *Input) keepUp(p *Plan) {
-	box := in.Seen.Current()
+	box := in.Observed.Current()
 	if in.finished() {
 		over := !in.anyAlive()
 		p.Terminal = over && in.free()
@@ -88,14 +88,14 @@ func (in *Input) newSandbox(p *Plan) {
 		in.stopContainers(p, "Pod sandbox changed, it will be killed and re-created.")
 		return
 	}
-	for _, s := range in.Seen.Sandboxes {
+	for _, s := range in.Observed.Sandboxes {
 		if s.Ready {
 			in.do(p, Action{Op: OpStopSandbox, ID: s.ID})
 		}
 	}
 	attempt := uint32(0)
-	if len(in.Seen.Sandboxes) > 0 {
-		attempt = in.Seen.Sandboxes[0].Attempt + 1
+	if len(in.Observed.Sandboxes) > 0 {
+		attempt = in.Observed.Sandboxes[0].Attempt + 1
 	}
 	in.do(p, Action{Op: OpSandbox, Attempt: attempt})
 }
@@ -109,7 +109,7 @@ func (in *Input) containers(p *Plan, box *observed.Sandbox) {
 		c := &pod.Spec.InitContainers[i]
 		if podinfo.Sidecar(c) {
 			in.keepRunning(p, box, c, podinfo.SideCar)
-			if !begun && !in.Started(c, in.Seen.LatestIn(box.ID, c.Name)) {
+			if !begun && !in.Started(c, in.Observed.LatestIn(box.ID, c.Name)) {
 				initialized = false
 				break
 			}
@@ -118,7 +118,7 @@ func (in *Input) containers(p *Plan, box *observed.Sandbox) {
 		if begun {
 			continue
 		}
-		if cur := in.Seen.LatestIn(box.ID, c.Name); cur.Exited() && cur.ExitCode == 0 && !in.flying(startKey(c.Name)) {
+		if cur := in.Observed.LatestIn(box.ID, c.Name); cur.Exited() && cur.ExitCode == 0 && !in.flying(startKey(c.Name)) {
 			continue
 		}
 		in.keepRunning(p, box, c, podinfo.Init)
@@ -132,7 +132,7 @@ func (in *Input) containers(p *Plan, box *observed.Sandbox) {
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		if in.Seen.Latest(c.Name) == nil {
+		if in.Observed.Latest(c.Name) == nil {
 			in.start(p, &c, nil)
 		}
 	}
@@ -141,7 +141,7 @@ func (in *Input) containers(p *Plan, box *observed.Sandbox) {
 // mainsBegun reports whether a main container was ever created in the sandbox: then its init containers are done.
 func (in *Input) mainsBegun(sandbox string) bool {
 	for i := range in.Pod.Spec.Containers {
-		if in.Seen.LatestIn(sandbox, in.Pod.Spec.Containers[i].Name) != nil {
+		if in.Observed.LatestIn(sandbox, in.Pod.Spec.Containers[i].Name) != nil {
 			return true
 		}
 	}
@@ -150,8 +150,8 @@ func (in *Input) mainsBegun(sandbox string) bool {
 
 // keepRunning starts a container, starts it again, or stops it because a probe says so.
 func (in *Input) keepRunning(p *Plan, box *observed.Sandbox, c *corev1.Container, k podinfo.Kind) {
-	cur := in.Seen.LatestIn(box.ID, c.Name)
-	last := in.Seen.Latest(c.Name)
+	cur := in.Observed.LatestIn(box.ID, c.Name)
+	last := in.Observed.Latest(c.Name)
 	switch {
 	case in.flying(startKey(c.Name)):
 		if in.flying(Action{Op: OpStop, ID: idOf(cur)}.Key()) {
@@ -304,17 +304,17 @@ func (in *Input) explainAll(p *Plan) {
 	if len(in.Pod.Spec.InitContainers) > 0 {
 		reason = "PodInitializing"
 	}
-	box := in.Seen.Current()
+	box := in.Observed.Current()
 	begun := box != nil && in.mainsBegun(box.ID)
 	for c, k := range podinfo.All(in.Pod) {
 		if _, ok := p.Waiting[c.Name]; ok || begun && k == podinfo.Init {
 			continue
 		}
-		if f, ok := in.Failed[startKey(c.Name)]; ok && in.Now.Before(f.Retry) && !in.Seen.Latest(c.Name).Running() {
+		if f, ok := in.Failed[startKey(c.Name)]; ok && in.Now.Before(f.Retry) && !in.Observed.Latest(c.Name).Running() {
 			in.explain(p, c.Name)
 			continue
 		}
-		if in.flying(startKey(c.Name)) || in.Seen.Latest(c.Name) == nil {
+		if in.flying(startKey(c.Name)) || in.Observed.Latest(c.Name) == nil {
 			p.Waiting[c.Name] = Waiting{Reason: reason}
 		}
 	}

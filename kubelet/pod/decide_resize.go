@@ -25,7 +25,7 @@ type Refusal struct{ Reason, Message string }
 // wantsResize reports whether a running container has other resources than it should.
 func (in *Input) wantsResize() bool {
 	for c := range podinfo.All(in.Pod) {
-		if cur := in.Seen.Latest(c.Name); cur.Running() && in.resizable(c, cur) {
+		if cur := in.Observed.Latest(c.Name); cur.Running() && in.resizable(c, cur) {
 			return true
 		}
 	}

@@ -47,7 +47,7 @@ func (in *Input) stop(p *Plan) {
 // settleDown stops sandboxes, then undoes devices and volumes. No container runs any more.
 func (in *Input) settleDown(p *Plan) {
 	busy := false
-	for _, s := range in.Seen.Sandboxes {
+	for _, s := range in.Observed.Sandboxes {
 		if s.Ready {
 			in.do(p, Action{Op: OpStopSandbox, ID: s.ID})
 			busy = true
@@ -68,8 +68,8 @@ func (in *Input) free() bool {
 
 // anyAlive reports whether a container runs, or may run because its start is under way.
 func (in *Input) anyAlive() bool {
-	for i := range in.Seen.Containers {
-		if alive(&in.Seen.Containers[i]) {
+	for i := range in.Observed.Containers {
+		if alive(&in.Observed.Containers[i]) {
 			return true
 		}
 	}
@@ -100,8 +100,8 @@ func (in *Input) stopContainers(p *Plan, event string) {
 	}
 	var running []*observed.Container
 	last := -1
-	for i := range in.Seen.Containers {
-		c := &in.Seen.Containers[i]
+	for i := range in.Observed.Containers {
+		c := &in.Observed.Containers[i]
 		if !alive(c) {
 			continue
 		}
@@ -129,12 +129,12 @@ func (in *Input) stopContainers(p *Plan, event string) {
 }
 
 func (in *Input) lastProbes(p *Plan) {
-	box := in.Seen.Current()
+	box := in.Observed.Current()
 	if box == nil {
 		return
 	}
 	for c, k := range podinfo.All(in.Pod) {
-		cur := in.Seen.LatestIn(box.ID, c.Name)
+		cur := in.Observed.LatestIn(box.ID, c.Name)
 		if k == podinfo.Init || k == podinfo.Ephemeral || !cur.Running() || c.ReadinessProbe == nil {
 			continue
 		}
@@ -160,13 +160,13 @@ func (in *Input) finished() bool {
 		if podinfo.Sidecar(c) || in.flying(startKey(c.Name)) {
 			continue
 		}
-		if cur := in.Seen.Latest(c.Name); cur.Exited() && cur.ExitCode != 0 && !podinfo.RestartAfter(in.Pod, c, podinfo.Init, cur.ExitCode) {
+		if cur := in.Observed.Latest(c.Name); cur.Exited() && cur.ExitCode != 0 && !podinfo.RestartAfter(in.Pod, c, podinfo.Init, cur.ExitCode) {
 			return true
 		}
 	}
 	for i := range in.Pod.Spec.Containers {
 		c := &in.Pod.Spec.Containers[i]
-		cur := in.Seen.Latest(c.Name)
+		cur := in.Observed.Latest(c.Name)
 		if !cur.Exited() || in.flying(startKey(c.Name)) || podinfo.RestartAfter(in.Pod, c, podinfo.Main, cur.ExitCode) {
 			return false
 		}
@@ -176,7 +176,7 @@ func (in *Input) finished() bool {
 
 // lostStatus is the API's status of a container that has run and that the runtime does not know any more; nil: it does, or there is none.
 func (in *Input) lostStatus(name string) *corev1.ContainerStatus {
-	if in.Seen.Latest(name) != nil {
+	if in.Observed.Latest(name) != nil {
 		return nil
 	}
 	for _, list := range [][]corev1.ContainerStatus{in.Pod.Status.ContainerStatuses, in.Pod.Status.InitContainerStatuses} {
@@ -194,7 +194,7 @@ func (in *Input) lost() bool {
 	ran := false
 	for i := range in.Pod.Spec.Containers {
 		name := in.Pod.Spec.Containers[i].Name
-		if in.Seen.Latest(name) != nil || in.flying(startKey(name)) {
+		if in.Observed.Latest(name) != nil || in.flying(startKey(name)) {
 			return false
 		}
 		ran = ran || in.lostStatus(name) != nil
@@ -206,8 +206,8 @@ func (in *Input) lost() bool {
 func (in *Input) removeDead(p *Plan) {
 	kept := map[string]int{}
 	used := map[string]bool{}
-	for i := range in.Seen.Containers {
-		c := &in.Seen.Containers[i]
+	for i := range in.Observed.Containers {
+		c := &in.Observed.Containers[i]
 		kept[c.Name]++
 		if kept[c.Name] > 2 && !alive(c) && !in.flying(startKey(c.Name)) {
 			in.do(p, Action{Op: OpRemoveContainer, Container: c.Name, ID: c.ID})
@@ -215,7 +215,7 @@ func (in *Input) removeDead(p *Plan) {
 		}
 		used[c.SandboxID] = true
 	}
-	for i, s := range in.Seen.Sandboxes {
+	for i, s := range in.Observed.Sandboxes {
 		if i > 0 && !s.Ready && !used[s.ID] {
 			in.do(p, Action{Op: OpRemoveSandbox, ID: s.ID})
 		}

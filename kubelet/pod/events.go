@@ -32,7 +32,7 @@ func (w *Worker) waitingEvents(in Input, plan Plan) {
 	for c, k := range podinfo.All(in.Pod) {
 		why := plan.Waiting[c.Name]
 		said := why.Reason
-		if cur := in.Seen.Latest(c.Name); why.Reason == "CrashLoopBackOff" && cur != nil {
+		if cur := in.Observed.Latest(c.Name); why.Reason == "CrashLoopBackOff" && cur != nil {
 			said += cur.ID
 		}
 		if w.s.waitReason[c.Name] == said {

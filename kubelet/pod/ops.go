@@ -33,7 +33,7 @@ func (w *Worker) do(ctx context.Context, in Input, a Action) {
 	case OpSandbox:
 		w.launch(ctx, a, func(ctx context.Context) func() { return w.runSandbox(ctx, in, a) })
 	case OpStart:
-		if last := in.Seen.Latest(a.Container); last.Exited() && a.Replace == "" {
+		if last := in.Observed.Latest(a.Container); last.Exited() && a.Replace == "" {
 			w.s.crashes[a.Container] = w.s.crashes[a.Container].Next(last.Finished, in.Now)
 		}
 		w.launch(ctx, a, func(ctx context.Context) func() { return w.start(ctx, in, a) })
@@ -91,7 +91,7 @@ func (w *Worker) podIPs(in Input) []string {
 	if in.Pod.Spec.HostNetwork {
 		return w.env.HostIPs
 	}
-	if box := in.Seen.Current(); box != nil {
+	if box := in.Observed.Current(); box != nil {
 		return box.IPs
 	}
 	return nil
@@ -154,7 +154,7 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 		cfg, err = w.sandboxConfig(in.Pod, a.Attempt, users)
 	}
 	if err == nil {
-		if in.Seen != nil && len(in.Seen.Sandboxes) > 0 {
+		if in.Observed != nil && len(in.Observed.Sandboxes) > 0 {
 			w.env.Events.Event(podRef(in.Pod), corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 		}
 		id, err = w.createSandbox(ctx, cfg, handler)
@@ -229,7 +229,7 @@ func (w *Worker) sandboxConfig(p *corev1.Pod, attempt uint32, users *runtimeapi.
 }
 
 func (w *Worker) removeContainer(ctx context.Context, in Input, a Action) func() {
-	c := in.Seen.Find(a.ID)
+	c := in.Observed.Find(a.ID)
 	_, err := w.env.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: a.ID})
 	if err == nil && c != nil {
 		err = logs.Remove(c.LogPath)
@@ -267,11 +267,11 @@ func (w *Worker) deletePod(ctx context.Context, in Input, a Action) func() {
 // forget removes the pod's last traces from the node.
 func (w *Worker) forget(ctx context.Context, in Input, a Action) func() {
 	var errs []error
-	ids := make([]string, 0, len(in.Seen.Containers))
-	for i := range in.Seen.Containers {
-		ids = append(ids, in.Seen.Containers[i].ID)
+	ids := make([]string, 0, len(in.Observed.Containers))
+	for i := range in.Observed.Containers {
+		ids = append(ids, in.Observed.Containers[i].ID)
 	}
-	for _, s := range in.Seen.Sandboxes {
+	for _, s := range in.Observed.Sandboxes {
 		if _, err := w.env.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.ID}); err != nil && grpcstatus.Code(err) != codes.NotFound {
 			errs = append(errs, err)
 		}
@@ -292,7 +292,7 @@ func (w *Worker) forget(ctx context.Context, in Input, a Action) func() {
 			return
 		}
 		w.env.Probes.Forget(w.uid, ids)
-		w.env.Meter.DeletePod(string(in.Pod.UID))
+		w.env.Metrics.DeletePod(string(in.Pod.UID))
 		w.env.Refs.Use(w.uid, nil)
 		w.env.Images.Forget(w.uid)
 		w.s.forgotten = true

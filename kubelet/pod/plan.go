@@ -137,9 +137,9 @@ type Input struct {
 	// Gone: neither the API nor a file wants the pod any more.
 	Gone bool
 	// Local: the API has no object of its own for it (static pods), so there is none to delete.
-	Local bool
-	Seen  *observed.Pod
-	Now   time.Time
+	Local    bool
+	Observed *observed.Pod
+	Now      time.Time
 	// HostIP is the node's address, which is that of pods on the host network.
 	HostIP string
 

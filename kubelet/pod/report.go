@@ -63,11 +63,11 @@ func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (writt
 }
 
 func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
-	if in.Seen.Current() != nil {
+	if in.Observed.Current() != nil {
 		w.s.ips = w.podIPs(in)
 	}
 	si := status.Input{
-		Pod: p, Observed: in.Seen, ProbeResult: in.Result, Started: in.Started, Terminal: plan.Terminal, HostIPs: w.env.HostIPs, PodIPs: w.s.ips,
+		Pod: p, Observed: in.Observed, ProbeResult: in.Result, Started: in.Started, Terminal: plan.Terminal, HostIPs: w.env.HostIPs, PodIPs: w.s.ips,
 		RuntimeName: w.env.RuntimeName, Now: in.Now, Waiting: map[string]status.Reason{},
 		TerminationMessage: func(_ *corev1.Container, c *observed.Container) string { return w.s.messages[c.ID] },
 		Health:             func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(p, c) },
@@ -107,7 +107,7 @@ func (w *Worker) hold(in Input, plan Plan) time.Time {
 	if w.s.heldSince.IsZero() {
 		w.s.heldSince = in.Now
 	}
-	until := w.s.heldSince.Add(w.env.Settle)
+	until := w.s.heldSince.Add(w.env.StatusBatchPeriod)
 	if !in.Now.Before(until) {
 		return time.Time{}
 	}
@@ -136,14 +136,14 @@ func (w *Worker) onTheWay(in Input, plan Plan) bool {
 			return true
 		}
 	}
-	for i := range in.Seen.Containers {
-		c := &in.Seen.Containers[i]
-		if _, k := podinfo.Find(in.Pod, c.Name); k == podinfo.Init && c.Running() && in.Now.Sub(c.Started) < w.env.Settle {
+	for i := range in.Observed.Containers {
+		c := &in.Observed.Containers[i]
+		if _, k := podinfo.Find(in.Pod, c.Name); k == podinfo.Init && c.Running() && in.Now.Sub(c.Started) < w.env.StatusBatchPeriod {
 			return true // most init containers end in a moment
 		}
 	}
 	for _, t := range plan.Probes {
-		if t.Probe.InitialDelaySeconds == 0 && in.Now.Sub(t.Started) < w.env.Settle && in.result(t.ContainerID, t.Kind) == probe.Unknown {
+		if t.Probe.InitialDelaySeconds == 0 && in.Now.Sub(t.Started) < w.env.StatusBatchPeriod && in.result(t.ContainerID, t.Kind) == probe.Unknown {
 			return true
 		}
 	}

@@ -77,7 +77,7 @@ const showPullError = 2 * time.Second
 
 func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Container, k podinfo.Kind) error {
 	ref := containerRef(in.Pod, c, k)
-	sandbox := in.Seen.Current()
+	sandbox := in.Observed.Current()
 	users, err := w.users(in.Pod)
 	if err != nil {
 		return failedAs(reasonConfig, err)
@@ -109,7 +109,7 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 	created := *m
 	created.ID = id
 	w.mark(mark.StepContainerCreated, begin, err, &created)
-	w.env.Meter.ImageVolumes(imageVolumes(cfg), err)
+	w.env.Metrics.ImageVolumes(imageVolumes(cfg), err)
 	if err != nil {
 		return failedAs(reasonCreate, err)
 	}
@@ -308,7 +308,7 @@ func target(in Input, name string) string {
 	for i := range in.Pod.Spec.EphemeralContainers {
 		e := &in.Pod.Spec.EphemeralContainers[i]
 		if e.Name == name && e.TargetContainerName != "" {
-			if cur := in.Seen.Latest(e.TargetContainerName); cur != nil {
+			if cur := in.Observed.Latest(e.TargetContainerName); cur != nil {
 				return cur.ID
 			}
 		}

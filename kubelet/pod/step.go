@@ -184,7 +184,7 @@ func (w *Worker) resizeDenial(in *Input) *Refusal {
 
 // fresh reports whether no action of the pod was ever begun. Only such a pod needs admission; any other was admitted before.
 func fresh(in Input) bool {
-	return len(in.Seen.Sandboxes) == 0 && in.Pod.Status.StartTime == nil && in.Pod.DeletionTimestamp == nil &&
+	return len(in.Observed.Sandboxes) == 0 && in.Pod.Status.StartTime == nil && in.Pod.DeletionTimestamp == nil &&
 		!podkind.TerminalPhase(in.Pod.Status.Phase)
 }
 
@@ -197,7 +197,7 @@ func earliest(a, b time.Time) time.Time {
 
 func (w *Worker) input(v view) Input {
 	return Input{
-		Pod: v.pod, Gone: v.gone, Local: w.static, Seen: w.s.seen, Now: time.Now(), HostIP: first(w.env.HostIPs),
+		Pod: v.pod, Gone: v.gone, Local: w.static, Observed: w.s.seen, Now: time.Now(), HostIP: first(w.env.HostIPs),
 		Flights: w.s.flights, Failed: w.s.failed, Crashes: w.s.crashes, Result: w.env.Probes.Result, Resized: w.s.resized,
 		End: w.s.end, VolumesDone: w.s.volumes, VolumesDirt: w.s.volDirt, TornDown: w.s.tornDown, Deleted: w.s.deleted,
 	}
@@ -244,7 +244,7 @@ func (w *Worker) read(ctx context.Context, p *corev1.Pod) bool {
 		} else if reason == "" {
 			reason = "Error"
 		}
-		w.env.Meter.ContainerTerminated(k, c.ExitCode, reason)
+		w.env.Metrics.ContainerTerminated(k, c.ExitCode, reason)
 		w.env.Marks.Emit(mark.Mark{
 			Step: mark.StepContainerExited, Component: w.env.Component, At: c.Finished, Subject: w.markSubject(),
 			Detail: &mark.Container{

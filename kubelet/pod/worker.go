@@ -19,7 +19,7 @@ import (
 	"keelson/kubelet/deviceplugin"
 	"keelson/kubelet/dra"
 	"keelson/kubelet/image"
-	"keelson/kubelet/meter"
+	"keelson/kubelet/metrics"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
@@ -45,7 +45,7 @@ type Env struct {
 	Prober      *probe.Runner // sends the requests of httpGet hooks
 	Events      record.EventRecorder
 	Marks       *mark.Recorder
-	Meter       *meter.Meter
+	Metrics     *metrics.Metrics
 	Log         *slog.Logger
 
 	Hostname      string
@@ -56,10 +56,10 @@ type Env struct {
 	SeccompDir    string // of Localhost profiles
 	ClusterDomain string
 	ClusterDNS    []string
-	// Settle is how long a status may be held back while further changes are expected soon, so that one write tells of all.
-	Settle     time.Duration
-	ResolvConf string // the node's file; empty: /etc/resolv.conf or what it stands for (translate.HostDNS)
-	HostsFile  string // the node's file
+	// StatusBatchPeriod is how long a status may be held back while further changes are expected soon, so that one write tells of all.
+	StatusBatchPeriod time.Duration
+	ResolvConf        string // the node's file; empty: /etc/resolv.conf or what it stands for (translate.HostDNS)
+	HostsFile         string // the node's file
 
 	// Services are the services whose variables a pod of the namespace sees.
 	Services func(namespace string) []*corev1.Service

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package meter has the metrics of a kubelet's own work, with the names and labels of Kubernetes' kubelet. The pod workers and the probes update
+// Package metrics has the metrics of a kubelet's own work, with the names and labels of Kubernetes' kubelet. The pod workers and the probes update
 // them; the kubelet's server serves them at /metrics and /metrics/probes. Resource usage of containers is in package stats.
-package meter
+package metrics
 
 import (
 	"net/http"
@@ -16,8 +16,8 @@ import (
 	"keelson/kubelet/probe"
 )
 
-// Meter has the metrics. Its methods may be called at any time, and on a nil Meter, which does nothing.
-type Meter struct {
+// Metrics has the metrics. Its methods may be called at any time, and on nil Metrics, which does nothing.
+type Metrics struct {
 	kubelet, probes *prometheus.Registry
 
 	terminated                 *prometheus.CounterVec // by container_type, exit_code, reason
@@ -25,12 +25,12 @@ type Meter struct {
 	requested, mounted, failed prometheus.Counter // image volumes
 }
 
-// New returns a meter.
-func New() *Meter {
+// New returns metrics at zero.
+func New() *Metrics {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Subsystem: "kubelet", Name: name, Help: help}
 	}
-	m := &Meter{
+	m := &Metrics{
 		kubelet: prometheus.NewRegistry(), probes: prometheus.NewRegistry(),
 		terminated: prometheus.NewCounterVec(counter("terminated_containers_total", "[ALPHA] Cumulative number of container terminations."),
 			[]string{"container_type", "exit_code", "reason"}),
@@ -47,18 +47,18 @@ func New() *Meter {
 	return m
 }
 
-// Metrics serves /metrics, with further collectors.
-func (m *Meter) Metrics(more ...prometheus.Collector) http.Handler {
+// Handler serves /metrics, with further collectors.
+func (m *Metrics) Handler(more ...prometheus.Collector) http.Handler {
 	others := prometheus.NewRegistry()
 	others.MustRegister(more...)
 	return promhttp.HandlerFor(prometheus.Gatherers{m.kubelet, others}, promhttp.HandlerOpts{})
 }
 
 // Probes serves /metrics/probes.
-func (m *Meter) Probes() http.Handler { return promhttp.HandlerFor(m.probes, promhttp.HandlerOpts{}) }
+func (m *Metrics) Probes() http.Handler { return promhttp.HandlerFor(m.probes, promhttp.HandlerOpts{}) }
 
 // ContainerTerminated counts the end of a container.
-func (m *Meter) ContainerTerminated(k podinfo.Kind, code int32, reason string) {
+func (m *Metrics) ContainerTerminated(k podinfo.Kind, code int32, reason string) {
 	if m == nil {
 		return
 	}
@@ -74,7 +74,7 @@ func (m *Meter) ContainerTerminated(k podinfo.Kind, code int32, reason string) {
 }
 
 // ImageVolumes counts the n image volumes of a container that was to be created, and whether it was.
-func (m *Meter) ImageVolumes(n int, err error) {
+func (m *Metrics) ImageVolumes(n int, err error) {
 	if m == nil || n == 0 {
 		return
 	}
@@ -87,14 +87,14 @@ func (m *Meter) ImageVolumes(n int, err error) {
 }
 
 // DeletePod drops what was counted of a pod by its uid.
-func (m *Meter) DeletePod(uid string) {
+func (m *Metrics) DeletePod(uid string) {
 	if m != nil {
 		m.probed.DeletePartialMatch(prometheus.Labels{"pod_uid": uid})
 	}
 }
 
 // ProbeDone counts an attempt of a probe.
-func (m *Meter) ProbeDone(t probe.Target, o probe.Outcome) {
+func (m *Metrics) ProbeDone(t probe.Target, o probe.Outcome) {
 	result := "failed"
 	switch {
 	case o.Err != nil:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package meter
+package metrics
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func shown(t *testing.T, h http.Handler) string {
 	return string(b)
 }
 
-func TestMeter(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	m := New()
 	m.ContainerTerminated(podinfo.Main, 1, "Error")
 	m.ContainerTerminated(podinfo.Main, 1, "Error")
@@ -43,11 +43,11 @@ func TestMeter(t *testing.T) {
 	m.ProbeDone(target, probe.Outcome{})
 	m.ProbeDone(target, probe.Outcome{Err: errors.New("x")})
 	want := map[string]http.Handler{
-		`kubelet_terminated_containers_total{container_type="container",exit_code="1",reason="Error"} 2`:          m.Metrics(),
-		`kubelet_terminated_containers_total{container_type="init_container",exit_code="0",reason="Completed"} 1`: m.Metrics(),
-		"kubelet_image_volume_requested_total 3":       m.Metrics(),
-		"kubelet_image_volume_mounted_succeed_total 2": m.Metrics(),
-		"kubelet_image_volume_mounted_errors_total 1":  m.Metrics(),
+		`kubelet_terminated_containers_total{container_type="container",exit_code="1",reason="Error"} 2`:          m.Handler(),
+		`kubelet_terminated_containers_total{container_type="init_container",exit_code="0",reason="Completed"} 1`: m.Handler(),
+		"kubelet_image_volume_requested_total 3":       m.Handler(),
+		"kubelet_image_volume_mounted_succeed_total 2": m.Handler(),
+		"kubelet_image_volume_mounted_errors_total 1":  m.Handler(),
 		`prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="Liveness",result="failed"} 1`: m.Probes(),
 	}
 	for line, h := range want {
