@@ -273,7 +273,7 @@ func preempted(p *mark.Preemption) *decisions.Preemption {
 		return nil
 	}
 	out := &decisions.Preemption{
-		Node: p.Node, Count: int32(p.Count), Protected: int32(p.Protected), Spared: int32(p.Spared), Candidates: int32(p.Candidates), //nolint:gosec // counts
+		Node: p.Node, Count: int32(p.Count), PDBViolations: int32(p.PDBViolations), Reprieved: int32(p.Reprieved), Candidates: int32(p.Candidates), //nolint:gosec // counts
 		RunnerUp: p.RunnerUp, Why: p.Why,
 	}
 	for _, v := range p.Victims {

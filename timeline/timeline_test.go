@@ -271,7 +271,7 @@ func TestWhyAtWidths(t *testing.T) {
 		Attempt: 1, Nodes: 1, Groups: []mark.Group{{Plugin: "NodeResourcesFit", Reason: "Insufficient cpu", Nodes: 1, Names: []string{"n"}}}, RejectedBy: map[string]int{"Insufficient cpu": 1},
 		Rejected: []mark.Verdict{{Node: "n", Plugin: "NodeResourcesFit", Reason: "Insufficient cpu", Short: "cpu: asks 2, free 0 of 4"}},
 		Preemption: &mark.Preemption{
-			Node: "n", Victims: []mark.Victim{{Namespace: "shop", Name: "cheap-1", Priority: 5}, {Namespace: "shop", Name: "cheap-2"}}, Count: 3, Spared: 2, Protected: 1,
+			Node: "n", Victims: []mark.Victim{{Namespace: "shop", Name: "cheap-1", Priority: 5}, {Namespace: "shop", Name: "cheap-2"}}, Count: 3, Reprieved: 2, PDBViolations: 1,
 			Candidates: 4, RunnerUp: "m", Why: "its most important victim has a lower priority",
 		},
 	}

@@ -298,11 +298,11 @@ func (t table) preemption(m *mark.Preemption) {
 	}
 	t.text("", "makes room on "+m.Node+": ", strings.Join(victims(m), ", ")+" must go")
 	var notes []string
-	if m.Spared > 0 {
-		notes = append(notes, plural(m.Spared, "less important pod")+" may stay")
+	if m.Reprieved > 0 {
+		notes = append(notes, plural(m.Reprieved, "less important pod")+" may stay")
 	}
-	if m.Protected > 0 {
-		notes = append(notes, plural(m.Protected, "victim")+" against a disruption budget")
+	if m.PDBViolations > 0 {
+		notes = append(notes, plural(m.PDBViolations, "victim")+" against a disruption budget")
 	}
 	why := m.Why
 	if m.RunnerUp != "" {

@@ -130,17 +130,18 @@ type RefusalGroup struct {
 	Names  []string `json:"names,omitempty"` // some of them
 }
 
-// Preemption is whom the pod drives away, and why those.
+// Preemption describes the victims of the pod, and why it preempts those.
 type Preemption struct {
 	Node string `json:"node"`
 	// Victims are the most important first, at most 16; Count counts all.
-	Victims    []Victim `json:"victims,omitempty"`
-	Count      int32    `json:"count"`
-	Protected  int32    `json:"protected,omitempty"`
-	Spared     int32    `json:"spared,omitempty"`
-	Candidates int32    `json:"candidates,omitempty"`
-	RunnerUp   string   `json:"runnerUp,omitempty"`
-	Why        string   `json:"why,omitempty"`
+	Victims []Victim `json:"victims,omitempty"`
+	Count   int32    `json:"count"`
+	// PDBViolations counts victims whose disruption budget is violated, Reprieved the less important pods of the node that may stay.
+	PDBViolations int32  `json:"pdbViolations,omitempty"`
+	Reprieved     int32  `json:"reprieved,omitempty"`
+	Candidates    int32  `json:"candidates,omitempty"`
+	RunnerUp      string `json:"runnerUp,omitempty"`
+	Why           string `json:"why,omitempty"`
 }
 
 // Victim is a pod that has to go.

@@ -179,14 +179,14 @@ type Group struct {
 
 // Preemption describes the victims of the pod.
 type Preemption struct {
-	Node       string   `json:"node"`
-	Victims    []Victim `json:"victims,omitempty"`    // the most important first, at most 16
-	Count      int      `json:"count"`                // of all victims
-	Protected  int      `json:"protected,omitempty"`  // victims whose disruption budget is violated
-	Spared     int      `json:"spared,omitempty"`     // less important pods of the node that may stay
-	Candidates int      `json:"candidates,omitempty"` // nodes where room could be made
-	RunnerUp   string   `json:"runnerUp,omitempty"`   // the next best of them
-	Why        string   `json:"why,omitempty"`        // what decided between the two
+	Node          string   `json:"node"`
+	Victims       []Victim `json:"victims,omitempty"`       // the most important first, at most 16
+	Count         int      `json:"count"`                   // of all victims
+	PDBViolations int      `json:"pdbViolations,omitempty"` // victims whose disruption budget is violated
+	Reprieved     int      `json:"reprieved,omitempty"`     // less important pods of the node that may stay
+	Candidates    int      `json:"candidates,omitempty"`    // nodes where room could be made
+	RunnerUp      string   `json:"runnerUp,omitempty"`      // the next best of them
+	Why           string   `json:"why,omitempty"`           // what decided between the two
 }
 
 // Victim is a pod that is preempted.

@@ -154,7 +154,7 @@ func Preemption(p *framework.Preemption) *mark.Preemption {
 		return nil
 	}
 	out := &mark.Preemption{
-		Node: p.Node, Count: len(p.Victims), Protected: p.PDBViolations, Spared: p.Reprieved, Candidates: p.Candidates, RunnerUp: p.RunnerUp, Why: p.Why,
+		Node: p.Node, Count: len(p.Victims), PDBViolations: p.PDBViolations, Reprieved: p.Reprieved, Candidates: p.Candidates, RunnerUp: p.RunnerUp, Why: p.Why,
 	}
 	for _, v := range p.Victims[:min(len(p.Victims), maxVictims)] {
 		out.Victims = append(out.Victims, mark.Victim{Namespace: v.Pod.Namespace, Name: v.Pod.Name, Priority: v.Priority})

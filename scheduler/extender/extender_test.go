@@ -357,16 +357,16 @@ func TestPreempt(t *testing.T) {
 		cached, ignorable bool
 		want              string
 	}{
-		{"other victims", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"other"},{"UID":"low"},{"UID":"low"}],"NumPDBViolations":7}}}`, true, false, "a default/p-other default/p-low, 2 protected, 0 spared"},
-		{"full form", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"low"}],"NumPDBViolations":-1}}}`, false, false, "a default/p-low, 0 protected, 1 spared"},
+		{"other victims", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"other"},{"UID":"low"},{"UID":"low"}],"NumPDBViolations":7}}}`, true, false, "a default/p-other default/p-low, 2 violations, 0 reprieved"},
+		{"full form", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"low"}],"NumPDBViolations":-1}}}`, false, false, "a default/p-low, 0 violations, 1 reprieved"},
 		{"none", `{}`, true, false, ""},
 		{"no victims", `{"NodeNameToMetaVictims":{"a":{},"b":null}}`, true, false, `extender : preempt: node "a": the answer has no victim`},
-		{"no victims, ignorable", `{"NodeNameToMetaVictims":{"b":null,"a":{"Pods":[{"UID":"low"}]}}}`, true, true, "a default/p-low, 0 protected, 1 spared"},
+		{"no victims, ignorable", `{"NodeNameToMetaVictims":{"b":null,"a":{"Pods":[{"UID":"low"}]}}}`, true, true, "a default/p-low, 0 violations, 1 reprieved"},
 		{"null victim", `{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}}`, true, false, `extender : preempt: node "a": the answer has no victim`},
 		{"ghost", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"ghost"}]}}}`, true, false, `extender : preempt: node "a": victim "ghost" is not on the node`},
 		{"important", `{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"high"}]}}}`, true, false, `extender : preempt: node "b": victim default/p-high does not have a lower priority`},
 		{"foreign node", `{"NodeNameToMetaVictims":{"z":{"Pods":[{"UID":"low"}]}}}`, true, false, `extender : preempt: the answer has node "z", which was not sent`},
-		{"lies, ignorable", `{"NodeNameToMetaVictims":{"z":{}}}`, true, true, "a default/p-low, 0 protected, 1 spared; b default/p-gone, 0 protected, 0 spared"},
+		{"lies, ignorable", `{"NodeNameToMetaVictims":{"z":{}}}`, true, true, "a default/p-low, 0 violations, 1 reprieved; b default/p-gone, 0 violations, 0 reprieved"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			url, asked := answers(t, map[string]string{"/preempt": tt.result})
@@ -381,7 +381,7 @@ func TestPreempt(t *testing.T) {
 				for _, v := range c.Victims {
 					text += " " + v.Key
 				}
-				got = append(got, fmt.Sprintf("%s, %d protected, %d spared", text, c.PDBViolations, c.Reprieved))
+				got = append(got, fmt.Sprintf("%s, %d violations, %d reprieved", text, c.PDBViolations, c.Reprieved))
 			}
 			all := strings.Join(got, "; ")
 			if err != nil {

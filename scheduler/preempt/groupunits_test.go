@@ -92,24 +92,24 @@ func TestVictimsOfGroups(t *testing.T) {
 	}{
 		{
 			"together", nil, []any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1, c on n2; 0 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1, c on n2; 0 reprieved, 0 violations",
 		},
 		{
 			"one by one", nil, []any{n1, n2, podGroup("w", false, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1; 0 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1; 0 reprieved, 0 violations",
 		},
 		{
 			"a group that has no object", nil, []any{n1, n2, low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1; 0 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1; 0 reprieved, 0 violations",
 		},
 		{
-			"a group is spared before a pod", nil, []any{n1, podGroup("w", true, 0), low("a", "n1", 0, "2", ofGroup("w"), since(9)), low("b", "n1", 0, "2", since(1))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("2", "")), "n1: b on n1; 1 spared, 0 protected",
+			"a group is reprieved before a pod", nil, []any{n1, podGroup("w", true, 0), low("a", "n1", 0, "2", ofGroup("w"), since(9)), low("b", "n1", 0, "2", since(1))},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("2", "")), "n1: b on n1; 1 reprieved, 0 violations",
 		},
 		{
 			"what is on other nodes counts", nil,
 			[]any{n1, n2, n3, podGroup("w", true, 0), low("a", "n1", 0, "4", ofGroup("w"), since(9)), low("b", "n2", 0, "4", since(1)), low("c", "n3", 0, "", ofGroup("w")), low("d", "n3", 200, "4")},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("4", "")), "n2: b on n2; 0 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("4", "")), "n2: b on n2; 0 reprieved, 0 violations",
 		},
 		{
 			"the group's priority counts", nil, []any{n1, podGroup("w", true, 100), low("a", "n1", 0, "3", ofGroup("w"))},
@@ -118,17 +118,17 @@ func TestVictimsOfGroups(t *testing.T) {
 		{
 			"a budget of one pod protects all", []*policyv1.PodDisruptionBudget{kept},
 			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 5, "3"), low("c", "n2", 0, "1", ofGroup("w"), x)},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n2: b on n2; 1 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n2: b on n2; 1 reprieved, 0 violations",
 		},
 		{
 			"a protected group is a last resort", []*policyv1.PodDisruptionBudget{kept},
 			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"), x)},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1, c on n2; 0 spared, 1 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1, c on n2; 0 reprieved, 1 violations",
 		},
 		{
 			"filters know who leaves elsewhere", nil,
 			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "1", ofGroup("w"), x), low("b", "n2", 200, "4"), low("c", "n2", 0, "", ofGroup("w"), x)},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("1", ""), apart), "n1: a on n1, c on n2; 0 spared, 0 protected",
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("1", ""), apart), "n1: a on n1, c on n2; 0 reprieved, 0 violations",
 		},
 		{
 			"who stays elsewhere is in the way", nil,
@@ -141,7 +141,7 @@ func TestVictimsOfGroups(t *testing.T) {
 		node, why := p.PostFilter(t.Context(), a)
 		got := strings.TrimPrefix(why, "preemption: ")
 		if node != "" {
-			got = fmt.Sprintf("%s: %s; %d spared, %d protected", node, leaves(a.Preemption), a.Preemption.Reprieved, a.Preemption.PDBViolations)
+			got = fmt.Sprintf("%s: %s; %d reprieved, %d violations", node, leaves(a.Preemption), a.Preemption.Reprieved, a.Preemption.PDBViolations)
 			slices.Sort(*told)
 			if events := strings.Join(*told, ", "); events != leaves(a.Preemption) {
 				t.Errorf("%s: events %s, want of %s", tt.what, events, leaves(a.Preemption))

@@ -64,7 +64,7 @@ func TestChoose(t *testing.T) {
 			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 1)}, high("4"), "n1: a",
 		},
 		{
-			"protected is spared first", []any{n1, low("a", "n1", 0, "2", schedtest.Labelled("app", "x")), low("b", "n1", 9, "2")},
+			"protected is reprieved first", []any{n1, low("a", "n1", 0, "2", schedtest.Labelled("app", "x")), low("b", "n1", 9, "2")},
 			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 0)}, high("2"), "n1: b",
 		},
 		{"nobody is less important", []any{n1, low("a", "n1", 100, "4")}, nil, high("1"), "0/1 nodes are available: 1 No preemption victims found for incoming pod."},
@@ -162,8 +162,8 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 	}
 }
 
-// crowd is a cluster whose nodes are full of unimportant pods, and a plugin whose victims go at once.
-func crowd(tb testing.TB, nodes int) (*schedtest.Harness, *preempt.Plugin) {
+// newFullCluster returns a cluster whose nodes are full of unimportant pods, and a plugin whose victims go at once.
+func newFullCluster(tb testing.TB, nodes int) (*schedtest.Harness, *preempt.Plugin) {
 	tb.Helper()
 	h := schedtest.New(1, 1)
 	for i := range nodes {
@@ -181,8 +181,8 @@ func crowd(tb testing.TB, nodes int) (*schedtest.Harness, *preempt.Plugin) {
 	})
 }
 
-// drive has a pod take the place of others and returns where.
-func drive(tb testing.TB, h *schedtest.Harness, p *preempt.Plugin, pod *corev1.Pod) (node string, victims []string) {
+// preemptFor has a pod preempt others and returns its node and victims.
+func preemptFor(tb testing.TB, h *schedtest.Harness, p *preempt.Plugin, pod *corev1.Pod) (node string, victims []string) {
 	tb.Helper()
 	a := h.Try(pod)
 	node, why := p.PostFilter(tb.Context(), a)
@@ -199,13 +199,13 @@ func drive(tb testing.TB, h *schedtest.Harness, p *preempt.Plugin, pod *corev1.P
 	return node, victims
 }
 
-// TestRememberedVictims: pods of one kind that come one after the other drive away whom a plugin without a memory finds, while nodes fill, empty and
+// TestCachedVictims: pods of one kind that come one after the other preempt those that a plugin without a cache finds, while nodes fill, empty and
 // change.
-func TestRememberedVictims(t *testing.T) {
-	h, p := crowd(t, 40)
+func TestCachedVictims(t *testing.T) {
+	h, p := newFullCluster(t, 40)
 	for i := range 40 {
 		pod := schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi"))
-		node, got := drive(t, h, p, pod)
+		node, got := preemptFor(t, h, p, pod)
 		h.Cache.RemovePod(pod.UID)
 		for _, v := range got { // as it was before
 			h.Add(low(v, node, 0, "900m", since(int64(i%5))))
@@ -217,7 +217,7 @@ func TestRememberedVictims(t *testing.T) {
 		}
 		known, _ := p.PostFilter(t.Context(), h.Try(schedtest.Pod(fmt.Sprint("again-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi"))))
 		// With fewer nodes than are tried at least, both choose among all: any of the equal ones.
-		if x, y := remembered(t, h, known), remembered(t, h, c.Node); x != y {
+		if x, y := cachedVictims(t, h, known), cachedVictims(t, h, c.Node); x != y {
 			t.Errorf("attempt %d: with a memory %s (%s), without %s (%s)", i, known, x, c.Node, y)
 		}
 		switch i % 3 {
@@ -229,9 +229,9 @@ func TestRememberedVictims(t *testing.T) {
 	}
 }
 
-// TestRememberedBudgets: what is remembered of a node holds while budgets change that cover none of its pods, and not when one covers them or
+// TestCachedBudgets: what is cached of a node holds while budgets change that cover none of its pods, and not when one covers them or
 // allows another number.
-func TestRememberedBudgets(t *testing.T) {
+func TestCachedBudgets(t *testing.T) {
 	h := schedtest.New(1, 1)
 	h.Add(schedtest.Node("n1"), low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), schedtest.Node("n2"), low("b", "n2", 5, "4", schedtest.Labelled("app", "y")))
 	var budgets []*policyv1.PodDisruptionBudget
@@ -321,8 +321,8 @@ func BenchmarkNominated(b *testing.B) {
 	}
 }
 
-// remembered is what decides between candidates: how many pods of a node have to go, and since when the first of them has run.
-func remembered(t *testing.T, h *schedtest.Harness, node string) string {
+// cachedVictims returns what decides between candidates: how many pods of a node have to go, and since when the first of them has run.
+func cachedVictims(t *testing.T, h *schedtest.Harness, node string) string {
 	t.Helper()
 	a := h.Try(schedtest.Pod("probe", schedtest.Priority(10), schedtest.Requests("3", "500Mi"), schedtest.With(func(s *corev1.PodSpec) {
 		s.NodeSelector = map[string]string{corev1.LabelHostname: node}
@@ -344,10 +344,10 @@ func BenchmarkPreempt(b *testing.B) {
 	const pods = 1000
 	for b.Loop() {
 		b.StopTimer()
-		h, p := crowd(b, 5000)
+		h, p := newFullCluster(b, 5000)
 		b.StartTimer()
 		for i := range pods {
-			drive(b, h, p, schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi")))
+			preemptFor(b, h, p, schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi")))
 		}
 	}
 	b.ReportMetric(float64(pods*b.N)/b.Elapsed().Seconds(), "pods/s")
