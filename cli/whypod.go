@@ -63,7 +63,7 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 	return w, a, nil
 }
 
-// waits is why the pod of an unfinished story has no node; empty: unknown.
+// waits is why the pod of an unfinished story is not Ready; empty: unknown.
 func (f *storyFlags) waits(ctx context.Context, s *timeline.Story) string {
 	if s.Done || s.ReadyAfter > 0 {
 		return ""

@@ -32,13 +32,15 @@ type Around struct {
 	Scheduler string
 }
 
-// Waits explains why the pod does not run on a node; empty: it has one, or is deleted.
+// Waits explains what keeps the pod from being Ready: why it has no node, or what its kubelet says; empty: it is Ready, has ended, or is deleted.
+// Explain comes first.
 func (w *Why) Waits(a *Around) string {
 	switch d := w.Decision; {
 	case w.Gone, a.Pod == nil:
 	case a.NodeGone:
 		return fmt.Sprintf("there is no node %s, so nothing runs it", a.Pod.Spec.NodeName)
 	case a.Pod.Spec.NodeName != "":
+		return strings.Join(w.NotReady, "; ")
 	case w.Reason != "":
 		return strings.TrimPrefix(w.Reason, pendingFor)
 	case d == nil:

@@ -59,15 +59,21 @@ func TestTrueReason(t *testing.T) {
 	}
 }
 
-// TestWaits: a story of a pod without a node says what the pod waits for, in both forms.
+// TestWaits: a story of a pod that is not Ready says what the pod waits for, in both forms.
 func TestWaits(t *testing.T) {
 	gated := corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "example.com/a"}}}
 	short := &mark.Decision{Nodes: 3, Message: "0/3 nodes are available: 3 Insufficient cpu."}
+	crashes := corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
+		{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s restarting failed container"}}},
+	}}
+	ready := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	onNode := corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c"}}}
 	for name, tt := range map[string]struct {
-		spec corev1.PodSpec
-		why  Why
-		gone bool
-		want string
+		spec   corev1.PodSpec
+		status corev1.PodStatus
+		why    Why
+		gone   bool
+		want   string
 	}{
 		"gates":           {spec: gated, want: "held back by its scheduling gates (example.com/a); it is scheduled once spec.schedulingGates is empty"},
 		"other scheduler": {spec: corev1.PodSpec{SchedulerName: "mine"}, want: `it waits for the scheduler "mine", which has not bound it; does one of that name run?`},
@@ -75,10 +81,12 @@ func TestWaits(t *testing.T) {
 		"unschedulable":   {why: Why{Decision: short, Next: "a node changes"}, want: "0/3 nodes are available: 3 Insufficient cpu; it is tried again when a node changes"},
 		"missing node":    {spec: corev1.PodSpec{NodeName: "n"}, gone: true, want: "there is no node n, so nothing runs it"},
 		"soon":            {want: "the scheduler has not tried it yet"},
-		"on a node":       {spec: corev1.PodSpec{NodeName: "n"}, why: Why{Node: "n", Decision: &mark.Decision{Chosen: "n"}}},
+		"crashes":         {spec: onNode, status: crashes, want: "container c waits: CrashLoopBackOff: back-off 10s restarting failed container"},
+		"just bound":      {spec: onNode, want: "the kubelet of its node n has not reported anything about it yet"},
+		"ready":           {spec: onNode, status: ready, why: Why{Node: "n", Decision: &mark.Decision{Chosen: "n"}}},
 		"gone":            {why: Why{Gone: true}},
 	} {
-		w, a := tt.why, &Around{Pod: &corev1.Pod{Spec: tt.spec}, NodeGone: tt.gone}
+		w, a := tt.why, &Around{Pod: &corev1.Pod{Spec: tt.spec, Status: tt.status}, NodeGone: tt.gone}
 		w.Explain(a)
 		s := Story{Namespace: "default", Name: "p", Waits: w.Waits(a), Steps: []Step{{Who: "apiserver", What: "POST pods", HandOff: handRequest}}}
 		var steps, lines strings.Builder

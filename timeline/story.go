@@ -43,7 +43,7 @@ type Story struct {
 	Dropped int `json:"dropped,omitempty"`
 	// DroppedEvents counts later watch events that were dropped.
 	DroppedEvents int `json:"droppedEvents,omitempty"`
-	// Waits explains why the pod has no node, from the API; empty: unknown.
+	// Waits explains why the pod is not Ready, from the API; empty: unknown.
 	Waits string `json:"-"`
 	// Created is the pod's creationTimestamp, in whole seconds, from the API; zero: unknown. A partial story needs it.
 	Created time.Time `json:"-"`
