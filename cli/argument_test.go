@@ -25,6 +25,8 @@ func TestMissingArgument(t *testing.T) {
 		"logs dns store":       "logs takes one COMPONENT at most, not 2: dns store",
 		"status now":           "status takes no arguments, not now; `keelson status --help` lists its flags",
 		"token create a b":     "token create takes no arguments, not a b; `keelson token create --help` lists its flags",
+		"trace pod/a svc/b:80": "trace takes its ends by flags: `keelson trace --from pod/a --to svc/b:80`",
+		"trace pod/a":          "trace takes its ends by flags: `keelson trace --from pod/a --to DESTINATION`",
 		"image imprt f.tar":    "unknown command \"imprt\" for \"keelson image\": did you mean import?",
 		"token revoke a":       "unknown command \"revoke\" for \"keelson token\": `keelson token --help` lists them",
 		"node drain a":         "unknown command \"drain\" for \"keelson node\": kubectl has it, `keelson kubectl drain`",

@@ -37,7 +37,7 @@ func traceCommand(std Stdio) *cobra.Command {
 		Short: "Where packets of a pod to a Service, a name or an address go, hop by hop, and what becomes of one real connection",
 		Example: "  keelson trace --from pod/a --to svc/web:80\n  keelson trace -n shop --from pod/cart --to svc/billing/api:https\n" +
 			"  keelson trace --from pod/a --to web.default.svc.cluster.local:80\n  keelson trace --from pod/a --to 10.0.0.10:53 --udp",
-		Args: none,
+		Args: endsAsFlags,
 	}
 	f.add(c)
 	c.Flags().StringVar(&f.from, "from", "", "the pod that connects: pod/NAME or pod/NAMESPACE/NAME")
@@ -48,6 +48,17 @@ func traceCommand(std Stdio) *cobra.Command {
 	c.Flags().DurationVar(&f.timeout, "timeout", reach.DefaultTimeout, "how long to wait for the connection, at most "+reach.MostTimeout.String())
 	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), std) }
 	return c
+}
+
+// endsAsFlags rejects the ends of a trace that are given without their flags.
+func endsAsFlags(c *cobra.Command, args []string) error {
+	switch len(args) {
+	case 0:
+		return nil
+	case 1:
+		args = append(args, "DESTINATION")
+	}
+	return fmt.Errorf("%s takes its ends by flags: `%s --from %s --to %s`", nameOf(c), c.CommandPath(), args[0], strings.Join(args[1:], " "))
 }
 
 // run makes the test connection, reads the objects around it and prints the trace. A failed connection is exit code 1.
