@@ -33,9 +33,9 @@ const defaultConfDir = "/etc/cni/net.d"
 var defaultBinDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
 
 func (o *CNIOptions) flags(fl *pflag.FlagSet) {
-	fl.BoolVar(&o.On, "cni", false, "have CNI plugins attach pods, by the first configuration in --cni-conf-dir, in place of the built-in network")
-	fl.StringVar(&o.ConfDir, "cni-conf-dir", "", "the `DIRECTORY` of CNI's configuration; naming one implies --cni (default "+defaultConfDir+")")
-	fl.StringSliceVar(&o.BinDirs, "cni-bin-dir", nil, "the `DIRECTORIES` of CNI's plugins, separated by commas (default /opt/cni/bin,/usr/lib/cni)")
+	fl.BoolVar(&o.On, "cni", false, "set up pod networks with CNI plugins, by the first configuration in --cni-conf-dir, in place of the built-in network")
+	fl.StringVar(&o.ConfDir, "cni-conf-dir", "", "`DIRECTORY` of CNI network configurations; implies --cni (default "+defaultConfDir+")")
+	fl.StringSliceVar(&o.BinDirs, "cni-bin-dir", nil, "`DIRECTORIES` of CNI plugins, separated by commas (default /opt/cni/bin,/usr/lib/cni)")
 }
 
 func (o CNIOptions) on() bool { return o.On || o.ConfDir != "" }

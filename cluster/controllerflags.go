@@ -179,10 +179,10 @@ func (*threshold) Type() string { return "int32" }
 func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	n := &o.Nodes
 	fl.DurationVar(&n.Grace, "node-monitor-grace-period", 50*time.Second, "how long a node may send no heartbeat before its conditions become Unknown")
-	fl.DurationVar(&n.StartupGrace, "node-startup-grace-period", time.Minute, "the same for a starting node that has not reported its status")
+	fl.DurationVar(&n.StartupGrace, "node-startup-grace-period", time.Minute, "how long a new node may take to report its first status before its conditions become Unknown")
 	n.Rate, n.SecondaryRate, n.UnhealthyThreshold, n.LargeClusterThreshold = 0.1, 0.01, 0.55, 50
 	fl.Var((*perSecond)(&n.Rate), "node-eviction-rate", "evict pods from `N` unhealthy nodes per second and zone; 0: from none")
-	fl.Var((*perSecond)(&n.SecondaryRate), "secondary-node-eviction-rate", "the same in a large zone that is unhealthy")
+	fl.Var((*perSecond)(&n.SecondaryRate), "secondary-node-eviction-rate", "--node-eviction-rate of a large zone that is unhealthy")
 	fl.Float64Var(&n.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55, "`FRACTION` of nodes not ready from which a zone is unhealthy")
 	fl.Var((*threshold)(&n.LargeClusterThreshold), "large-cluster-size-threshold", "a zone of up to `N` nodes is small: while it is unhealthy, no pods are evicted from its nodes")
 }
@@ -191,8 +191,8 @@ func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 func attachFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.BoolVar(&o.Attach.NoForceDetach, "disable-force-detach-on-timeout", false,
 		"leave volumes attached to lost nodes that may still use them, until the node is tainted as out of service")
-	fl.Bool("disable-attach-detach-reconcile-sync", false, "without effect, as is the next: attachments are watched, not compared from time to time")
-	fl.Duration("attach-detach-reconcile-sync-period", time.Minute, "without effect")
+	fl.Bool("disable-attach-detach-reconcile-sync", false, "without effect: attachments are watched, not compared periodically")
+	fl.Duration("attach-detach-reconcile-sync-period", time.Minute, "without effect: attachments are watched")
 }
 
 // perSecond is a rate flag whose value 0 is stored as -1: never.

@@ -16,7 +16,7 @@ import (
 )
 
 func gatesFlag(fl *pflag.FlagSet, on *gates.On) {
-	fl.Var(on, "feature-gates", "turn Kubernetes' feature gates: `NAME=BOOL`,... (GenericWorkload; the others stay as the release has them)")
+	fl.Var(on, "feature-gates", "Kubernetes feature gates `NAME=BOOL`,... (GenericWorkload; the others keep the release's defaults)")
 }
 
 // runtimeConfig is kube-apiserver's --runtime-config. The flag is checked and has no effect: Keelson serves every version it has, some of

@@ -75,7 +75,7 @@ func apiOptions(fl *pflag.FlagSet, o *Options) {
 func (r *role) addOptions(fl *pflag.FlagSet, o *Options) {
 	if r.choice != "" {
 		flaggroup.Add(fl, "Built-in components", func(fl *pflag.FlagSet) {
-			fl.Var(&choice{r.choice, o}, r.choice, "`builtin`, or none: leave out the "+r.name+", because something else does its work")
+			fl.Var(&choice{r.choice, o}, r.choice, "`builtin`, or none if another program is the cluster's "+r.name)
 		})
 	}
 	if r.options != nil {

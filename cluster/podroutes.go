@@ -46,9 +46,9 @@ const wireGuardKeyFile = "wireguard.key"
 
 func (o *PodRouteOptions) flags(fl *pflag.FlagSet) {
 	o.Mode = mesh.Auto
-	fl.Var((*tunnelMode)(&o.Mode), "tunnel", "reach the pods of other machines by a tunnel: `WHICH` is auto (VXLAN to those that are no neighbours), vxlan (to all), wireguard (encrypted, to all, and nothing to those that have none) or none")
-	fl.IntVar(&o.Port, "tunnel-port", 0, "the UDP port of the tunnel, for VXLAN the same on all machines (default 8472, of WireGuard 51820)")
-	fl.DurationVar(&o.KeepAlive, "tunnel-keepalive", 0, "with --tunnel=wireguard, give the other nodes a sign of life that often: 25s where a router translates this node's address (default never)")
+	fl.Var((*tunnelMode)(&o.Mode), "tunnel", "`MODE` of the tunnel to pods of other nodes: auto (VXLAN where nodes do not share a network), vxlan (always), wireguard (always, encrypted; nodes without it are not reached) or none")
+	fl.IntVar(&o.Port, "tunnel-port", 0, "UDP port of the tunnel, for VXLAN the same on all nodes (default 8472, of WireGuard 51820)")
+	fl.DurationVar(&o.KeepAlive, "tunnel-keepalive", 0, "persistent keepalive interval of --tunnel=wireguard: 25s if this node is behind NAT (default off)")
 }
 
 // validate checks what flag parsing cannot.

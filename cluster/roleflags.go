@@ -87,5 +87,5 @@ func mirrorFlag(fl *pflag.FlagSet, r *RoleConfig) {
 func dnsFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	nodeNameFlag(fl, r)
 	fl.StringSliceVar(&r.Node.ClusterDNS, "cluster-dns", nil, "`ADDRESS` of the service kube-dns (default: 10.96.0.10)")
-	fl.StringVar(&r.Node.ClusterDomain, "cluster-domain", defaultDomain, "names of the cluster end with `DOMAIN`")
+	fl.StringVar(&r.Node.ClusterDomain, "cluster-domain", defaultDomain, "DNS `DOMAIN` of the cluster")
 }

@@ -23,8 +23,8 @@ type Options struct {
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.Config, "dns-config", "", "`FILE` with upstreams, stub domains and hosts, in place of the ConfigMap kube-system/keelson-dns")
-	fl.StringVar(&o.Listen, "dns-listen", "", "answer questions for names at `ADDRESS[:PORT]` (default: port 53 of the node's address in its pod network)")
-	fl.StringSliceVar(&o.Allow, "dns-allow", nil, "let addresses of `CIDRS` ask for names, beside those of pods and nodes")
+	fl.StringVar(&o.Listen, "dns-listen", "", "serve DNS at `ADDRESS[:PORT]` (default: port 53 of the node's address in its pod network)")
+	fl.StringSliceVar(&o.Allow, "dns-allow", nil, "answer queries from `CIDRS` too, beside those from pods and nodes")
 }
 
 // Address is where to listen; not valid: nothing was said.

@@ -31,9 +31,9 @@ const primary = "primary"
 
 // AddFlags adds the proxy's flags, with kube-proxy's names.
 func (o *Options) AddFlags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&o.ClusterCIDRs, "proxy-cluster-cidr", nil, "ranges of all pods' addresses: what comes to a cluster IP from elsewhere is masqueraded (default: the node's range)")
+	fl.StringSliceVar(&o.ClusterCIDRs, "proxy-cluster-cidr", nil, "CIDRs of all pods: connections to a cluster IP from other addresses are masqueraded (default: the node's pod CIDRs)")
 	fl.StringSliceVar(&o.NodePortAddresses, "nodeport-addresses", nil, "CIDRs of the node's addresses that serve node ports, or primary: the node's main addresses (default: all)")
-	fl.StringVar(&o.HealthzBindAddress, "healthz-bind-address", DefaultHealthz, "where the service proxy answers /healthz; empty: nowhere")
+	fl.StringVar(&o.HealthzBindAddress, "healthz-bind-address", DefaultHealthz, "address of the service proxy's /healthz; empty: none")
 }
 
 // Validate checks the options.
