@@ -4,6 +4,8 @@ package garbage
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -12,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,7 +32,7 @@ import (
 
 var verbs = metav1.Verbs{"create", "delete", "get", "list", "patch", "watch"}
 
-// world is a fake metadata API with two namespaced kinds and a cluster-scoped one. It implements finalizers and propagation policies.
+// world is a fake metadata API with two namespaced kinds and a cluster-scoped one. It implements finalizers, propagation policies and preconditions.
 type world struct {
 	t      *testing.T
 	meta   *metafake.FakeMetadataClient
@@ -123,6 +126,9 @@ func (w *world) onDelete(a clienttesting.Action) (bool, runtime.Object, error) {
 	if o == nil {
 		return false, nil, nil
 	}
+	if p := d.DeleteOptions.Preconditions; p != nil && (p.UID != nil && *p.UID != o.UID || p.ResourceVersion != nil && *p.ResourceVersion != o.ResourceVersion) {
+		return true, nil, conflict(a, o.Name)
+	}
 	now := metav1.Now()
 	o.DeletionTimestamp = &now
 	if p := d.DeleteOptions.PropagationPolicy; p != nil {
@@ -136,8 +142,19 @@ func (w *world) onDelete(a clienttesting.Action) (bool, runtime.Object, error) {
 	return true, nil, w.put(d.GetResource(), o)
 }
 
+func conflict(a clienttesting.Action, name string) error {
+	return apierrors.NewConflict(a.GetResource().GroupResource(), name, errors.New("the object has been modified"))
+}
+
 func (w *world) onPatch(a clienttesting.Action) (bool, runtime.Object, error) {
 	gvr, ns, name := a.GetResource(), a.GetNamespace(), a.(clienttesting.PatchAction).GetName()
+	var patch metav1.PartialObjectMetadata
+	if err := json.Unmarshal(a.(clienttesting.PatchAction).GetPatch(), &patch); err != nil {
+		return true, nil, err
+	}
+	if old := w.get(gvr, ns, name); old != nil && patch.ResourceVersion != "" && patch.ResourceVersion != old.ResourceVersion {
+		return true, nil, conflict(a, name)
+	}
 	_, _, err := clienttesting.ObjectReaction(w.meta.Tracker())(a)
 	if err != nil {
 		return true, nil, err
@@ -146,11 +163,15 @@ func (w *world) onPatch(a clienttesting.Action) (bool, runtime.Object, error) {
 	return true, o, w.put(gvr, o)
 }
 
-func (w *world) start() {
-	c := build(&framework.Env{
+func (w *world) controller() *Controller {
+	return build(&framework.Env{
 		Name: "generic-garbage-collector", Client: &client.Client{Interface: w.api, Metadata: w.meta},
 		Events: w.events, Log: slog.New(slog.DiscardHandler),
 	}, nil)
+}
+
+func (w *world) start() {
+	c := w.controller()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx, func() {}) }() // ends with the test
@@ -260,6 +281,27 @@ func TestOrphanKeepsDependents(t *testing.T) {
 			t.Errorf("owner references: got %v, want none", refs)
 		}
 	})
+}
+
+// TestStaleNode: the graph has an owner reference that the server has removed since, and the owner is gone. The dependent stays.
+func TestStaleNode(t *testing.T) {
+	w := newWorld(t)
+	w.add("replicasets", "ns", "rs")
+	stale := w.get(gvrOf("replicasets"), "ns", "rs")
+	stale.ResourceVersion = "0"
+	ownedBy("deployments", "d", true)(stale)
+	c := w.controller()
+	for _, r := range []string{"deployments", "replicasets"} {
+		res := &catalog.Resource{GVR: gvrOf(r), Kind: kinds[r].Kind, Namespaced: true}
+		c.kinds[res.GroupKind()] = res
+	}
+	c.graph.addOrUpdate(newNode(c.kinds[kinds["replicasets"].GroupKind()], stale))
+	if err := c.attemptDelete(t.Context(), stale.UID); !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict, after which it looks again", err)
+	}
+	if got := w.left(); !slices.Equal(got, []string{"replicasets/rs"}) {
+		t.Errorf("left: %v, want the ReplicaSet", got)
+	}
 }
 
 func TestSecondOwnerKeeps(t *testing.T) {
