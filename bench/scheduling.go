@@ -256,14 +256,14 @@ func (r *testbed) follow() (stop func(), err error) {
 	return func() { close(done); f.Shutdown() }, err
 }
 
-// parallel calls make for 0 to n-1 from several goroutines.
-func parallel(ctx context.Context, n int, make func(ctx context.Context, i int) error) error {
+// parallel calls create for 0 to n-1 from several goroutines.
+func parallel(ctx context.Context, n int, create func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
 	for range creators {
 		g.Go(func() error {
 			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if err := make(ctx, i); err != nil {
+				if err := create(ctx, i); err != nil {
 					return err
 				}
 			}

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,7 +45,7 @@ func (t *silenceTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	timer.Stop()
 	if err != nil {
 		cancel(nil)
-		if context.Cause(ctx) == error(silent) {
+		if errors.Is(context.Cause(ctx), silent) {
 			err = silent
 		}
 		return nil, err
@@ -73,7 +74,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 		defer b.timer.Stop()
 	}
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && context.Cause(b.ctx) == error(b.silent) {
+	if err != nil && errors.Is(context.Cause(b.ctx), b.silent) {
 		err = b.silent
 	}
 	return n, err

@@ -31,7 +31,7 @@ type explained struct {
 	words      []string
 	path, kind string // of its group and version, and resource
 	cluster    bool   // cluster-scoped
-	explain    func(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, error)
+	explain    func(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error)
 }
 
 var explainedKinds = []explained{
@@ -73,7 +73,7 @@ func (f *storyFlags) whyObject(ctx context.Context, k *explained, name string, s
 	if err != nil {
 		return err
 	}
-	a, err := k.explain(f, ctx, body)
+	a, err := k.explain(ctx, f, body)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (f *storyFlags) inNamespace(resource string) string {
 	return "/api/v1/namespaces/" + url.PathEscape(f.namespace) + "/" + resource
 }
 
-func whyClaim(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, error) {
+func whyClaim(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
 	claim, err := decoded[corev1.PersistentVolumeClaim](body)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func whyClaim(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, e
 	return l.noted(c.Explain()), nil
 }
 
-func whyAutoscaler(_ *storyFlags, _ context.Context, body []byte) (*cause.Answer, error) {
+func whyAutoscaler(_ context.Context, _ *storyFlags, body []byte) (*cause.Answer, error) {
 	h, err := decoded[autoscalingv2.HorizontalPodAutoscaler](body)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func whyAutoscaler(_ *storyFlags, _ context.Context, body []byte) (*cause.Answer
 	return cause.Autoscaler(h), nil
 }
 
-func whyCronJob(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, error) {
+func whyCronJob(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
 	cj, err := decoded[batchv1.CronJob](body)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func whyCronJob(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer,
 	return l.noted(c.Explain(time.Now())), nil
 }
 
-func whyIngress(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, error) {
+func whyIngress(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
 	i, err := decoded[networkingv1.Ingress](body)
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func whyIngress(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer,
 	return l.noted(cause.Ingress(i, classes.Items, services.Items)), nil
 }
 
-func whyBudget(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, error) {
+func whyBudget(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
 	b, err := decoded[policyv1.PodDisruptionBudget](body)
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func whyBudget(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, 
 	return cause.Budget(b, pods.Items), nil
 }
 
-func whyNode(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, error) {
+func whyNode(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
 	n, err := decoded[corev1.Node](body)
 	if err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func whyNode(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, er
 	return cause.Node(n, lease, time.Now()), nil
 }
 
-func whyDefinition(_ *storyFlags, _ context.Context, body []byte) (*cause.Answer, error) {
+func whyDefinition(_ context.Context, _ *storyFlags, body []byte) (*cause.Answer, error) {
 	d, err := decoded[cause.Definition](body)
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ const (
 )
 
 // whyNamespace lists what is left in a namespace that is being deleted, for every resource that can be listed.
-func whyNamespace(f *storyFlags, ctx context.Context, body []byte) (*cause.Answer, error) {
+func whyNamespace(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
 	n, err := decoded[corev1.Namespace](body)
 	if err != nil {
 		return nil, err

@@ -107,7 +107,7 @@ func shout(from *nettest.Machine, to netip.Addr) {
 	})
 }
 
-func wantSaid(t *testing.T, what string, from *nettest.Machine, to netip.Addr, w *wire, clear bool) {
+func wantSaid(t *testing.T, what string, from *nettest.Machine, to netip.Addr, w *wire, plain bool) {
 	t.Helper()
 	before, sealed := w.clear.Load(), w.sealed.Load()
 	var err error
@@ -120,14 +120,14 @@ func wantSaid(t *testing.T, what string, from *nettest.Machine, to netip.Addr, w
 		t.Errorf("%s: %v", what, err)
 		return
 	}
-	heard := func() bool { return clear && w.clear.Load() > before || !clear && w.sealed.Load() > sealed }
+	heard := func() bool { return plain && w.clear.Load() > before || !plain && w.sealed.Load() > sealed }
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && !heard(); {
 		runtime.Gosched() // the listener is behind
 	}
-	if got := w.clear.Load() > before; got != clear {
-		t.Errorf("%s: read on the wire: %v, want %v", what, got, clear)
+	if got := w.clear.Load() > before; got != plain {
+		t.Errorf("%s: read on the wire: %v, want %v", what, got, plain)
 	}
-	if !clear && w.sealed.Load() == sealed {
+	if !plain && w.sealed.Load() == sealed {
 		t.Errorf("%s: no message of WireGuard passed", what)
 	}
 }

@@ -26,7 +26,7 @@ func (s *Scheduler) waitForSync(ctx context.Context, f informers.SharedInformerF
 	grace, cancel := context.WithTimeout(ctx, syncGracePeriod)
 	defer cancel()
 	for of, ok := range f.WaitForCacheSyncWithContext(grace).Synced {
-		obj, is := reflect.New(of.Elem()).Interface().(runtime.Object)
+		obj, is := reflect.TypeAssert[runtime.Object](reflect.New(of.Elem()))
 		if ok || !is {
 			continue
 		}

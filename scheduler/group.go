@@ -305,7 +305,7 @@ func (a *groupAttempt) bind(ctx context.Context) {
 	var refused []string
 	for _, t := range a.members {
 		if t.binding == nil {
-			a.emitMark(t)
+			_ = a.emitMark(t) // no binding depends on it
 			requeue, refused = append(requeue, t.it), union(refused, t.refusedBy)
 			a.report(ctx, t, reasonUnschedulable, t.message)
 			continue
@@ -356,7 +356,7 @@ func (a *groupAttempt) handleFailure(ctx context.Context) {
 		if t.decision != nil && text != "" {
 			t.decision.Message = text
 		}
-		a.emitMark(t)
+		_ = a.emitMark(t) // no binding depends on it
 		refused = union(refused, t.refusedBy)
 		a.report(ctx, t, reason, text)
 	}

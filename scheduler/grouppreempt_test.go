@@ -161,7 +161,7 @@ func (c *cluster) keepFinalizers() {
 		pods := corev1.SchemeGroupVersion.WithResource("pods")
 		o, err := c.Tracker().Get(pods, d.GetNamespace(), d.GetName())
 		if err != nil || len(o.(*corev1.Pod).Finalizers) == 0 {
-			return false, nil, nil
+			return false, nil, nil //nolint:nilerr // the tracker returns the error
 		}
 		p := o.(*corev1.Pod).DeepCopy()
 		now := metav1.Now()

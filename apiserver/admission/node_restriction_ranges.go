@@ -57,7 +57,7 @@ func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) er
 	for _, text := range obj.Spec.PodCIDRs {
 		q, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil // validation rejects it
+			return nil //nolint:nilerr // validation rejects it
 		}
 		if why := p.PodRanges.rejectReason(q); why != "" {
 			return Forbidden(r, "node %q is not allowed to set the pod CIDR %s: %s. Without one, the cluster allocates one: keelson down on its machine and start it again, without pods", node, q, why)

@@ -166,7 +166,7 @@ func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOption
 
 // checkFieldSelector rejects a selector with a field that the kind does not support.
 func checkFieldSelector(res *registry.Resource, sel fields.Selector) error {
-	known, own := res.Kind.Fields(res.New()), res.CustomFieldLabels
+	known, own := res.Fields(res.New()), res.CustomFieldLabels
 	for name := range known {
 		own = own || !strings.HasPrefix(name, "metadata.")
 	}

@@ -25,6 +25,7 @@ var DefaultPorts = PortRange{First: 30000, Last: 32767}
 // String formats the range for messages.
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
+// Contains reports whether the range has the port.
 func (r PortRange) Contains(port int32) bool { return port >= r.First && port <= r.Last }
 
 // static is the number of ports at the low end that automatic allocation uses last (KEP-3668).

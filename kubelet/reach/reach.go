@@ -58,7 +58,7 @@ type Prober struct {
 // New starts nothing.
 func New(cfg Config) *Prober { return &Prober{cfg: cfg, turns: make(chan struct{}, atOnce)} }
 
-// ErrBusy: too many probes are running.
+// ErrBusy means that too many probes are running.
 var ErrBusy = errors.New("too many probes run on this node: try again")
 
 // turn waits a moment for a free slot. The caller must release it.

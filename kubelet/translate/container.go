@@ -208,7 +208,7 @@ func podResources(p *corev1.Pod) *runtimeapi.LinuxContainerResources {
 	return r
 }
 
-// ErrNonRoot: runAsNonRoot is set, and the container would run as root.
+// ErrNonRoot is the error of a container that would run as root though runAsNonRoot is set.
 func ErrNonRoot(p *corev1.Pod, c *corev1.Container, why string) error {
 	return fmt.Errorf("container has runAsNonRoot and %s (pod: %q, container: %s)", why, podinfo.FullName(p), c.Name)
 }

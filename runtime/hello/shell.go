@@ -112,7 +112,7 @@ func (s *sh) run(ctx context.Context, n syntax.Node) int {
 	if err == nil {
 		return 0
 	}
-	if status, ok := interp.IsExitStatus(err); ok {
+	if status, ok := errors.AsType[interp.ExitStatus](err); ok {
 		return int(status)
 	}
 	if ctx.Err() != nil {
@@ -216,7 +216,7 @@ func status(code int) error {
 	if code == 0 {
 		return nil
 	}
-	return interp.NewExitStatus(uint8(code)) //nolint:gosec // an exit status
+	return interp.ExitStatus(uint8(code)) //nolint:gosec // an exit status
 }
 
 // child prepares a command: a program from $PATH, or a tool. all passes variables that are not exported, too.

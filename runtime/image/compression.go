@@ -5,6 +5,7 @@ package image
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 
@@ -26,7 +27,7 @@ var (
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	br := bufio.NewReaderSize(r, 128<<10)
 	head, err := br.Peek(4)
-	if err != nil && len(head) == 0 && err != io.EOF {
+	if err != nil && len(head) == 0 && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	switch {

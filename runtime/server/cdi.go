@@ -36,13 +36,13 @@ func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) erro
 	}
 	missing, err := known.InjectDevices(spec, names...)
 	if len(missing) > 0 {
-		why := ""
+		var why strings.Builder
 		for path, errs := range known.GetErrors() {
 			for _, e := range errs {
-				why += "; " + path + ": " + e.Error()
+				why.WriteString("; " + path + ": " + e.Error())
 			}
 		}
-		return failedPrecondition("unresolvable CDI devices %s: no specification in %s has them%.1000s", strings.Join(missing, ", "), strings.Join(dirs, ", "), why)
+		return failedPrecondition("unresolvable CDI devices %s: no specification in %s has them%.1000s", strings.Join(missing, ", "), strings.Join(dirs, ", "), why.String())
 	}
 	if err != nil {
 		return failedPrecondition("CDI device injection failed: %v", err)

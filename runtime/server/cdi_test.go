@@ -40,7 +40,7 @@ func TestInject(t *testing.T) {
 		{strings.Repeat("x ", maxCDIDevices+1), "", "1025 CDI devices, more than 1024"},
 	} {
 		c := &runtimeapi.ContainerConfig{}
-		for _, n := range strings.Fields(tt.names) {
+		for n := range strings.FieldsSeq(tt.names) {
 			c.CDIDevices = append(c.CDIDevices, &runtimeapi.CDIDevice{Name: n})
 		}
 		spec := &specs.Spec{Process: &specs.Process{Env: []string{"A=1"}}, Linux: &specs.Linux{Resources: &specs.LinuxResources{}}}

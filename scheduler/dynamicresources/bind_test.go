@@ -265,7 +265,7 @@ func TestPostFilter(t *testing.T) {
 		want  bool
 	}{{"", true}, {"pod-default-p", true}, {"other", false}, {"pod-default-p other", false}} {
 		c := having(claim("c", exactly("r", "gpu", 1)), "gone", "d")
-		for _, uid := range strings.Fields(tt.users) {
+		for uid := range strings.FieldsSeq(tt.users) {
 			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", UID: types.UID(uid)})
 		}
 		w := newWorld(t, c)

@@ -141,7 +141,7 @@ func (p *Plugin) claimsOf(pod *corev1.Pod, visit func(*resourcev1.ResourceClaim)
 	return nil
 }
 
-// EventsToRegister: nodes, claims, classes and slices may help; a changed or deleted DeviceTaintRule; a pod that releases devices; and an
+// EventsToRegister names what may help: nodes, claims, classes and slices; a changed or deleted DeviceTaintRule; a pod that releases devices; and an
 // update of the pod's status with its generated claims.
 func (p *Plugin) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{

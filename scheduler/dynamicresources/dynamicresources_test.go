@@ -439,7 +439,7 @@ func TestNeverTwice(t *testing.T) {
 			}
 			cycle := *a
 			plans[name] = &cycle
-			for _, d := range strings.Fields(taken(a)) {
+			for d := range strings.FieldsSeq(taken(a)) {
 				if by, ok := owner[d]; ok {
 					t.Fatalf("seed %d: %s is in %s and %s", seed, d, by, name)
 				}

@@ -38,7 +38,7 @@ func (s *podClaims) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.S
 		return "", "", missingDistance
 	}
 	if s.explainDeadline.IsZero() {
-		s.explainDeadline = time.Now().Add(s.plugin.Config.Explain)
+		s.explainDeadline = time.Now().Add(s.plugin.Explain)
 	}
 	for _, c := range s.wants(n.Node) {
 		if s.fits(s.allocator, n.Node, c) {

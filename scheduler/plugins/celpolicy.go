@@ -3,6 +3,8 @@
 package plugins
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
@@ -60,7 +62,7 @@ func (p *CELPolicy) all() []*policy.Policy {
 	if len(p.Own) == 0 {
 		return objects
 	}
-	return append(p.Own[:len(p.Own):len(p.Own)], objects...)
+	return append(slices.Clip(p.Own), objects...)
 }
 
 // evaluationKey is the CycleState key by which PreFilter passes the policies that apply to the pod to PreScore.
@@ -99,7 +101,7 @@ func (p *CELPolicy) PreScore(c *framework.CycleState, pod *state.PodInfo, s *sta
 	return j.NodeScorer()
 }
 
-// EventsToRegister: a change of fields that the pod's filters read, or of a policy may help.
+// EventsToRegister names what may help: a change of fields that the pod's filters read, or of a policy.
 func (p *CELPolicy) EventsToRegister() []framework.ClusterEventWithHint {
 	const nodes = framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable | framework.NodeDeclaredFeatures | framework.NodeOther
 	const pods = framework.AssignedPodAdd | framework.AssignedPodScaleDown | framework.AssignedPodDelete

@@ -36,7 +36,7 @@ func (d featureFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// EventsToRegister: a node that declares the features, or an update of the pod may help.
+// EventsToRegister names what may help: a node that declares the features, or an update of the pod.
 func (NodeDeclaredFeatures) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeDeclaredFeatures, QueueingHintFn: func(p *state.PodInfo, e *framework.Event) bool {
 		return len(declared.Missing(declared.ToRun(&p.Pod.Spec), e.NewNode)) == 0

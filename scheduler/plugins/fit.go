@@ -272,7 +272,7 @@ func (p NodeResourcesFit) PreScore(_ *framework.CycleState, pod *state.PodInfo, 
 	return &strategyScorer{p.Strategy, pod}
 }
 
-// EventsToRegister: a new or larger node, a deleted or shrunk pod, or smaller requests of this pod may help.
+// EventsToRegister names what may help: a new or larger node, a deleted or shrunk pod, or smaller requests of this pod.
 func (p NodeResourcesFit) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.NodeAllocatable, ByClass: true, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {

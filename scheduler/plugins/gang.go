@@ -76,7 +76,7 @@ func (p GangScheduling) Permit(_ context.Context, _ *framework.CycleState, pod *
 // PodGroups is the resource of pod groups.
 var PodGroups = schedulingv1beta1.SchemeGroupVersion.WithResource("podgroups")
 
-// EventsToRegister: a pod of the group that another scheduler binds, the PodGroup object, or a lower minCount may help. There is no event
+// EventsToRegister names what may help: a pod of the group that another scheduler binds, the PodGroup object, or a lower minCount. There is no event
 // for another waiting pod of the group: the queue handles it itself.
 func (GangScheduling) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{

@@ -214,7 +214,7 @@ func (f *interPodFilter) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framew
 	return short, "", 1
 }
 
-// EventsToRegister: pods that are added, deleted or change labels, and nodes that are added or change labels may help.
+// EventsToRegister names what may help: pods that are added, deleted or change labels, and nodes that are added or change labels.
 func (InterPodAffinity) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NamespaceLabels | framework.UnscheduledPodUpdate},

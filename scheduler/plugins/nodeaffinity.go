@@ -239,7 +239,7 @@ func (nodeAffinityScorer) NodeLocal() {}
 
 func (nodeAffinityScorer) Normalize(scores []int64) { framework.NormalizeByMax(scores, false) }
 
-// EventsToRegister: a node that matches now may help.
+// EventsToRegister names what may help: a node that matches now.
 func (NodeAffinity) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeLabels, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 		ok, err := nodeaffinity.GetRequiredNodeAffinity(pod.Pod).Match(e.NewNode)

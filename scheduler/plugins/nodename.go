@@ -35,7 +35,7 @@ func (want nodeNameFilter) Filter(n *state.NodeInfo) *framework.Status {
 // NodeLocal: see framework.Local.
 func (nodeNameFilter) NodeLocal() {}
 
-// EventsToRegister: only a new node of that name may help.
+// EventsToRegister names what may help: a new node of that name, no other event.
 func (NodeName) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 		return e.NewNode.Name == pod.Pod.Spec.NodeName

@@ -59,7 +59,7 @@ func (NodePorts) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Sta
 	return "", "", 1
 }
 
-// EventsToRegister: a new node, or a deleted pod with one of the ports may help.
+// EventsToRegister names what may help: a new node, or a deleted pod with one of the ports.
 func (NodePorts) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate}, {Kinds: framework.AssignedPodDelete, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 		return conflict(pod.Ports, state.NewPodInfo(e.OldPod).Ports) != nil

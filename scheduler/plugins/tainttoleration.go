@@ -119,7 +119,7 @@ func (softTaintScorer) NodeLocal() {}
 
 func (softTaintScorer) Normalize(scores []int64) { framework.NormalizeByMax(scores, true) }
 
-// EventsToRegister: a node whose taints the pod tolerates may help.
+// EventsToRegister names what may help: a node whose taints the pod tolerates.
 func (TaintToleration) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeTaints, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 		return untolerated(e.NewNode.Spec.Taints, pod.Pod.Spec.Tolerations) == nil

@@ -314,7 +314,7 @@ func (f *spreadFilter) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework
 	return "", "", 1
 }
 
-// EventsToRegister: nodes that are added or change, and pods that a constraint selects may help.
+// EventsToRegister names what may help: nodes that are added or change, and pods that a constraint selects.
 func (p PodTopologySpread) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.UnscheduledPodUpdate},

@@ -44,7 +44,7 @@ func (NodeUnschedulable) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framewo
 	return "cordoned", "uncordon " + n.Name, 1.5
 }
 
-// EventsToRegister: a new or an uncordoned node may help.
+// EventsToRegister names what may help: a new or an uncordoned node.
 func (NodeUnschedulable) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeTaints, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
 		return !e.NewNode.Spec.Unschedulable

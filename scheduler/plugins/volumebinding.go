@@ -385,7 +385,7 @@ func (b *VolumeBinding) PreBind(ctx context.Context, _ *framework.CycleState, po
 	return nil
 }
 
-// EventsToRegister: a node, a volume, a class or one of the pod's claims may help.
+// EventsToRegister names what may help: a node, a volume, a class or one of the pod's claims.
 func (*VolumeBinding) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.UnscheduledPodUpdate}, {
 		Kinds: framework.PersistentVolumeClaims, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {

@@ -150,7 +150,7 @@ func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
 // VolumeAttachments is the resource of VolumeAttachment objects.
 var VolumeAttachments = storagev1.SchemeGroupVersion.WithResource("volumeattachments")
 
-// EventsToRegister: a node, a deleted pod, a claim, a volume or CSINode, or a removed VolumeAttachment may help.
+// EventsToRegister names what may help: a node, a deleted pod, a claim, a volume or CSINode, or a removed VolumeAttachment.
 func (NodeVolumeLimits) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate},

@@ -178,7 +178,7 @@ func disksConflict(a, b *corev1.Volume) bool {
 	}
 }
 
-// EventsToRegister: a new node, or a deleted pod with one of the disks or claims may help.
+// EventsToRegister names what may help: a new node, or a deleted pod with one of the disks or claims.
 func (VolumeRestrictions) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate}, {Kinds: framework.AssignedPodDelete, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
 		if disksFilter(restrictedDisks(pod.Pod)).Filter(&state.NodeInfo{Pods: []*state.PodInfo{{Pod: e.OldPod}}}) != nil {

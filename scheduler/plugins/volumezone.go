@@ -106,7 +106,7 @@ func (z zoneFilter) FilterAll(out []*framework.Status) {
 	}
 }
 
-// EventsToRegister: a node, volume or claim may help.
+// EventsToRegister names what may help: a node, volume or claim.
 func (VolumeZone) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.PersistentVolumeClaims | framework.UnscheduledPodUpdate}}
 }

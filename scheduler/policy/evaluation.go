@@ -47,7 +47,7 @@ func NewEvaluation(policies []*Policy, scheduler string, pod *state.PodInfo, s *
 			b := boundFilter{filter: f, cache: f.cacheFor(pod, len(s.Nodes)), podRefusal: f.refusal}
 			if e := f.explanation; e != nil && !e.reads.nodes {
 				if text := e.text(v, j.budget); text != "" {
-					b.podRefusal = f.rule.refuse(text)
+					b.podRefusal = f.refuse(text)
 				}
 			}
 			j.filters = append(j.filters, b)
@@ -115,7 +115,7 @@ func (j *Evaluation) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework
 			}
 			return at + f.message, "", 1
 		default:
-			return at + clip(oneLine(f.source), maxMessage), "", 1
+			return at + clip(oneLine(f.source)), "", 1
 		}
 	}
 	return "", "", 1
@@ -125,7 +125,7 @@ func (j *Evaluation) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework
 func (e *expression) text(v *variables, b *budget) string {
 	out, err := e.eval(v, b)
 	if s, ok := out.(celtypes.String); ok && err == nil {
-		return clip(oneLine(string(s)), maxMessage)
+		return clip(oneLine(string(s)))
 	}
 	return ""
 }

@@ -114,7 +114,7 @@ func compileError(issues *cel.Issues) error {
 			break
 		}
 		text, _, _ := strings.Cut(e.Message, "\n")
-		out = append(out, fmt.Sprintf("%d:%d: %s", e.Location.Line(), e.Location.Column()+1, clip(text, maxMessage)))
+		out = append(out, fmt.Sprintf("%d:%d: %s", e.Location.Line(), e.Location.Column()+1, clip(text)))
 	}
 	return errors.New(strings.Join(out, "; "))
 }
@@ -183,17 +183,17 @@ func (e *expression) eval(v *variables, b *budget) (ref.Val, error) {
 		return nil, errCostLimit
 	}
 	if err != nil {
-		return nil, errors.New(clip(oneLine(err.Error()), maxMessage))
+		return nil, errors.New(clip(oneLine(err.Error())))
 	}
 	return out, nil
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// clip shortens a text to that many bytes.
-func clip(s string, n int) string {
-	if len(s) <= n {
+// clip shortens a text to maxMessage bytes.
+func clip(s string) string {
+	if len(s) <= maxMessage {
 		return s
 	}
-	return strings.ToValidUTF8(s[:n-len("...")], "") + "..."
+	return strings.ToValidUTF8(s[:maxMessage-len("...")], "") + "..."
 }

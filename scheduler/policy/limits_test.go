@@ -45,7 +45,7 @@ func TestReads(t *testing.T) {
 		for _, k := range kinds {
 			got[k] = true
 		}
-		for _, k := range strings.Fields(tt.node) {
+		for k := range strings.FieldsSeq(tt.node) {
 			if !got[k] {
 				t.Errorf("%s: %v, want %s too", tt.expression, kinds, k)
 			}

@@ -137,7 +137,7 @@ func (c compiler) compile(source string, at *field.Path, short string, in scope,
 	}
 	e, err := compile(source, short, in, of, wanted...)
 	if err != nil {
-		*c.errs = append(*c.errs, field.Invalid(at, clip(source, maxMessage), err.Error()))
+		*c.errs = append(*c.errs, field.Invalid(at, clip(source), err.Error()))
 		return nil
 	}
 	return e
@@ -157,14 +157,14 @@ func (p *Policy) filter(i int, in *Filter, at *field.Path, c compiler) *filter {
 		return f
 	}
 	if f.message == "" {
-		f.message = "does not satisfy " + clip(oneLine(in.Expression), maxMessage)
+		f.message = "does not satisfy " + clip(oneLine(in.Expression))
 	}
 	f.refusal = f.refuse(f.message)
 	return f
 }
 
 func (p *Policy) score(i int, in *Score, at *field.Path, c compiler) *score {
-	s := &score{weight: 1, shown: clip(oneLine(in.Expression), maxMessage)}
+	s := &score{weight: 1, shown: clip(oneLine(in.Expression))}
 	s.policy = p
 	s.expression = c.compile(in.Expression, at.Child("expression"), fmt.Sprintf("scores[%d]", i), podAndNode, "a number or a bool",
 		celtypes.IntKind, celtypes.UintKind, celtypes.DoubleKind, celtypes.BoolKind)

@@ -65,7 +65,7 @@ func generateSteps(seed uint64) []step {
 	steps = append(steps, d.storage(nodes)...)
 	pods := 5 + d.IntN(pick(d, 10, 45))
 	var kinds []*corev1.Pod
-	any := func() string { return fmt.Sprint("p", d.IntN(pods)) }
+	anyPod := func() string { return fmt.Sprint("p", d.IntN(pods)) }
 	for i := range pods {
 		switch d.IntN(20) {
 		case 0, 1, 2:
@@ -73,9 +73,9 @@ func generateSteps(seed uint64) []step {
 		case 3:
 			steps = append(steps, step{Node: d.node(d.IntN(nodes + 1))})
 		case 4:
-			steps = append(steps, pick(d, step{Gone: any()}, step{Leaving: any()}, step{Bound: d.bound(d.IntN(pods), nodes)}))
+			steps = append(steps, pick(d, step{Gone: anyPod()}, step{Leaving: anyPod()}, step{Bound: d.bound(d.IntN(pods), nodes)}))
 		case 5:
-			steps = append(steps, step{Resized: any(), To: d.resized([]corev1.Container{{Name: "c0"}, {Name: "c1"}})})
+			steps = append(steps, step{Resized: anyPod(), To: d.resized([]corev1.Container{{Name: "c0"}, {Name: "c1"}})})
 		case 6:
 			steps = append(steps, step{Namespace: d.namespace(pick(d, teams...))})
 		case 7:

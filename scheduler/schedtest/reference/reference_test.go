@@ -295,7 +295,7 @@ func (b *both) verdicts(p *corev1.Pod, a *framework.Attempt) error {
 		case looked && have != want:
 			return fmt.Errorf("pod %s, node %s: refused by %q, want %q", p.Name, n.Name, have, want)
 		case !looked && (left == nil || want == ""):
-			return fmt.Errorf("pod %s, node %s: not looked at (%v), want %q", p.Name, n.Name, left, want)
+			return fmt.Errorf("pod %s, node %s: not looked at (%w), want %q", p.Name, n.Name, left, want)
 		}
 		delete(got, n.Name)
 	}

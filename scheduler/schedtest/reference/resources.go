@@ -3,6 +3,7 @@
 package reference
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,9 +69,7 @@ func podRequests(p *corev1.Pod, withDefaults bool) list {
 	if !infeasible {
 		total = maximum(total, containerRequests(p, desired, withDefaults, own))
 	}
-	for name, q := range own {
-		total[name] = q
-	}
+	maps.Copy(total, own)
 	return add(total, p.Spec.Overhead)
 }
 

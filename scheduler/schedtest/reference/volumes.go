@@ -65,7 +65,7 @@ func (c *Cluster) hasVolumeConflict(p *corev1.Pod, n *corev1.Node) bool {
 		for _, want := range p.Spec.Volumes {
 			for _, has := range o.Spec.Volumes {
 				a, b := want.GCEPersistentDisk, has.GCEPersistentDisk
-				if a != nil && b != nil && a.PDName == b.PDName && !(a.ReadOnly && b.ReadOnly) {
+				if a != nil && b != nil && a.PDName == b.PDName && (!a.ReadOnly || !b.ReadOnly) {
 					return true
 				}
 			}
