@@ -63,11 +63,8 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 	return w, a, nil
 }
 
-// waits is why the pod of an unfinished story is not Ready; empty: unknown.
+// waits is why the pod of a story is not Ready, though it may have been; empty: it is, or unknown.
 func (f *storyFlags) waits(ctx context.Context, s *timeline.Story) string {
-	if s.Done || s.ReadyAfter > 0 {
-		return ""
-	}
 	w, a, err := f.whyAround(ctx, s.Name)
 	if err != nil || a == nil || string(a.Pod.UID) != s.UID && s.UID != "" {
 		return ""

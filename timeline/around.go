@@ -36,7 +36,7 @@ type Around struct {
 // Explain comes first.
 func (w *Why) Waits(a *Around) string {
 	switch d := w.Decision; {
-	case w.Gone, a.Pod == nil:
+	case w.Gone, a.Pod == nil, podapi.Terminal(a.Pod):
 	case a.NodeGone:
 		return fmt.Sprintf("there is no node %s, so nothing runs it", a.Pod.Spec.NodeName)
 	case a.Pod.Spec.NodeName != "":

@@ -83,6 +83,7 @@ func TestWaits(t *testing.T) {
 		"soon":            {want: "the scheduler has not tried it yet"},
 		"crashes":         {spec: onNode, status: crashes, want: "container c waits: CrashLoopBackOff: back-off 10s restarting failed container"},
 		"just bound":      {spec: onNode, want: "the kubelet of its node n has not reported anything about it yet"},
+		"failed":          {spec: onNode, status: corev1.PodStatus{Phase: corev1.PodFailed}},
 		"ready":           {spec: onNode, status: ready, why: Why{Node: "n", Decision: &mark.Decision{Chosen: "n"}}},
 		"gone":            {why: Why{Gone: true}},
 	} {

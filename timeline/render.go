@@ -82,7 +82,7 @@ func Render(out io.Writer, s *Story, color bool, width int) {
 			line("", Took(part.Took), part.Who, dim, whats...)
 		}
 	}
-	if s.Waits != "" && !s.Done {
+	if s.Waits != "" {
 		for _, text := range Fold(indent+"waits: "+clean(s.Waits), cmp.Or(width, longLine), indent+"       ") {
 			b.WriteString(text + "\n")
 		}
