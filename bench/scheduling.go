@@ -122,9 +122,9 @@ func SchedulingWorkloads() []string {
 type testbed struct {
 	*client.Client
 	mem *cluster.InMemory
-	// Pods with a node, the measured ones among them, and pods after a failed attempt.
-	bound, measured, refused atomic.Int64
-	last                     atomic.Int64 // when the last measured pod was bound, in Unix nanoseconds
+	// Pods with a node, the measured ones among them, pods after a failed attempt, and the measured ones among those.
+	bound, measured, refused, measuredRefused atomic.Int64
+	last                                      atomic.Int64 // when the last measured pod was counted, in Unix nanoseconds
 
 	ends []func() error // stop the parts beside the scheduler
 
@@ -162,6 +162,10 @@ func (r *testbed) saw(before, after *corev1.Pod) {
 	}
 	if refused(after) && (before == nil || !refused(before)) {
 		r.refused.Add(1)
+		if strings.HasPrefix(after.Name, measuredPods) {
+			r.last.Store(time.Now().UnixNano())
+			r.measuredRefused.Add(1)
+		}
 	}
 }
 
@@ -378,9 +382,13 @@ func (l *workload) measure(ctx context.Context, r *testbed, out *Scheduled) erro
 	if l.churn != nil {
 		wg.Go(func() { l.churnPods(churning, r) })
 	}
+	what, counted := "bound", &r.measured
+	if l.refusals {
+		what, counted = "tried", &r.measuredRefused
+	}
 	err := r.create(ctx, l.pods, measuredPods, l.pod)
 	if err == nil {
-		err = reach(ctx, "bound", &r.measured, int64(l.pods))
+		err = reach(ctx, what, counted, int64(l.pods))
 	}
 	stop()
 	wg.Wait()

@@ -23,6 +23,7 @@ type workload struct {
 	first, pod          shape    // of the pods before the measurement, and of the measured ones
 	churn               shape    // five pods per second of this shape are created during the measurement
 	refused             bool     // the pods before fit on no node
+	refusals            bool     // the measured pods fit on no node: they count when their condition says so
 	restart             bool     // the scheduler starts when the pods before are bound; its first decision is timed
 	setup               func(ctx context.Context, r *testbed, l *workload) error
 }
@@ -71,6 +72,7 @@ var schedulingLoads = []workload{
 		name: "unschedulable-pending", nodes: 5000, before: 20000, pods: 10000, floor: 600, target: 6000, first: tooLarge, pod: plain, churn: tooLarge,
 		refused: true,
 	},
+	{name: "unschedulable", nodes: 5000, before: 20000, pods: 10000, target: 6000, first: plain, pod: tooLarge, refusals: true},
 	{name: "preemption", nodes: 5000, before: 20000, pods: 5000, floor: 570, target: 3000, first: low, pod: high},
 	{name: "preemption-async", nodes: 5000, before: 20000, pods: 5000, floor: 570, target: 3000, first: low, pod: plain, churn: high},
 	{name: "volumes", nodes: 5000, before: 5000, pods: 5000, floor: 100, target: 1000, first: claiming("first"), pod: claiming(measuredPods), setup: setupVolumes},

@@ -26,7 +26,7 @@ const (
 	maxVerdicts  = 16
 	maxScores    = 5
 	// maxExplained bounds the refusals of a large cluster that are explained to find the nearest node.
-	maxExplained = 256
+	maxExplained = framework.ExplainedRefusals
 )
 
 // Decision returns the decision of an attempt.
@@ -44,15 +44,18 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 		d.Nodes = len(a.Snapshot.Nodes)
 		d.Message = a.Message()
 	}
-	if len(a.Refused)+a.Excluded > 0 && a.Failed == nil {
-		d.RejectedBy = a.Reasons()
-		d.Rejected = verdicts(a, small)
-	}
 	if a.Failed != nil {
 		return d
 	}
+	if len(a.Refused)+a.Excluded > 0 {
+		d.RejectedBy = a.Reasons()
+		if a.Chosen != nil {
+			d.Rejected = verdicts(a, small)
+		}
+	}
 	if a.Chosen == nil {
-		d.Groups, d.Fixes, d.Preemption = groups(a), fixes(a, d.Rejected), Preemption(a.Preemption)
+		x := explainRefusals(a, small)
+		d.Rejected, d.Groups, d.Fixes, d.Preemption = x.Rejected, x.Groups, fixes(x), Preemption(a.Preemption)
 	}
 	if a.PreFilterStatus != nil {
 		d.RejectedBy = map[string]int{}
@@ -61,6 +64,31 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 		}
 	}
 	return d
+}
+
+// explainRefusals returns what there is to say about the refused nodes. Attempts of pods alike share it, except while nodes are drained: that
+// is no property of the nodes.
+func explainRefusals(a *framework.Attempt, small bool) *framework.Explained {
+	version := a.Snapshot.Version()
+	shared := a.Refusals
+	if a.DrainedNodes != nil {
+		shared = nil
+	}
+	x := &framework.Explained{Version: version}
+	switch {
+	case shared == nil || shared.Explained == nil:
+		x.Rejected, x.Groups, x.Job = verdicts(a, small), groups(a), jobToWaitFor(a)
+		x.Hints = hints(a, x.Rejected)
+	case shared.Explained.Version == version:
+		return shared.Explained
+	default:
+		*x = *shared.Explained
+		x.Job, x.Version = jobToWaitFor(a), version
+	}
+	if shared != nil {
+		shared.Explained = x
+	}
+	return x
 }
 
 // tied counts the nodes with the same total as the chosen one; 0: it is the only one.

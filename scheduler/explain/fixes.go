@@ -66,8 +66,16 @@ func groups(a *framework.Attempt) []mark.Group {
 	return out[:min(len(out), maxGroups)]
 }
 
-// fixes returns what would make the pod fit: the hint of the nearest node, the hint of another plugin, and the Job whose end helps most.
-func fixes(a *framework.Attempt, verdicts []mark.Verdict) []string {
+// fixes returns what would make the pod fit: the hints, and the Job whose end helps most.
+func fixes(x *framework.Explained) []string {
+	if x.Job == "" {
+		return x.Hints
+	}
+	return append(slices.Clip(x.Hints), x.Job)
+}
+
+// hints returns the hint of the nearest node, and the hint of another plugin.
+func hints(a *framework.Attempt, verdicts []mark.Verdict) []string {
 	var out []string
 	for i := range verdicts {
 		if verdicts[i].Nearest {
@@ -77,9 +85,6 @@ func fixes(a *framework.Attempt, verdicts []mark.Verdict) []string {
 			}
 			break
 		}
-	}
-	if job := jobToWaitFor(a); job != "" {
-		out = append(out, job)
 	}
 	return out
 }

@@ -32,6 +32,7 @@ type Attempt struct {
 	// Refused are the filtered nodes that do not fit. The nodes that a PreFilterResult excludes are not in it: they are counted in Excluded,
 	// and ExcludedBy is their status.
 	Refused        []Refusal
+	Refusals       *Refusals // what Refused has in common with other attempts, which then must not be modified; nil: nothing
 	ExcludedBy     *Status
 	Excluded       int
 	Feasible       []*state.NodeInfo
@@ -121,8 +122,15 @@ func (a *Attempt) statuses() map[*Status]int {
 	return counts
 }
 
-// RefusedBy returns the names of the plugins that refused a node, each once.
+// RefusedBy returns the names of the plugins that refused a node, each once. The result must not be modified.
 func (a *Attempt) RefusedBy() []string {
+	if a.Refusals != nil {
+		return a.Refusals.refusedBy
+	}
+	return a.listRefusedBy()
+}
+
+func (a *Attempt) listRefusedBy() []string {
 	var names []string
 	add := func(st *Status) {
 		if st != nil && !slices.Contains(names, st.Plugin) {
@@ -141,8 +149,15 @@ func (a *Attempt) RefusedBy() []string {
 	return names
 }
 
-// Reasons counts the refused nodes by reason.
+// Reasons counts the refused nodes by reason. The result must not be modified.
 func (a *Attempt) Reasons() map[string]int {
+	if a.Refusals != nil {
+		return a.Refusals.reasons
+	}
+	return a.countReasons()
+}
+
+func (a *Attempt) countReasons() map[string]int {
 	counts := map[string]int{}
 	for st, n := range a.statuses() {
 		for _, r := range st.Reasons {

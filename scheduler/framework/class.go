@@ -16,6 +16,8 @@ type class struct {
 	// filteredAt is the snapshot version at which all nodes were filtered; -1: not all are. refused is then the number of refused ones.
 	filteredAt int64
 	refused    int
+	// refusals are those of the last attempt, which refused all nodes; nil: it did not.
+	refusals *Refusals
 	// raw are the raw scores by scorer, nil for a scorer that is not NodeLocal or that PreScore skipped. base is each node's weighted sum of
 	// the scores that need no Normalize.
 	raw  [][]int64
@@ -59,7 +61,7 @@ func (e *Engine) classOf(a *Attempt, nodeLocal int) *class {
 	if n := len(a.Snapshot.Nodes); c.epoch != a.Snapshot.Epoch || len(c.statusVersions) != n || c.nodeLocalFilters != nodeLocal {
 		c.epoch, c.nodeLocalFilters = a.Snapshot.Epoch, nodeLocal
 		c.statusVersions, c.scoreVersions, c.status = zeros(c.statusVersions, n), zeros(c.scoreVersions, n), zeros(c.status, n)
-		c.filteredAt, c.scoredAt = -1, -1
+		c.filteredAt, c.scoredAt, c.refusals = -1, -1, nil
 		clear(c.withNominated)
 	}
 	return c
@@ -110,7 +112,7 @@ func (c *class) updateStatus(a *Attempt, place int) *Status {
 func (c *class) updateStatuses(a *Attempt) {
 	changed, known := a.Snapshot.Changed(c.filteredAt)
 	if c.filteredAt < 0 || !known {
-		c.refused = 0
+		c.refused, c.refusals = 0, nil
 		for place := range c.statusVersions {
 			if c.updateStatus(a, place) != nil {
 				c.refused++
@@ -121,8 +123,12 @@ func (c *class) updateStatuses(a *Attempt) {
 		if c.status[place] != nil {
 			c.refused--
 		}
-		if c.updateStatus(a, int(place)) != nil {
+		st := c.updateStatus(a, int(place))
+		if st != nil {
 			c.refused++
+		}
+		if c.refusals != nil && !c.refusals.update(place, a.Snapshot.Nodes[place], st) {
+			c.refusals = nil
 		}
 	}
 	c.filteredAt = a.Snapshot.Version()

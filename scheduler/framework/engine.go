@@ -20,6 +20,7 @@ type Engine struct {
 	rand                     *rand.Rand
 
 	feasible []*state.NodeInfo // buffer for Attempt.Feasible
+	refused  []Refusal         // buffer for Attempt.Refused
 
 	next        int // index of the node where the next attempt starts, so that all nodes are tried equally often
 	attempt     Attempt
@@ -101,7 +102,7 @@ func (e *Engine) findFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNomin
 	begin := time.Now()
 	e.class = nil
 	a := &e.attempt
-	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, ignoreNominated: ignoreNominated, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: e.feasible[:0],
+	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, ignoreNominated: ignoreNominated, Filters: a.Filters[:0], Refused: e.refused[:0], Feasible: e.feasible[:0],
 		ScoredBy: a.ScoredBy[:0], RuleScorers: a.RuleScorers[:0], Raw: a.Raw[:0], Scores: a.Scores[:0]}
 	if len(s.Nodes) == 0 {
 		return a
@@ -126,6 +127,9 @@ func (e *Engine) findFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNomin
 	}
 	if a.Failed != nil {
 		a.Feasible = a.Feasible[:0]
+	}
+	if a.Refusals == nil {
+		e.refused = a.Refused
 	}
 	a.FilterTook = time.Since(begin)
 	return a

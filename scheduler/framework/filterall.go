@@ -27,6 +27,10 @@ func (e *Engine) filterAll(a *Attempt, c *class) {
 		e.places = everyPlace(e.places, len(nodes))
 		return
 	}
+	if c.refused == len(nodes) && !a.Snapshot.AnyNominated() && c.refuseAll(a) {
+		e.places = e.places[:0]
+		return
+	}
 	e.results = append(e.results[:0], c.status...)
 	out := e.results
 	for i := c.nodeLocalFilters; i < len(a.Filters); i++ {
@@ -45,6 +49,19 @@ func (e *Engine) filterAll(a *Attempt, c *class) {
 		}
 	}
 	e.feasible = a.Feasible
+}
+
+// refuseAll records the refusals of all nodes, those of the last attempt where they are the same. It reports false if a filter could not
+// decide.
+func (c *class) refuseAll(a *Attempt) bool {
+	if c.refusals == nil {
+		c.refusals = newRefusals(a.Snapshot.Nodes, c.status)
+	}
+	if c.refusals == nil {
+		return false
+	}
+	c.refusals.share(a)
+	return true
 }
 
 // everyPlace returns the numbers from 0 to n-1. It reuses the memory of s.

@@ -199,10 +199,13 @@ func (h *candidateSet) best() *framework.Preemption {
 // potentialPlaces returns the places in the snapshot of the nodes where evictions may help. inOrder: the attempt refused all nodes, in their
 // order.
 func potentialPlaces(a *framework.Attempt) (potential []int32, inOrder bool) {
-	potential, inOrder = make([]int32, 0, len(a.Refused)), len(a.Refused) == len(a.Snapshot.Nodes)
+	inOrder = len(a.Refused) == len(a.Snapshot.Nodes)
 	for i := range a.Refused {
 		if a.Refused[i].Status.Code != framework.Unschedulable {
 			continue
+		}
+		if potential == nil {
+			potential = make([]int32, 0, len(a.Refused)-i)
 		}
 		place := int32(i) //nolint:gosec // there are fewer nodes
 		if !inOrder || a.Snapshot.Nodes[i] != a.Refused[i].Node {

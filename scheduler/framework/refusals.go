@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package framework
+
+import (
+	"slices"
+
+	"keelson/lib/mark"
+	"keelson/scheduler/state"
+)
+
+// ExplainedRefusals is how many refusals of a large cluster explain looks at: the first of Attempt.Refused.
+const ExplainedRefusals = 256
+
+// Refusals are what the attempts of a class of pods that fits on no node have in common, as long as no node changes in a way that matters
+// to it. Receivers of what is in it must not modify it.
+type Refusals struct {
+	all       []Refusal
+	reasons   map[string]int // nil: not counted yet
+	refusedBy []string
+	// Explained is what explain has made of the refusals; nil: nothing yet, or one of the first ExplainedRefusals nodes has changed since.
+	Explained *Explained
+}
+
+// Explained is what explain has to say about refused nodes.
+type Explained struct {
+	Rejected []mark.Verdict
+	Groups   []mark.Group
+	Hints    []string
+	// Job is the hint that looks at pods on nodes; it is for the snapshot with this version.
+	Job     string
+	Version int64
+}
+
+// newRefusals returns the refusals of all nodes; nil: a filter could not decide about one.
+func newRefusals(nodes []*state.NodeInfo, status []*Status) *Refusals {
+	r := &Refusals{all: make([]Refusal, len(nodes))}
+	for place, n := range nodes {
+		if status[place].Code == Failed {
+			return nil
+		}
+		r.all[place] = Refusal{n, status[place]}
+	}
+	return r
+}
+
+// update takes the new state of the node at a place. It reports whether the node is still refused, and for the same reasons.
+func (r *Refusals) update(place int32, n *state.NodeInfo, st *Status) bool {
+	was := r.all[place].Status
+	if st == nil || st != was && (st.Code != was.Code || st.Plugin != was.Plugin || !slices.Equal(st.Reasons, was.Reasons)) {
+		return false
+	}
+	r.all[place].Node = n
+	if place < ExplainedRefusals {
+		r.Explained = nil
+	}
+	return true
+}
+
+// share makes the refusals those of an attempt.
+func (r *Refusals) share(a *Attempt) {
+	a.Refusals, a.Refused, a.EvaluatedNodes = r, r.all, len(r.all)
+	if r.reasons == nil {
+		r.reasons, r.refusedBy = a.countReasons(), a.listRefusedBy()
+	}
+}
