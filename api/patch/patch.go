@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -183,8 +184,28 @@ func strategic(ctx context.Context, k *kind.Kind, old kind.Object, p []byte, che
 	if err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
-	parts := divide(k, old, fields)
-	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(parts.named)
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if obj, ok := plainMerge(k, old, fields); ok {
+		return obj, strictly(func() string { return fmt.Sprintf("%+v", fields) }, strict), nil
+	}
+	return libraryMerge(k, old, fields, strict, check)
+}
+
+// plainMerge merges a patch into a copy of old; false: the patch is not plain.
+func plainMerge(k *kind.Kind, old kind.Object, fields map[string]any) (kind.Object, bool) {
+	obj, ok := old.DeepCopyObject().(kind.Object)
+	if !ok || !mergeStruct(reflect.ValueOf(obj).Elem(), fields) {
+		return nil, false
+	}
+	obj.GetObjectKind().SetGroupVersionKind(k.GVK()) // the Go type decides, whatever the patch says
+	return obj, true
+}
+
+// libraryMerge merges any strategic merge patch, as JSON values.
+func libraryMerge(k *kind.Kind, old kind.Object, fields map[string]any, strict []error, check bool) (kind.Object, *Strict, error) {
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(kind.Named(old, k.GVK()))
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(fmt.Errorf("take apart the object to patch: %w", err))
 	}
@@ -194,9 +215,6 @@ func strategic(ctx context.Context, k *kind.Kind, old kind.Object, p []byte, che
 		return nil, nil, apierrors.NewInternalError(fmt.Errorf("merge keys of %s: %w", k.Kind, err))
 	}
 	if err := checkComparisons(doc, fields); err != nil {
-		return nil, nil, err
-	}
-	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	merged, err := strategicpatch.StrategicMergeMapPatchUsingLookupPatchMeta(doc, fields, shape)
@@ -211,7 +229,6 @@ func strategic(ctx context.Context, k *kind.Kind, old kind.Object, p []byte, che
 		}
 		strict = append(strict, s.Errors()...)
 	}
-	parts.unite(obj)
 	obj.GetObjectKind().SetGroupVersionKind(k.GVK()) // the Go type decides, whatever the patch says
 	return obj, strictly(func() string { return fmt.Sprintf("%+v", fields) }, strict), nil
 }

@@ -12,12 +12,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	kjson "sigs.k8s.io/json"
 
+	"keelson/api/core"
 	"keelson/api/core/pod"
 	"keelson/api/gates"
+	"keelson/api/kind"
 )
 
 // busyPod has lists of every sort: with merge keys that are strings, numbers, repeated or empty, of scalars, and without merge keys.
@@ -50,8 +54,31 @@ func busyPod() *corev1.Pod {
 	}
 }
 
+// busyNode has a map of quantities, lists of structs that are not merged, and a list whose merge key is not its first field.
+func busyNode() *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"a": "b"}},
+		Spec:       corev1.NodeSpec{PodCIDR: "10.0.0.0/24", PodCIDRs: []string{"10.0.0.0/24"}, Taints: []corev1.Taint{{Key: "a", Effect: "NoSchedule"}}},
+		Status: corev1.NodeStatus{
+			Capacity:        corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")},
+			Addresses:       []corev1.NodeAddress{{Type: "Hostname", Address: "p"}, {Type: "InternalIP", Address: "10.0.0.1"}},
+			Conditions:      []corev1.NodeCondition{{Type: "Ready", Status: "True"}, {Type: "DiskPressure", Status: "False"}},
+			Images:          []corev1.ContainerImage{{Names: []string{"a", "b"}, SizeBytes: 5}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10250}},
+		},
+	}
+}
+
+// busy returns one of the objects that patches are tried on, with its kind.
+func busy(node bool) (*kind.Kind, kind.Object) {
+	if node {
+		return core.Node(), busyNode()
+	}
+	return pod.Pod(gates.On{}), busyPod()
+}
+
 // wholly applies a strategic merge patch to the whole object, in JSON's values.
-func wholly(old *corev1.Pod, p []byte) (*corev1.Pod, error) {
+func wholly(k *kind.Kind, old kind.Object, p []byte) (kind.Object, error) {
 	fields := map[string]any{}
 	if err := json.Unmarshal(p, &fields); err != nil {
 		return nil, err
@@ -60,7 +87,7 @@ func wholly(old *corev1.Pod, p []byte) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &corev1.Pod{}
+	out := k.New()
 	shape, err := strategicpatch.NewPatchMetaFromStruct(out)
 	if err != nil {
 		return nil, err
@@ -91,60 +118,123 @@ func whole(v any) any {
 	return v
 }
 
-// agree compares Do with wholly.
-func agree(t *testing.T, p []byte) (merged bool) {
+// agree compares Do with wholly. plain: the patch was merged into the Go object.
+func agree(t *testing.T, node bool, p []byte) (merged, plain bool) {
 	t.Helper()
-	was := busyPod()
-	want, wantErr := wholly(was.DeepCopy(), p)
-	got, _, err := Do(t.Context(), Strategic, pod.Pod(gates.On{}), was, p, false)
-	if d := cmp.Diff(busyPod(), was); d != "" {
-		t.Fatalf("%s changed the old object:\n%s", p, d)
+	k, was := busy(node)
+	_, same := busy(node)
+	want, wantErr := wholly(k, same, p)
+	got, _, err := Do(t.Context(), Strategic, k, was, p, false)
+	if _, same := busy(node); !cmp.Equal(same, was) {
+		t.Fatalf("%s changed the old object:\n%s", p, cmp.Diff(same, was))
 	}
 	if (err == nil) != (wantErr == nil) {
 		t.Fatalf("%s: %v; of the whole object: %v", p, err, wantErr)
 	}
 	if err != nil {
-		return false
+		return false, false
 	}
-	want.SetGroupVersionKind(got.GetObjectKind().GroupVersionKind())
+	want.GetObjectKind().SetGroupVersionKind(got.GetObjectKind().GroupVersionKind())
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		t.Fatalf("%s (-of the whole object +got)\n%s", p, d)
 	}
-	return true
+	fields := map[string]any{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(p, &fields); err != nil {
+		t.Fatal(err)
+	}
+	_, plain = plainMerge(k, was, fields)
+	return true, plain
 }
 
-// TestDividedAgrees: a patch of what it names makes what a patch of the whole object does, for random patches.
-func TestDividedAgrees(t *testing.T) {
+// TestPlainMergeAgrees: a patch that is merged into the Go object makes what the library makes of the whole object, for random patches.
+func TestPlainMergeAgrees(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // a test's choices; a failure names its patch
-	merged := 0
-	for range 1000 {
-		p, err := json.Marshal(randomPatch(r))
+	merged, plain := 0, 0
+	for i := range 2000 {
+		node := i%4 == 0
+		patch := randomPatch(r)
+		if node {
+			patch = randomNodePatch(r)
+		}
+		p, err := json.Marshal(patch)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if agree(t, p) {
+		m, pl := agree(t, node, p)
+		if m {
 			merged++
 		}
+		if pl {
+			plain++
+		}
 	}
-	if merged < 300 {
-		t.Errorf("only %d of 1000 patches merge", merged)
+	if merged < 700 || plain < 120 {
+		t.Errorf("only %d of 2000 patches merge, %d of them plainly", merged, plain)
 	}
 }
 
-func FuzzDivided(f *testing.F) {
-	f.Add([]byte(`{"status":{"conditions":[{"type":"Ready","status":"False"},{"type":"New","status":"True"}]}}`))
-	f.Add([]byte(`{"status":{"$setElementOrder/conditions":[{"type":"New"}],"conditions":[{"type":"New"}]}}`))
-	f.Add([]byte(`{"metadata":{"ownerReferences":[{"$patch":"delete","uid":"1"}],"$deleteFromPrimitiveList/finalizers":["x/a"]}}`))
-	f.Add([]byte(`{"spec":{"volumes":[{"$retainKeys":["name"],"name":"a"}],"hostAliases":[{"ip":"10.0.0.1"}]}}`))
-	f.Fuzz(func(t *testing.T, p []byte) {
+// TestPlainPatches: the patches that Keelson's own agents and kubectl send most are plain.
+func TestPlainPatches(t *testing.T) {
+	for _, c := range []struct {
+		node  bool
+		patch string
+	}{
+		{false, `{"metadata":{"uid":"u"},"status":{"conditions":[{"type":"DisruptionTarget","status":"True","reason":"PreemptionByScheduler","message":"m"}]}}`},
+		{false, `{"metadata":{"uid":"u"},"status":{"$setElementOrder/conditions":[{"type":"Ready"},{"type":"PodScheduled"},{"type":"Initialized"}],"conditions":[{"lastTransitionTime":"2026-01-01T00:00:00Z","status":"True","type":"Ready"}],"containerStatuses":[{"name":"a","ready":true,"restartCount":0,"state":{"running":{"startedAt":"2026-01-01T00:00:00Z"}}}],"hostIP":"10.0.0.1","phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"}],"startTime":"2026-01-01T00:00:00Z"}}`},
+		{false, `{"status":{"nominatedNodeName":null}}`},
+		{false, `{"metadata":{"annotations":{"a":"b"},"labels":{"a":null}}}`},
+		{true, `{"status":{"$setElementOrder/conditions":[{"type":"Ready"},{"type":"DiskPressure"}],"conditions":[{"lastHeartbeatTime":"2026-01-01T00:00:00Z","type":"Ready"},{"lastHeartbeatTime":"2026-01-01T00:00:00Z","type":"DiskPressure"}]}}`},
+		{true, `{"status":{"allocatable":{"cpu":"1500m"},"images":[{"names":["x"],"sizeBytes":7}]}}`},
+		{true, `{"spec":{"taints":[{"key":"k","effect":"NoExecute","timeAdded":"2026-01-01T00:00:00Z"}],"unschedulable":true}}`},
+	} {
+		if _, plain := agree(t, c.node, []byte(c.patch)); !plain {
+			t.Errorf("%s is not plain", c.patch)
+		}
+	}
+}
+
+func FuzzPlainMerge(f *testing.F) {
+	f.Add(false, []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"},{"type":"New","status":"True"}]}}`))
+	f.Add(false, []byte(`{"status":{"$setElementOrder/conditions":[{"type":"New"}],"conditions":[{"type":"New"}]}}`))
+	f.Add(false, []byte(`{"metadata":{"ownerReferences":[{"$patch":"delete","uid":"1"}],"$deleteFromPrimitiveList/finalizers":["x/a"]}}`))
+	f.Add(false, []byte(`{"spec":{"volumes":[{"$retainKeys":["name"],"name":"a"}],"hostAliases":[{"ip":"10.0.0.1"}]}}`))
+	f.Add(true, []byte(`{"status":{"capacity":{"cpu":"3","memory":null},"addresses":[{"type":"InternalIP","address":"::1"}]}}`))
+	f.Fuzz(func(t *testing.T, node bool, p []byte) {
 		var fields map[string]any
 		if json.Unmarshal(p, &fields) != nil || fields == nil {
 			return
 		}
 		if p, err := json.Marshal(fields); err == nil { // without duplicate fields, which decoders treat differently
-			agree(t, p)
+			agree(t, node, p)
 		}
 	})
+}
+
+// randomNodePatch is a patch of some fields of busyNode.
+func randomNodePatch(r *rand.Rand) map[string]any {
+	one := func(of ...any) any { return of[r.IntN(len(of))] }
+	conditions := []any{}
+	for _, of := range r.Perm(3)[:1+r.IntN(3)] {
+		conditions = append(conditions, map[string]any{"type": []any{"Ready", "DiskPressure", "New"}[of], "status": one("True", "False", nil)})
+	}
+	order := []any{}
+	for _, of := range r.Perm(4)[:r.IntN(5)] {
+		order = append(order, map[string]any{"type": []any{"Ready", "DiskPressure", "New", "Other"}[of]})
+	}
+	status := map[string]any{
+		"conditions": conditions, "capacity": one(map[string]any{"cpu": one("1", 3, "x", nil), "pods": "110"}, nil, map[string]any{}),
+		"addresses": []any{map[string]any{"type": one("Hostname", "InternalIP", "ExternalIP"), "address": one("q", 5, nil)}},
+		"images":    one([]any{}, nil, []any{map[string]any{"names": []any{"c"}, "sizeBytes": one(7, nil, "x")}}), "daemonEndpoints": map[string]any{"kubeletEndpoint": map[string]any{"Port": one(1, nil)}},
+	}
+	if r.IntN(2) == 0 {
+		status["$setElementOrder/conditions"] = order
+	}
+	for name := range status {
+		if r.IntN(3) == 0 {
+			delete(status, name)
+		}
+	}
+	return map[string]any{"status": status, "spec": map[string]any{"unschedulable": one(true, false, nil, "x"), "taints": one([]any{map[string]any{"key": "b"}}, nil)}}
 }
 
 // randomPatch is a patch of some fields of busyPod, with a directive here and there.
