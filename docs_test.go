@@ -3,6 +3,8 @@
 package keelson_test
 
 import (
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -51,4 +53,31 @@ func TestDocs(t *testing.T) {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+var goFile = regexp.MustCompile(`\b[a-z][a-z0-9_]*\.go\b`)
+
+// TestCommentsNameFiles: the Go files that comments name are there.
+func TestCommentsNameFiles(t *testing.T) {
+	present := map[string]bool{}
+	for path := range goFiles(t) {
+		present[filepath.Base(path)] = true
+	}
+	for path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range f.Comments {
+			for _, name := range goFile.FindAllString(c.Text(), -1) {
+				if !present[name] {
+					t.Errorf("%s names %s, which is not there", fset.Position(c.Pos()), name)
+				}
+			}
+		}
+	}
 }

@@ -18,7 +18,7 @@
 //   - Pods that HTTP extenders are interested in have a second queue and loop, the extender lane (lanes.go, extenderlane.go). While the
 //     extenders are called, the first loop schedules. Scheduler.deciding serializes the attempts of both loops.
 //   - The pods of a pod group are tried in one attempt; none is bound unless enough of them have nodes (group.go, grouppreempt.go,
-//     groupstatus.go). A group with pods that extenders are interested in goes through the extender lane (groupoutside.go).
+//     groupstatus.go). A group with pods that extenders are interested in goes through the extender lane (groupextenders.go).
 //   - Pods with ResourceClaims get their devices from the plugin of package dynamicresources (devices.go).
 //
 // It never touches a pod that names another scheduler. It writes only: bindings; the status of pods that do not fit; what preemption
