@@ -337,6 +337,7 @@ func (c *conn) sendTrailers(st *stream, fields []field) {
 	}
 	c.mu.Lock()
 	frame, gone := c.maxFrame, st.err != nil
+	st.answered = true
 	c.mu.Unlock()
 	if gone {
 		return

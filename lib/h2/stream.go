@@ -40,6 +40,7 @@ type stream struct {
 	bodyErr                error // the error after body; nil: more may come
 	closed                 bool  // the handler has closed the body
 	ended                  bool  // END_STREAM was received
+	answered               bool  // END_STREAM is being sent: a client that has it may take the stream for closed
 	expects                bool  // the client waits for 100 Continue
 	tooLarge               bool  // the header was too large
 	declared, got          int64 // length of the body; declared is -1 when unknown
@@ -88,7 +89,10 @@ func (c *conn) headers(ctx context.Context, f *http2.MetaHeadersFrame) error {
 
 // trailers ends a body. c.mu is held.
 func (st *stream) trailers(f *http2.MetaHeadersFrame) error {
-	if st.ended {
+	switch {
+	case st.ended && st.answered && len(f.PseudoFields()) > 0:
+		return http2.ConnectionError(http2.ErrCodeStreamClosed)
+	case st.ended:
 		return http2.StreamError{StreamID: st.id, Code: http2.ErrCodeStreamClosed}
 	}
 	if !f.StreamEnded() || len(f.PseudoFields()) > 0 {

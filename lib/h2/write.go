@@ -152,7 +152,7 @@ func (c *conn) queueGoAway(code http2.ErrCode) {
 // send writes the header, if any, and p as the windows allow, and ends the stream if end is set.
 func (c *conn) send(st *stream, head []field, p []byte, end bool) error {
 	for first := true; first || len(p) > 0; first = false {
-		n, frame, err := c.reserve(st, len(p), head == nil)
+		n, frame, err := c.reserve(st, len(p), head == nil, end)
 		if err != nil {
 			return err
 		}
@@ -192,8 +192,9 @@ func (w *writer) data(id uint32, p []byte, end bool, frame int) {
 	}
 }
 
-// reserve takes up to want bytes from the windows, at least one if wait is set; frame is the maximum frame size.
-func (c *conn) reserve(st *stream, want int, wait bool) (n, frame int, err error) {
+// reserve takes up to want bytes from the windows, at least one if wait is set; frame is the maximum frame size. end: the stream ends with
+// these bytes.
+func (c *conn) reserve(st *stream, want int, wait, end bool) (n, frame int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -204,6 +205,7 @@ func (c *conn) reserve(st *stream, want int, wait bool) (n, frame int, err error
 		if n > 0 || want == 0 || !wait {
 			c.sendWindow -= n
 			st.sendWindow -= n
+			st.answered = end && int(n) == want
 			return int(n), c.maxFrame, nil
 		}
 		if late(st.sendBy) {
