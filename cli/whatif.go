@@ -31,7 +31,7 @@ func whatIfCommand(std Stdio) *cobra.Command {
 			"  keelson whatif -f deployment.yaml --add-nodes 3,cpu=8,memory=32Gi",
 	}
 	f.add(c)
-	c.Flags().StringVarP(&file, "filename", "f", "", "`FILE` with Pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and claims; - is the standard input")
+	c.Flags().StringVarP(&file, "filename", "f", "", "`FILE` with Pods, Deployments, StatefulSets, DaemonSets, Jobs, CronJobs and so on, and what they depend on; - is the standard input")
 	c.Flags().StringArrayVar(&w.Drain, "drain", nil, "cordon `NODE` and move its pods; may be repeated")
 	c.Flags().StringArrayVar(&w.Remove, "remove", nil, "take `NODE` away; may be repeated")
 	c.Flags().StringVar(&w.Add, "add-nodes", "", "add nodes: `N,cpu=AMOUNT,memory=AMOUNT`; also other resources, and label:KEY=VALUE")

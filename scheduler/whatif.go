@@ -11,11 +11,11 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
-	podkind "keelson/api/core/pod"
 	"keelson/lib/mark"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
@@ -90,7 +90,7 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	if err := s.readOnce(ctx, q.Reader); err != nil {
 		return nil, err
 	}
-	t := &simulation{s: s, answer: &Answer{}, limits: map[string]*namespaceLimits{}}
+	t := &simulation{s: s, answer: &Answer{}, limits: map[string]*namespaceLimits{}, classes: map[string]*int32{}, claimTemplates: map[string]*resourcev1.ResourceClaimTemplate{}}
 	if q.Reader != nil && q.Reader.policies.Load() {
 		t.note("SchedulingPolicies do not count: they may not be read")
 	}
@@ -159,8 +159,13 @@ type simulation struct {
 	s       *Scheduler
 	answer  *Answer
 	work    []task
-	created int
-	limits  map[string]*namespaceLimits // by namespace
+	created int // pods
+	// admitted counts objects of the manifest.
+	admitted int
+	limits   map[string]*namespaceLimits // by namespace
+	classes  map[string]*int32           // priorities by class; "" is the default
+	// claimTemplates are those that pods refer to, by namespace and name; nil: it cannot be read.
+	claimTemplates map[string]*resourcev1.ResourceClaimTemplate
 	// failedExtenders are the extenders that failed.
 	failedExtenders []string
 	drained         map[string]bool
@@ -212,7 +217,9 @@ func (t *simulation) changeNodes(q *Question) error {
 		node := n.Node.DeepCopy()
 		node.Spec.Unschedulable = true
 		t.s.cache.SetNode(node)
-		t.removePods(pods, "leaves "+name, drained)
+		if err := t.removePods(pods, "leaves "+name, drained); err != nil {
+			return err
+		}
 	}
 	t.notePDBs(q.Drain)
 	for _, name := range q.Remove {
@@ -220,7 +227,9 @@ func (t *simulation) changeNodes(q *Question) error {
 		if n == nil {
 			return fmt.Errorf("there is no node %s to remove", name)
 		}
-		t.removePods(slices.Clone(n.Pods), "leaves "+name, removed)
+		if err := t.removePods(slices.Clone(n.Pods), "leaves "+name, removed); err != nil {
+			return err
+		}
 		t.s.cache.RemoveNode(name)
 	}
 	return nil
@@ -237,7 +246,7 @@ const (
 
 // removePods removes pods from their nodes. Pods with a controller are tried again. A DaemonSet's pod stays on a drained node, disappears
 // with a removed node, and is tried again on its node after a preemption.
-func (t *simulation) removePods(pods []*state.PodInfo, why string, by cause) {
+func (t *simulation) removePods(pods []*state.PodInfo, why string, by cause) error {
 	for _, p := range pods {
 		owner := metav1.GetControllerOfNoCopy(p.Pod)
 		_, mirror := p.Pod.Annotations[corev1.MirrorPodAnnotationKey]
@@ -258,12 +267,16 @@ func (t *simulation) removePods(pods []*state.PodInfo, why string, by cause) {
 			t.answer.Lost = append(t.answer.Lost, LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and no controller recreates it"})
 		default:
 			next := recreated(p.Pod)
+			if err := t.renewClaims(p.Pod, next); err != nil {
+				return err
+			}
 			if daemon {
 				pin(&next.Spec, p.Pod.Spec.NodeName)
 			}
 			t.add(next, why, owner.Kind+"/"+owner.Name)
 		}
 	}
+	return nil
 }
 
 // recreated returns a pod as its controller would create it again.
@@ -328,8 +341,7 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 	}
 	if key, ok := state.GroupOf(pod); ok {
 		if t.s.groups != nil && !it.daemon {
-			t.tryGroup(ctx, it)
-			return nil
+			return t.tryGroup(ctx, it)
 		}
 		t.grouped = append(t.grouped, key.String())
 	}
@@ -353,7 +365,9 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 	out.Decision = t.explain(a)
 	if preemption := a.Preemption; preemption != nil {
 		for _, v := range preemption.Victims {
-			t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", preemption.NodeOf(v), pod.Namespace, pod.Name), preempted)
+			if err := t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", preemption.NodeOf(v), pod.Namespace, pod.Name), preempted); err != nil {
+				return err
+			}
 		}
 		a = t.decide(ctx, p.engine, t.s.cache, info, nil)
 	}
@@ -381,6 +395,9 @@ func (t *simulation) assume(ctx context.Context, p *profile, a *framework.Attemp
 			break
 		}
 	}
+	if out.Node != "" {
+		t.allocateClaims(pod)
+	}
 	t.answer.Outcomes = append(t.answer.Outcomes, out)
 	return nil
 }
@@ -401,10 +418,11 @@ func (p *profile) wouldPreempt(a *framework.Attempt) (why string) {
 	return ""
 }
 
-// complete sets the fields of a new pod that the API server would set: defaults, priority, UID.
-func (t *simulation) complete(pod *corev1.Pod, classes map[string]*int32) error {
-	podkind.Pod(t.s.cfg.Gates).Default(pod)
-	pod.Namespace = cmp.Or(pod.Namespace, metav1.NamespaceDefault)
+// complete sets the fields of a new pod that the API server would set, and its UID. It refuses what the API server would.
+func (t *simulation) complete(pod *corev1.Pod) error {
+	if err := t.admit(pod); err != nil {
+		return err
+	}
 	pod.UID = types.UID(fmt.Sprintf("new-%d", t.created+1))
 	if pod.Spec.NodeName != "" {
 		return fmt.Errorf("pod %s/%s has spec.nodeName: it needs no scheduler", pod.Namespace, pod.Name)
@@ -412,7 +430,7 @@ func (t *simulation) complete(pod *corev1.Pod, classes map[string]*int32) error 
 	if pod.Spec.Priority != nil {
 		return nil
 	}
-	value, ok := classes[pod.Spec.PriorityClassName]
+	value, ok := t.classes[pod.Spec.PriorityClassName]
 	if !ok && pod.Spec.PriorityClassName != "" && !strings.HasPrefix(pod.Spec.PriorityClassName, "system-") {
 		return fmt.Errorf("pod %s/%s: there is no priority class %s", pod.Namespace, pod.Name, pod.Spec.PriorityClassName)
 	}

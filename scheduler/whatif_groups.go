@@ -30,7 +30,7 @@ type groupSimulation struct {
 }
 
 // addGroup adds a pod group of a manifest, unless it exists.
-func (t *simulation) addGroup(g *schedulingv1beta1.PodGroup, classes map[string]*int32) error {
+func (t *simulation) addGroup(g *schedulingv1beta1.PodGroup) error {
 	if t.s.groups == nil {
 		return fmt.Errorf("pod group %s/%s: %w", g.Namespace, g.Name, errNoGroups)
 	}
@@ -41,7 +41,7 @@ func (t *simulation) addGroup(g *schedulingv1beta1.PodGroup, classes map[string]
 	g = g.DeepCopy()
 	g.UID = types.UID("new-" + key.String())
 	if g.Spec.Priority == nil {
-		g.Spec.Priority = classes[g.Spec.PriorityClassName]
+		g.Spec.Priority = t.classes[g.Spec.PriorityClassName]
 	}
 	t.s.groups.SetObject(key, g)
 	return nil
@@ -59,7 +59,7 @@ func (t *simulation) groupNotReady(key state.GroupKey) string {
 }
 
 // tryGroup tries all pods of a group that wait, of which first is one, as the scheduler does: all that are needed get nodes, or none does.
-func (t *simulation) tryGroup(ctx context.Context, first *task) {
+func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 	key, _ := state.GroupOf(first.pod)
 	q := &groupSimulation{simulation: t, tasks: []task{*first}, decisions: map[types.UID]*mark.Decision{}}
 	t.work = slices.DeleteFunc(t.work, func(o task) bool {
@@ -74,7 +74,7 @@ func (t *simulation) tryGroup(ctx context.Context, first *task) {
 		for i := range q.tasks {
 			t.answer.Outcomes = append(t.answer.Outcomes, q.tasks[i].outcome(why))
 		}
-		return
+		return nil
 	}
 	q.newAttempt(ctx, key)
 	if q.err = q.check(); q.err == nil {
@@ -84,12 +84,15 @@ func (t *simulation) tryGroup(ctx context.Context, first *task) {
 	if q.err == nil && q.status != nil {
 		if preemption = q.choosePreemption(ctx); preemption != nil {
 			for _, v := range preemption.Victims {
-				t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by group %s", preemption.NodeOf(v), key), preempted)
+				if err := t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by group %s", preemption.NodeOf(v), key), preempted); err != nil {
+					return err
+				}
 			}
 			q.placeAll(ctx)
 		}
 	}
 	q.addOutcomes(preemption)
+	return nil
 }
 
 // newAttempt creates the attempt.
@@ -147,6 +150,7 @@ func (q *groupSimulation) addOutcomes(preemption *framework.Preemption) {
 		switch {
 		case m.binding != nil:
 			out.Node = m.binding.node
+			q.simulation.allocateClaims(m.it.Pod.Pod)
 		case q.err != nil:
 			out.Reason = q.err.Error()
 		case m.message != "":

@@ -34,6 +34,11 @@ func asked(t *testing.T, c *fake.Clientset, manifest string, configure func(*sch
 	if err != nil {
 		t.Fatal(err)
 	}
+	return inWords(answer)
+}
+
+// inWords is an answer as text.
+func inWords(answer *scheduler.Answer) string {
 	var out []string
 	for _, o := range answer.Outcomes {
 		text := o.Name + ": " + o.Why + " -> " + o.Node

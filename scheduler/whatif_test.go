@@ -137,7 +137,8 @@ func TestWhatIfNotesGroups(t *testing.T) {
 func TestWhatIfRefuses(t *testing.T) {
 	for manifest, want := range map[string]string{
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}": "the manifest leads to no pods, it has 1 Secret: write Pods", "kind: [": "document 1",
-		"apiVersion: v1\nkind: List\nitems: []": "document 1: a List is not supported", "apiVersion: apps/v1\nkind: Deploymnt": `no kind "Deploymnt"`,
+		"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod, metadata: {name: p}}, {apiVersion: v1, kind: Pod, spec: {contaners: []}}]": `document 1: items[1]: strict decoding error: unknown field "spec.contaners"`,
+		"apiVersion: v1\nkind: ServiceList\nitems: [{metadata: {name: s}}]":                                                                         "it has 1 Service: write Pods", "apiVersion: apps/v1\nkind: Deploymnt": `no kind "Deploymnt"`,
 		"apiVersion: x.example/v1\nmetadata: {name: p}": "'Kind' is missing", "apiVersion: v1\nkind: Service\nspec: {prots: []}": "prots",
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {contaners: []}": "contaners", strings.Repeat("#", 9<<20): "more than 8388608 bytes",
 	} {
@@ -158,7 +159,11 @@ func TestWhatIfRefuses(t *testing.T) {
 		"no node x to drain": ask(scheduler.Question{Drain: []string{"x"}}, ""), "no node x to remove": ask(scheduler.Question{Remove: []string{"x"}}, ""),
 		"a node a already": ask(scheduler.Question{Add: []*corev1.Node{schedtest.Node("a")}}, ""), "no priority class gold": ask(scheduler.Question{}, fmt.Sprintf(pod, ", priorityClassName: gold")),
 		"has spec.nodeName":    ask(scheduler.Question{}, fmt.Sprintf(pod, ", nodeName: a")),
-		"more than 10000 pods": ask(scheduler.Question{}, "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: r}\nspec: {replicas: 2000000000, selector: {}, template: {spec: {containers: [{name: c, image: i}]}}}"),
+		"more than 10000 pods": ask(scheduler.Question{}, "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: r}\nspec: {replicas: 2000000000, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}"),
+		`Pod "p" is invalid: [spec.containers[0].name: Required value, spec.containers[0].image`: ask(scheduler.Question{}, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{}]}"),
+		`Job.batch "" is invalid: metadata.name: Required value: name or generateName is required`: ask(scheduler.Question{},
+			"apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}"),
+		"selector` does not match template `labels`": ask(scheduler.Question{}, strings.Replace(deployment(1, ""), "labels: {app: web}", "labels: {app: wob}", 1)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -168,10 +173,10 @@ func TestWhatIfRefuses(t *testing.T) {
 
 // TestWhatIfSkips: a manifest may have objects that lead to no pods; one note counts them.
 func TestWhatIfSkips(t *testing.T) {
-	const others = "# a comment\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n---\n" +
-		"apiVersion: v1\nkind: Service\nmetadata: {name: s2}\n---\napiVersion: x.example/v1\nkind: Policy\nspec: {any: thing}\n---\n" +
+	const others = "# a comment\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 80}]}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n---\n" +
+		"apiVersion: v1\nkind: Service\nmetadata: {name: s2}\nspec: {ports: [{port: 80}]}\n---\napiVersion: x.example/v1\nkind: Policy\nspec: {any: thing}\n---\n" +
 		"apiVersion: x.example/v1\nkind: Policy\n---\napiVersion: x.example/v1\nkind: Job\n---\n"
-	const want = "web-0: new -> a\nnot counted: 1 ConfigMap, 1 Job.x.example, 2 Policies.x.example, 2 Services"
+	const want = "web-0: new -> a\nnot counted: 1 ConfigMap, 1 Job.x.example, 2 Policies.x.example"
 	if got := asked(t, clienttest.New(schedtest.Node("a")), others+deployment(1, ""), func(*scheduler.Config) {}); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -126,7 +126,7 @@ func (p *Plugin) checkWritten(ctx context.Context, c *podClaim, pod *corev1.Pod)
 		return fmt.Errorf("find out whether claim %s/%s was written: %w", c.claim.Namespace, c.claim.Name, cmp.Or(failed, err))
 	}
 	if now.UID == c.claim.UID && now.Status.Allocation != nil {
-		p.Tracker.recordWritten(now)
+		p.Tracker.RecordWritten(now)
 		c.claim, c.written = now, resourceclaim.IsReservedForPod(pod, now, false)
 	}
 	return nil
@@ -157,7 +157,7 @@ func (p *Plugin) release(ctx context.Context, c *resourcev1.ResourceClaim, pod t
 	if err != nil {
 		return fmt.Errorf("take back the reservation of claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
-	p.Tracker.recordWritten(now)
+	p.Tracker.RecordWritten(now)
 	return nil
 }
 
@@ -239,7 +239,7 @@ func (p *Plugin) write(ctx context.Context, c *podClaim, pod *corev1.Pod) error 
 			}
 			return fmt.Errorf("add %s to claim %s: %w", what, at, err)
 		}
-		p.Tracker.recordWritten(claim)
+		p.Tracker.RecordWritten(claim)
 		c.claim, c.written = claim, true
 		return nil
 	})
@@ -392,7 +392,7 @@ func (p *Plugin) deallocate(ctx context.Context, c *resourcev1.ResourceClaim, po
 		claim := now.DeepCopy()
 		claim.Status = resourcev1.ResourceClaimStatus{}
 		if now, err = api.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err == nil {
-			p.Tracker.recordWritten(now)
+			p.Tracker.RecordWritten(now)
 		}
 		return err
 	})

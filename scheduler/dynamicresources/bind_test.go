@@ -168,7 +168,7 @@ func TestWrittenBeforeTold(t *testing.T) {
 			t.Errorf("%s: %d devices are kept, want %d", when, n, want)
 		}
 	}
-	w.known.recordWritten(written)
+	w.known.RecordWritten(written)
 	kept("written", 1)
 	w.known.ClaimChanged(nil, first)
 	kept("told of the first", 1)
@@ -178,7 +178,7 @@ func TestWrittenBeforeTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.known.ClaimChanged(written, nil)
-	w.known.recordWritten(written)
+	w.known.RecordWritten(written)
 	kept("gone", 0)
 	if len(w.known.states) != 0 {
 		t.Errorf("left: %v", w.known.states)

@@ -112,8 +112,8 @@ func (k *Tracker) nextChange() <-chan struct{} {
 	return k.changed
 }
 
-// recordWritten stores the claim from the answer to a write, since the cache is behind. The assumed allocation is written.
-func (k *Tracker) recordWritten(c *resourcev1.ResourceClaim) {
+// RecordWritten stores the claim from the answer to a write, since the cache is behind. The assumed allocation is written.
+func (k *Tracker) RecordWritten(c *resourcev1.ResourceClaim) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.stateLocked(c.UID)
@@ -151,6 +151,16 @@ func (k *Tracker) forget(claim types.UID) {
 		h.inFlight = nil
 		k.countLocked(claim, h)
 	}
+}
+
+// Assumed returns the allocation that Reserve has assumed for a claim and that is not written yet; nil: there is none.
+func (k *Tracker) Assumed(claim types.UID) *resourcev1.AllocationResult {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if h := k.states[claim]; h != nil {
+		return h.inFlight
+	}
+	return nil
 }
 
 // isInFlight reports whether an assumed allocation of a claim is not written yet.

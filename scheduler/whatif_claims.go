@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/volume"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"keelson/api/kind"
+)
+
+// addClaims adds the claim that an object is, or the claims that its controller would create, unless they exist.
+func (t *simulation) addClaims(obj kind.Object) error {
+	switch o := obj.(type) {
+	case *corev1.PersistentVolumeClaim:
+		return t.addClaim(o)
+	case *appsv1.StatefulSet:
+		for i := range min(replicas(o.Spec.Replicas), MaxWhatIf) {
+			for j := range o.Spec.VolumeClaimTemplates {
+				c := o.Spec.VolumeClaimTemplates[j].DeepCopy()
+				c.Name, c.Namespace = fmt.Sprintf("%s-%s-%d", c.Name, o.Name, firstOrdinal(o)+i), o.Namespace
+				if err := t.addClaim(c); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// addClaim adds a claim, unless it exists or is refused. The simulation owns c.
+func (t *simulation) addClaim(c *corev1.PersistentVolumeClaim) error {
+	c.UID = types.UID("new-" + c.Namespace + "-" + c.Name)
+	if c.Spec.StorageClassName == nil {
+		c.Spec.StorageClassName = t.defaultClass()
+	}
+	informer := t.s.informers.Core().V1().PersistentVolumeClaims().Informer()
+	if _, exists, _ := informer.GetStore().GetByKey(c.Namespace + "/" + c.Name); exists { // GetByKey of an informer's store returns no error
+		return nil
+	}
+	if why := cmp.Or(t.applyLimitRanges(c), t.useQuota(c, "persistentvolumeclaims")); why != "" {
+		t.note(fmt.Sprintf("claim %s/%s %s", c.Namespace, c.Name, why))
+		return nil
+	}
+	_, err := addNew(informer, c)
+	return err
+}
+
+// defaultClass returns the default storage class; nil: there is none.
+func (t *simulation) defaultClass() *string {
+	for _, o := range t.s.informers.Storage().V1().StorageClasses().Informer().GetStore().List() {
+		if c, ok := o.(*storagev1.StorageClass); ok && c.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
+			return &c.Name
+		}
+	}
+	return nil
+}
+
+// addGeneratedClaims adds the claims that controllers create for a new pod: of its generic ephemeral volumes and its claim templates.
+func (t *simulation) addGeneratedClaims(ctx context.Context, pod *corev1.Pod) error {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Ephemeral == nil || v.Ephemeral.VolumeClaimTemplate == nil {
+			continue
+		}
+		template := v.Ephemeral.VolumeClaimTemplate.DeepCopy()
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+		c.Name, c.Namespace, c.OwnerReferences = pod.Name+"-"+v.Name, pod.Namespace, ownedBy(pod)
+		if err := t.addClaim(c); err != nil {
+			return err
+		}
+	}
+	for i := range pod.Spec.ResourceClaims {
+		of := &pod.Spec.ResourceClaims[i]
+		if of.ResourceClaimTemplateName == nil {
+			continue
+		}
+		template, err := t.claimTemplate(ctx, pod.Namespace, *of.ResourceClaimTemplateName)
+		if err != nil || template == nil {
+			return err
+		}
+		c := &resourcev1.ResourceClaim{ObjectMeta: *template.Spec.ObjectMeta.DeepCopy(), Spec: *template.Spec.Spec.DeepCopy()}
+		c.Name, c.Namespace, c.OwnerReferences = pod.Name+"-"+of.Name, pod.Namespace, ownedBy(pod)
+		c.UID = types.UID("new-" + c.Namespace + "-" + c.Name)
+		if err := t.addDeviceClaim(c); err != nil {
+			return err
+		}
+		pod.Status.ResourceClaimStatuses = append(pod.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: of.Name, ResourceClaimName: &c.Name})
+	}
+	return nil
+}
+
+func ownedBy(pod *corev1.Pod) []metav1.OwnerReference {
+	return []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}
+}
+
+// claimTemplate returns a claim template of the manifest or the cluster; nil: there is none, or it may not be read, which a note says.
+func (t *simulation) claimTemplate(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaimTemplate, error) {
+	key := namespace + "/" + name
+	if template, known := t.claimTemplates[key]; known {
+		return template, nil
+	}
+	template, err := t.s.client.ResourceV1().ResourceClaimTemplates(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		t.note("no claims are made by the template " + key + ": " + err.Error())
+		template = nil
+	case err != nil:
+		return nil, fmt.Errorf("get claim template %s: %w", key, err)
+	}
+	t.claimTemplates[key] = template
+	return template, nil
+}
+
+// addDeviceClaim adds a ResourceClaim, unless it exists.
+func (t *simulation) addDeviceClaim(c *resourcev1.ResourceClaim) error {
+	isNew, err := addNew(t.s.informers.Resource().V1().ResourceClaims().Informer(), c)
+	if isNew && t.s.deviceTracker != nil {
+		t.s.setClaim(nil, c)
+	}
+	return err
+}
+
+// allocateClaims gives the claims of a pod that has a node the devices that Reserve has assumed, as PreBind would write it: other pods may share them.
+func (t *simulation) allocateClaims(pod *corev1.Pod) {
+	store := t.s.informers.Resource().V1().ResourceClaims().Informer().GetStore()
+	for i := range pod.Spec.ResourceClaims {
+		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil || name == nil || t.s.deviceTracker == nil {
+			continue
+		}
+		o, _, _ := store.GetByKey(pod.Namespace + "/" + *name) // GetByKey of an informer's store returns no error
+		c, ok := o.(*resourcev1.ResourceClaim)
+		if !ok {
+			continue
+		}
+		if allocation := t.s.deviceTracker.Assumed(c.UID); allocation != nil {
+			c = c.DeepCopy()
+			c.Status.Allocation = allocation
+			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+			t.s.deviceTracker.RecordWritten(c)
+		}
+	}
+}
+
+// renewClaims gives a pod that is created again claims of its own in place of those that were generated for the one before: that end with it.
+func (t *simulation) renewClaims(old, again *corev1.Pod) error {
+	volumes := t.s.informers.Core().V1().PersistentVolumeClaims().Informer().GetStore()
+	for i := range again.Spec.Volumes {
+		if again.Spec.Volumes[i].Ephemeral == nil {
+			continue
+		}
+		o, _, _ := volumes.GetByKey(again.Namespace + "/" + again.Name + "-" + again.Spec.Volumes[i].Name) // GetByKey of an informer's store returns no error
+		c, ok := o.(*corev1.PersistentVolumeClaim)
+		if !ok || !metav1.IsControlledBy(c, old) {
+			continue
+		}
+		c = c.DeepCopy()
+		c.UID, c.OwnerReferences = "again-"+c.UID, ownedBy(again)
+		if t.bindsLate(c) { // else its volume would be found or made by now, without regard to the pod
+			c.Spec.VolumeName, c.Status = "", corev1.PersistentVolumeClaimStatus{}
+			delete(c.Annotations, volume.AnnBindCompleted)
+			delete(c.Annotations, volume.AnnSelectedNode)
+		}
+		if err := volumes.Update(c); err != nil {
+			return fmt.Errorf("renew claim %s: %w", c.Name, err)
+		}
+	}
+	devices := t.s.informers.Resource().V1().ResourceClaims().Informer().GetStore()
+	for _, s := range old.Status.ResourceClaimStatuses {
+		again.Status.ResourceClaimStatuses = append(again.Status.ResourceClaimStatuses, s)
+		if s.ResourceClaimName == nil || t.s.deviceTracker == nil {
+			continue
+		}
+		o, _, _ := devices.GetByKey(again.Namespace + "/" + *s.ResourceClaimName) // GetByKey of an informer's store returns no error
+		was, ok := o.(*resourcev1.ResourceClaim)
+		if !ok || !metav1.IsControlledBy(was, old) {
+			continue
+		}
+		c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: was.Name, Namespace: was.Namespace, Labels: was.Labels}, Spec: was.Spec}
+		c.UID, c.OwnerReferences = "again-"+was.UID, ownedBy(again)
+		if err := devices.Update(c); err != nil {
+			return fmt.Errorf("renew claim %s: %w", c.Name, err)
+		}
+		t.s.setClaim(was, c)
+	}
+	return nil
+}
+
+// bindsLate reports whether a claim waits for a pod before it gets a volume.
+func (t *simulation) bindsLate(c *corev1.PersistentVolumeClaim) bool {
+	if c.Spec.StorageClassName == nil {
+		return false
+	}
+	o, _, _ := t.s.informers.Storage().V1().StorageClasses().Informer().GetStore().GetByKey(*c.Spec.StorageClassName) // it returns no error
+	class, ok := o.(*storagev1.StorageClass)
+	return ok && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
