@@ -281,6 +281,10 @@ func TestChoices(t *testing.T) {
 		{"a class's selector", []any{slice("a", device("d", small...)), slice("b", device("d", big...)), class("big", isBig), claim("c", exactly("r", "big", 1))}, nil, "b", "r=b/d", ""},
 		{"unparsable", []any{slice("a", device("d")), claim("c", exactly("r", "gpu", 1, "device.???"))}, nil, "", "", "selector #0: CEL compile error: "},
 		{"evaluated wrongly", []any{slice("a", device("d")), claim("c", exactly("r", "gpu", 1, isBig))}, nil, "", "", "no such key: model"},
+		{
+			"evaluated wrongly on one of two nodes", []any{slice("a", device("d", big...)), slice("b", device("d")), claim("c", exactly("r", "gpu", 1, isBig))},
+			nil, "", "", Name + ": claim default/c: selector #0 on device gpu.example.com/b/d: CEL runtime error: no such key: model",
+		},
 		{"no class", []any{slice("a", device("d")), claim("c", exactly("r", "none", 1))}, nil, "", "", "request r: device class none does not exist"},
 		{
 			"the first alternative", []any{

@@ -50,10 +50,9 @@ type podClaims struct {
 	searcher      *Searcher     // continues the search after the deadline; nil: nothing does
 	earlierResult *searchResult // of searcher; nil: it has none for this pod
 
-	mu               sync.Mutex
-	found            map[string][]resourcev1.AllocationResult // by node, in the order of wants
-	unusable         map[*podClaim]bool                       // allocated claims whose devices a node cannot use
-	failedEverywhere *framework.Status                        // an error that is the same on all nodes
+	mu       sync.Mutex
+	found    map[string][]resourcev1.AllocationResult // by node, in the order of wants
+	unusable map[*podClaim]bool                       // allocated claims whose devices a node cannot use
 
 	explainDeadline time.Time // zero: no node was explained yet
 	emptyAllocator  structured.Allocator
@@ -204,14 +203,8 @@ func (s *podClaims) Filter(n *state.NodeInfo) *framework.Status {
 }
 
 // search allocates devices on the node for the unallocated claims. Each node gets half of the time that is left, so that a difficult node
-// leaves time for the others. An error that is the same on all nodes ends the search.
+// leaves time for the others.
 func (s *podClaims) search(n *state.NodeInfo) *framework.Status {
-	s.mu.Lock()
-	broken := s.failedEverywhere
-	s.mu.Unlock()
-	if broken != nil {
-		return broken
-	}
 	if s.earlierResult != nil {
 		found, no := s.earlierResult.validFor(n.Node, s.view)
 		switch {
@@ -227,12 +220,10 @@ func (s *podClaims) search(n *state.NodeInfo) *framework.Status {
 	if left < minSearch {
 		return s.outOfTime(n)
 	}
-	found, no, everywhere := allocate(context.Background(), s.allocator, n.Node, s.wants(n.Node), left/2)
+	found, no := allocate(context.Background(), s.allocator, n.Node, s.wants(n.Node), left/2)
 	switch {
 	case no == timedOut:
 		return s.outOfTime(n)
-	case no != nil && everywhere:
-		return s.failEverywhere(no)
 	case no != nil:
 		return no
 	}
@@ -255,31 +246,23 @@ func (s *podClaims) outOfTime(n *state.NodeInfo) *framework.Status {
 	return s.searcher.enqueue(s, n.Node)
 }
 
-// allocate finds devices on a node for all claims. Otherwise it returns a refusal, and whether it is the same on every node.
-func allocate(ctx context.Context, by structured.Allocator, n *corev1.Node, claims []*resourcev1.ResourceClaim, within time.Duration) (
-	found []resourcev1.AllocationResult, no *framework.Status, everywhere bool,
-) {
+// allocate finds devices on a node for all claims, or returns why not. The status is Failed, which ends the attempt, if something is wrong with a
+// claim or class, for instance if its selector cannot be evaluated: nodes that were feasible do not hide the mistake.
+func allocate(ctx context.Context, by structured.Allocator, n *corev1.Node, claims []*resourcev1.ResourceClaim, within time.Duration) ([]resourcev1.AllocationResult, *framework.Status) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	found, err := by.Allocate(ctx, n, claims)
 	switch {
 	case ctx.Err() != nil:
-		return nil, timedOut, false
+		return nil, timedOut
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return nil, refuse(err.Error())
 	case err != nil:
-		return nil, refuse(err.Error()), !errors.Is(err, structured.ErrFailedAllocationOnNode)
+		return nil, framework.NewStatus(Name, framework.Failed, err.Error())
 	case len(found) != len(claims):
-		return nil, cannotAllocate, false
+		return nil, cannotAllocate
 	}
-	return found, nil, false
-}
-
-func (s *podClaims) failEverywhere(why *framework.Status) *framework.Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failedEverywhere == nil {
-		s.failedEverywhere = why
-	}
-	return s.failedEverywhere
+	return found, nil
 }
 
 // PreScore returns nil unless a request has firstAvailable alternatives.

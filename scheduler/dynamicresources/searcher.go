@@ -274,7 +274,7 @@ func (q *searchRequest) run(ctx context.Context) *searchResult {
 			break
 		}
 		v := &nodeResult{node: n}
-		v.found, v.refusal, _ = allocate(ctx, allocator, n, q.extended.appendTo(q.claims, n), left/2)
+		v.found, v.refusal = allocate(ctx, allocator, n, q.extended.appendTo(q.claims, n), left/2)
 		a.nodes[n.Name] = v
 		if v.refusal == nil || ctx.Err() != nil {
 			break
