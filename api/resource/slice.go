@@ -83,6 +83,7 @@ func ResourceSlice() *kind.Kind {
 		Fields: func(s *slice) fields.Set {
 			return fields.Set{
 				resourcev1.ResourceSliceSelectorNodeName: kind.Value(s.Spec.NodeName), resourcev1.ResourceSliceSelectorDriver: s.Spec.Driver,
+				resourcev1.ResourceSliceSelectorPoolName: s.Spec.Pool.Name,
 			}
 		},
 		Columns: []metav1.TableColumnDefinition{
