@@ -15,6 +15,7 @@ import (
 
 	"keelson/cri"
 	"keelson/kubelet"
+	"keelson/kubelet/rootdir"
 	"keelson/lib/deeds"
 	"keelson/lib/linux"
 	"keelson/lib/mark"
@@ -111,7 +112,7 @@ func builtinRuntime(
 	}
 	rt, err = runtime.New(runtime.Config{
 		Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Network: cfg.CNI.network(pods, plugins), Connected: onConnect, Mirrors: cfg.Mirrors,
-		Logs:    cfg.Node.containerLogs(),
+		Logs: cfg.Node.containerLogs(), HostPath: rootdir.Dir(dir.Sub("kubelet")).Resolve,
 		Version: KubernetesRelease, StreamTCP: streamTCP, Marks: marks, Log: log.With(deeds.Key, deeds.Runtime),
 	})
 	if err != nil || !cfg.CNI.on() {

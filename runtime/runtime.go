@@ -56,6 +56,8 @@ type Config struct {
 	Network Network
 	// Connected: see server.Config.
 	Connected func(ctx context.Context, pod *runtimeapi.PodSandboxConfig, addrs []netip.Addr) error
+	// HostPath: see server.Config.
+	HostPath func(string) string
 	// Images and Snapshots may be nil: they are then made below Dir, with Mirrors.
 	Images    *image.Store
 	Snapshots *snapshot.Store
@@ -122,7 +124,7 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	s, err := server.New(server.Config{
 		Dir: cfg.Dir, Shim: cfg.shimPath(), CgroupParent: cfg.CgroupParent, Images: cfg.Images, Snapshots: cfg.Snapshots,
-		Network: cfg.Network, Connected: cfg.Connected, StreamTCP: cfg.StreamTCP, Logs: cfg.Logs, Marks: cfg.Marks, Log: cfg.Log,
+		Network: cfg.Network, Connected: cfg.Connected, HostPath: cfg.HostPath, StreamTCP: cfg.StreamTCP, Logs: cfg.Logs, Marks: cfg.Marks, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

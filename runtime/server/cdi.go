@@ -3,6 +3,7 @@
 package server
 
 import (
+	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -34,6 +35,7 @@ func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) erro
 	if err != nil {
 		return failedPrecondition("read CDI specifications: %v", err)
 	}
+	s.resolveCDIMounts(known, names)
 	missing, err := known.InjectDevices(spec, names...)
 	if len(missing) > 0 {
 		var why strings.Builder
@@ -48,4 +50,26 @@ func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) erro
 		return failedPrecondition("CDI device injection failed: %v", err)
 	}
 	return nil
+}
+
+// resolveCDIMounts replaces the sources of mounts that the devices' specifications name by Config.HostPath. known is this call's own.
+func (s *Server) resolveCDIMounts(known *cdi.Cache, names []string) {
+	if s.cfg.HostPath == nil {
+		return
+	}
+	specifications := map[*cdi.Spec]bool{}
+	for _, name := range names {
+		d := known.GetDevice(name)
+		if d == nil {
+			continue // InjectDevices tells
+		}
+		mounts := d.ContainerEdits.Mounts
+		if in := d.GetSpec(); !specifications[in] {
+			specifications[in] = true
+			mounts = slices.Concat(mounts, in.ContainerEdits.Mounts)
+		}
+		for _, m := range mounts {
+			m.HostPath = s.cfg.HostPath(m.HostPath)
+		}
+	}
 }

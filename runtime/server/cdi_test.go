@@ -3,6 +3,7 @@
 package server
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,36 @@ const gpus = `{"cdiVersion": "0.7.0", "kind": "example.com/gpu", "containerEdits
     "mounts": [{"hostPath": "/usr/lib/gpu", "containerPath": "/usr/lib/gpu", "options": ["ro", "bind"]}],
     "hooks": [{"hookName": "createContainer", "path": "/bin/hook"}], "additionalGids": [44]}},
   {"name": "1", "containerEdits": {"env": ["GPU1=1"]}}]}`
+
+// TestInjectMounts: the sources of mounts, of a device and of its specification, are resolved once each.
+func TestInjectMounts(t *testing.T) {
+	dir := t.TempDir()
+	const metadata = `{"cdiVersion": "0.3.0", "kind": "x.io/metadata", "containerEdits": {"mounts": [{"hostPath": "/kubelet/all", "containerPath": "/all"}]}, "devices": [
+	  {"name": "a", "containerEdits": {"mounts": [{"hostPath": "/kubelet/a", "containerPath": "/a"}, {"hostPath": "/usr/lib", "containerPath": "/b"}]}},
+	  {"name": "c", "containerEdits": {"mounts": [{"hostPath": "/kubelet/c", "containerPath": "/c"}]}}]}`
+	if err := os.WriteFile(filepath.Join(dir, "metadata.json"), []byte(metadata), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{cfg: Config{CDIDirs: []string{dir}, HostPath: func(p string) string {
+		if rest, ok := strings.CutPrefix(p, "/kubelet/"); ok {
+			return "/kubelet/data/" + rest
+		}
+		return p
+	}}}
+	c := &runtimeapi.ContainerConfig{CDIDevices: []*runtimeapi.CDIDevice{{Name: "x.io/metadata=a"}, {Name: "x.io/metadata=c"}}}
+	spec := &specs.Spec{Mounts: []specs.Mount{{Source: "/kubelet/volume", Destination: "/volume"}}}
+	if err := s.injectCDI(c, spec); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, m := range spec.Mounts {
+		got[m.Destination] = m.Source
+	}
+	want := map[string]string{"/volume": "/kubelet/volume", "/all": "/kubelet/data/all", "/a": "/kubelet/data/a", "/b": "/usr/lib", "/c": "/kubelet/data/c"}
+	if !maps.Equal(got, want) {
+		t.Errorf("sources: got %v, want %v", got, want)
+	}
+}
 
 func TestInject(t *testing.T) {
 	dir := t.TempDir()

@@ -59,6 +59,9 @@ type Config struct {
 	StreamTCP bool
 	// CDIDirs hold the CDI specifications; empty: /etc/cdi and /var/run/cdi.
 	CDIDirs []string
+	// HostPath returns where the path that a CDI specification names as the source of a mount is on this machine; nil: there. It is called
+	// once for each mount.
+	HostPath func(string) string
 }
 
 // Server implements cri.Server. Its methods may be called while Run runs.
