@@ -363,6 +363,8 @@ func waitsFor(k framework.EventKinds, devices bool) string {
 		framework.NodeDeclaredFeatures
 	const pods = framework.AssignedPodAdd | framework.AssignedPodLabels | framework.AssignedPodScaleDown | framework.AssignedPodDelete
 	switch {
+	case k == framework.AnyKind: // an extender, or a plugin that does not say what may help
+		return "anything in the cluster changes"
 	case devices:
 		return "a claim, a device or a node changes"
 	case k&framework.PersistentVolumeClaims != 0:

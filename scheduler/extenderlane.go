@@ -96,7 +96,11 @@ func (s *Scheduler) callExtenders(ctx context.Context, a *framework.Attempt) (re
 	for i, n := range a.Feasible {
 		nodes[i] = n.Node
 	}
+	begin := time.Now()
 	s.withoutCycleLock(func() { results, a.Failed = s.extenders.FilterAndPrioritize(ctx, a.Pod.Pod, nodes) })
+	if a.Failed != nil {
+		a.FilterTook += time.Since(begin)
+	}
 	if results != nil {
 		results.RefusedByPlugins, results.EvaluatedNodes = append(results.RefusedByPlugins, a.Refused...), a.EvaluatedNodes
 	}

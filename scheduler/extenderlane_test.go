@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -185,13 +187,27 @@ func TestExtenderIsCalledAgain(t *testing.T) {
 	}
 }
 
+// TestExtenderRefuses: a pod that an extender refused waits for any change, for nobody knows what its extender looks at.
+func TestExtenderRefuses(t *testing.T) {
+	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{"filter": refuseNodes(map[string]string{"node-1": "no license"})})
+	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}]", url)), schedtest.Node("node-1"), schedtest.Pod("a"))
+	c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	if got, want := c.decisions("a")[0].Detail.(*mark.Decision).Waits, "anything in the cluster changes"; got != want {
+		t.Errorf("it waits until %s, want %s", got, want)
+	}
+}
+
 // TestExtenderFails: a pod whose extender lies has the failure in its condition and is tried again; one that may be ignored leaves an event.
 func TestExtenderFails(t *testing.T) {
+	const took = 20 * time.Millisecond
 	var lies atomic.Bool
 	lies.Store(true)
 	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(ctx context.Context, d *json.Decoder) any {
 			if lies.CompareAndSwap(true, false) {
+				for begin := time.Now(); time.Since(begin) < took; {
+					runtime.Gosched()
+				}
 				return map[string]any{"Nodes": map[string]any{"items": []any{map[string]any{"metadata": map[string]any{"name": "node-x"}}}}}
 			}
 			return refuseNodes(nil)(ctx, d)
@@ -206,6 +222,8 @@ func TestExtenderFails(t *testing.T) {
 	}
 	if m := c.decisions("a")[0]; m.Err != want || m.Detail.(*mark.Decision).Waits != "its backoff is over" {
 		t.Errorf("mark %+v", m)
+	} else if got := m.Detail.(*mark.Decision).Filter; got < took {
+		t.Errorf("filtering took %s, the extender's call alone %s", got, took)
 	}
 	c.eventually("a", bound)
 	c.sayingOf("a", "ExtenderIgnored", "extender "+url+": absent: answered 404 Not Found: 404 page not found")
