@@ -55,7 +55,7 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 	}
 	if a.Chosen == nil {
 		x := explainRefusals(a, small)
-		d.Rejected, d.Groups, d.Fixes, d.Preemption = x.Rejected, x.Groups, fixes(x), Preemption(a.Preemption)
+		d.Rejected, d.Groups, d.Fixes, d.Preemption = x.Rejected, x.Groups, x.Fixes, Preemption(a.Preemption)
 	}
 	if a.PreFilterStatus != nil {
 		d.RejectedBy = map[string]int{}
@@ -77,14 +77,15 @@ func explainRefusals(a *framework.Attempt, small bool) *framework.Explained {
 	x := &framework.Explained{Version: version}
 	switch {
 	case shared == nil || shared.Explained == nil:
-		x.Rejected, x.Groups, x.Job = verdicts(a, small), groups(a), jobToWaitFor(a)
+		x.Rejected, x.Groups, x.Leaves = verdicts(a, small), groups(a), leaves(a)
 		x.Hints = hints(a, x.Rejected)
 	case shared.Explained.Version == version:
 		return shared.Explained
 	default:
 		*x = *shared.Explained
-		x.Job, x.Version = jobToWaitFor(a), version
+		x.Leaves, x.Version = leaves(a), version
 	}
+	x.Fixes = fixes(x)
 	if shared != nil {
 		shared.Explained = x
 	}
@@ -176,8 +177,9 @@ func distanceOf(a *framework.Attempt, r *framework.Refusal) (m verdictWithDistan
 	}
 	m.Node, m.of = r.Node.Name, r
 	var fixable bool
-	if m.distance, fixable = explainer.Distance(a.Pod, r.Node, r.Status); fixable && a.Chosen == nil && refusedNext(a, at, r.Node) != "" {
-		m.distance += farDistance
+	if m.distance, fixable = explainer.Distance(a.Pod, r.Node, r.Status); fixable && a.Chosen == nil {
+		_, more, _ := laterSteps(a, at, r.Node)
+		m.distance += more
 	}
 	return m, true
 }
@@ -199,10 +201,11 @@ func explainRefusal(a *framework.Attempt, r *framework.Refusal) verdictWithDista
 		m.Hint = "" // the pod has a node, or must not get this one
 	}
 	if m.Hint != "" {
-		if next := refusedNext(a, at, r.Node); next != "" {
-			m.Hint += "; then: " + next
-			m.distance += farDistance
+		steps, more, ok := laterSteps(a, at, r.Node)
+		if m.Hint += steps; !ok {
+			m.Hint = ""
 		}
+		m.distance += more
 	}
 	if m.Short == "" && a.Chosen == nil && a.Snapshot.AnyNominated() && framework.Check(a.Filters, r.Node) == nil {
 		m.Short = "its room is kept for pods that others make way for"
@@ -221,20 +224,41 @@ func callExplainer(a *framework.Attempt, at int, n *state.NodeInfo, st *framewor
 	return "", "", farDistance
 }
 
-// refusedNext returns why a filter after a.Filters[at] refuses the node; empty: none does.
-func refusedNext(a *framework.Attempt, at int, n *state.NodeInfo) string {
+// counter is a filter that counts only nodes that other filters accept. CountsMore reports whether that may refuse a node once they accept it.
+type counter interface {
+	CountsMore(n *state.NodeInfo, tolerations bool) bool
+}
+
+// laterSteps returns the hints of the filters after a.Filters[at] that refuse the node, and how much farther they make it. ok: with all these
+// hints the pod fits.
+func laterSteps(a *framework.Attempt, at int, n *state.NodeInfo) (steps string, distance float64, ok bool) {
+	changed := []string{a.Filters[at].Plugin.Name()}
 	for i := at + 1; i < len(a.Filters); i++ {
+		c, ok := a.Filters[i].NodeFilter.(counter)
+		if ok && slices.ContainsFunc(changed, decidesWhatCounts) && c.CountsMore(n, slices.Contains(changed, "TaintToleration")) {
+			return "", farDistance, false
+		}
 		st := a.Filters[i].Filter(n)
 		if st == nil {
 			continue
 		}
-		short, _, _ := callExplainer(a, i, n, st)
+		changed = append(changed, a.Filters[i].Plugin.Name())
+		short, hint, more := callExplainer(a, i, n, st)
 		if strings.HasPrefix(short, "taint "+corev1.TaintNodeUnschedulable+":") {
 			continue // it goes when the node is uncordoned
 		}
-		return cmp.Or(short, strings.Join(st.Reasons, ", "))
+		if hint == "" {
+			return "", farDistance, false
+		}
+		steps += step + hint
+		distance += more
 	}
-	return ""
+	return steps, distance, true
+}
+
+// decidesWhatCounts reports whether nodes that a plugin refuses may not count for topology spread (nodeAffinityPolicy, nodeTaintsPolicy).
+func decidesWhatCounts(plugin string) bool {
+	return plugin == "NodeUnschedulable" || plugin == "NodeAffinity" || plugin == "TaintToleration"
 }
 
 // scores returns the scores of the leading nodes, best first.

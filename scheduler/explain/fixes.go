@@ -4,25 +4,20 @@ package explain
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"keelson/lib/mark"
 	"keelson/scheduler/framework"
-	"keelson/scheduler/state"
 )
 
 // Limits for pods without a node.
 const (
-	maxGroups    = 16
-	maxNames     = 3
-	maxVictims   = 16
-	maxJobsTried = 64  // nodes
-	maxJobPods   = 512 // pods of a node
-	fitPlugin    = "NodeResourcesFit"
+	maxGroups  = 16
+	maxNames   = 3
+	maxVictims = 16
+	// step separates what has to be done one after the other.
+	step = "; then: "
 )
 
 // groups counts all refusals by plugin and reason, the most frequent first.
@@ -66,12 +61,14 @@ func groups(a *framework.Attempt) []mark.Group {
 	return out[:min(len(out), maxGroups)]
 }
 
-// fixes returns what would make the pod fit: the hints, and the Job whose end helps most.
+// fixes returns what would make the pod fit: the hints, and what leaves: those with fewer steps first.
 func fixes(x *framework.Explained) []string {
-	if x.Job == "" {
-		return x.Hints
+	out := slices.Clone(x.Hints)
+	if x.Leaves != "" {
+		out = append(out, x.Leaves)
 	}
-	return append(slices.Clip(x.Hints), x.Job)
+	slices.SortStableFunc(out, func(a, b string) int { return strings.Count(a, step) - strings.Count(b, step) })
+	return out
 }
 
 // hints returns the hint of the nearest node, and the hint of another plugin.
@@ -86,7 +83,23 @@ func hints(a *framework.Attempt, verdicts []mark.Verdict) []string {
 			break
 		}
 	}
+	if name := missingNode(a); name != "" {
+		out = append(out, "add a node named "+name)
+	}
 	return out
+}
+
+// missingNode returns the first of the nodes that the pod asks for by name, if there is none of them.
+func missingNode(a *framework.Attempt) string {
+	for i := range a.Filters {
+		if by, ok := a.Filters[i].NodeFilter.(interface{ NodeNames() []string }); ok {
+			names := by.NodeNames()
+			if len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return a.Snapshot.Node(name) != nil }) {
+				return names[0]
+			}
+		}
+	}
+	return ""
 }
 
 // otherHint returns the hint for a node that another plugin than not refused.
@@ -103,54 +116,6 @@ func otherHint(a *framework.Attempt, plugin string) string {
 		}
 	}
 	return ""
-}
-
-// jobToWaitFor names the Job whose end would let the pod fit on most nodes.
-func jobToWaitFor(a *framework.Attempt) string {
-	nodes := map[string][]string{}
-	tried := 0
-	for _, r := range a.Refused {
-		if r.Status.Plugin != fitPlugin || r.Status.Code != framework.Unschedulable || len(r.Node.Pods) > maxJobPods {
-			continue
-		}
-		if tried++; tried > maxJobsTried {
-			break
-		}
-		for job, pods := range jobsOn(r.Node) {
-			if framework.Check(framework.AdjustedFilters(a.Filters, r.Node, nil, pods), r.Node.With(nil, pods)) == nil {
-				nodes[job] = append(nodes[job], r.Node.Name)
-			}
-		}
-	}
-	best := ""
-	for job, free := range nodes {
-		if best == "" || len(free) > len(nodes[best]) || len(free) == len(nodes[best]) && job < best {
-			best = job
-		}
-	}
-	switch n := len(nodes[best]); n {
-	case 0:
-		return ""
-	case 1:
-		return fmt.Sprintf("%s frees up when job %s ends", nodes[best][0], best)
-	default:
-		return fmt.Sprintf("%d nodes free up when job %s ends", n, best)
-	}
-}
-
-// jobsOn returns the pods of Jobs on a node, by the Job's namespace and name.
-func jobsOn(n *state.NodeInfo) map[string][]*state.PodInfo {
-	var out map[string][]*state.PodInfo
-	for _, p := range n.Pods {
-		if owner := metav1.GetControllerOfNoCopy(p.Pod); owner != nil && owner.Kind == "Job" {
-			if out == nil {
-				out = map[string][]*state.PodInfo{}
-			}
-			key := p.Pod.Namespace + "/" + owner.Name
-			out[key] = append(out[key], p)
-		}
-	}
-	return out
 }
 
 // Preemption returns the victims of the preemption of a pod or group.

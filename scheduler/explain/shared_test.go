@@ -124,10 +124,10 @@ func TestSharedRefusalsFollowJobs(t *testing.T) {
 	job := func() string {
 		a := h.Try(schedtest.Pod("big", schedtest.Requests("3", "")))
 		explain.Decision(a, 1, 0)
-		return a.Refusals.Explained.Job
+		return a.Refusals.Explained.Leaves
 	}
-	if got := job(); got != "" {
-		t.Errorf("without Jobs: %q", got)
+	if got, want := job(), "fits on n300 when pod default/on-n300 is gone"; got != want {
+		t.Errorf("without Jobs: got %q, want %q", got, want)
 	}
 	h.Cache.RemovePod("pod-default-on-n310")
 	h.Add(schedtest.Pod("worker", schedtest.On("n310"), schedtest.Requests("2", ""), ofJob))

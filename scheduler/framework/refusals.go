@@ -27,8 +27,9 @@ type Explained struct {
 	Rejected []mark.Verdict
 	Groups   []mark.Group
 	Hints    []string
-	// Job is the hint that looks at pods on nodes; it is for the snapshot with this version.
-	Job     string
+	Fixes    []string // Hints and Leaves, those with fewer steps first
+	// Leaves is the hint that looks at pods on nodes; it is for the snapshot with this version.
+	Leaves  string
 	Version int64
 }
 

@@ -167,6 +167,9 @@ type Shortage struct {
 	Requested, Used, Allocatable int64
 }
 
+// notOffered reports whether the node has nothing of an extended resource, whatever its pods use.
+func (s Shortage) notOffered() bool { return s.Allocatable == 0 && !native(s.Name) }
+
 // Shortages returns the shortages on n in this order: pods, cpu, memory, ephemeral storage, then the others by name.
 func Shortages(requests *state.Resource, n *state.NodeInfo) []Shortage {
 	return appendShortages(nil, requests, n)
@@ -208,7 +211,7 @@ func distanceOf(missing []Shortage) (distance float64, fixable bool) {
 	for _, s := range missing {
 		free := max(s.Allocatable-s.Used, 0)
 		distance += float64(s.Requested-free) / float64(max(s.Requested, 1))
-		fixable = fixable && free > 0 && s.Name != corev1.ResourcePods
+		fixable = fixable && s.Name != corev1.ResourcePods && (free > 0 || s.notOffered())
 	}
 	return distance, fixable
 }
@@ -227,6 +230,10 @@ func (p NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *fram
 		}
 		left := Amount(s.Name, max(s.Allocatable-s.Used, 0))
 		short += string(s.Name) + ": asks " + Amount(s.Name, s.Requested) + ", free " + left + " of " + Amount(s.Name, s.Allocatable)
+		if s.notOffered() {
+			hint += string(s.Name) + " is not requested"
+			continue
+		}
 		hint += string(s.Name) + " request <= " + left
 	}
 	far, fixable := distanceOf(missing)

@@ -3,7 +3,6 @@
 package plugins
 
 import (
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -187,31 +186,6 @@ func (f *interPodFilter) adjustExistingAntiAffinity(n *state.NodeInfo, pods []*s
 			f.existingAntiAffinity[i] = f.existingAntiAffinity[i].with(n, sign)
 		}
 	}
-}
-
-// Explain names the topology domain that breaks a term.
-func (f *interPodFilter) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
-	about := func(ts []topologyCounts, say string, bad func(t *topologyCounts, id int32) bool) string {
-		for i := range ts {
-			if id := ts[i].ValueID(n); bad(&ts[i], id) {
-				if id < 0 {
-					return "node has no label " + ts[i].Key()
-				}
-				return fmt.Sprintf(say+" %s=%s", ts[i].Key(), ts[i].Values[id])
-			}
-		}
-		return ""
-	}
-	present := func(t *topologyCounts, id int32) bool { return t.count(id) > 0 }
-	switch st {
-	case affinityUnmet:
-		short = about(f.affinity, "no pod it wants to be near in", func(t *topologyCounts, id int32) bool { return !present(t, id) })
-	case antiAffinityUnmet:
-		short = about(f.antiAffinity, "a pod it keeps away from is in", present)
-	case existingAntiAffinityUnmet:
-		short = about(f.existingAntiAffinity, "a pod that keeps it away is in", present)
-	}
-	return short, "", 1
 }
 
 // EventsToRegister names what may help: pods that are added, deleted or change labels, and nodes that are added or change labels.

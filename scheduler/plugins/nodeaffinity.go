@@ -3,10 +3,7 @@
 package plugins
 
 import (
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -128,86 +125,6 @@ func (*nodeAffinityFilter) NodeLocal() {}
 
 // NodeNames returns the nodes that the pod selects by name, so that only these are filtered.
 func (m *nodeAffinityFilter) NodeNames() []string { return m.names }
-
-// Explain names the first label of the node selector that does not match. If it is the only one and the node does not have it, the hint is
-// to set it. Without such a label, it names of each required term the first expression that does not match.
-func (NodeAffinity) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
-	for _, key := range slices.Sorted(maps.Keys(pod.Pod.Spec.NodeSelector)) {
-		want := pod.Pod.Spec.NodeSelector[key]
-		got, ok := n.Node.Labels[key]
-		if ok && got == want {
-			continue
-		}
-		if short != "" { // several labels differ: no hint
-			return short, "", 1
-		}
-		short = fmt.Sprintf("label %s: asks %s, has none", key, want)
-		switch {
-		case ok:
-			short = fmt.Sprintf("label %s: asks %s, has %s", key, want, got)
-		case requiredNodes(&pod.Pod.Spec) == nil:
-			hint = fmt.Sprintf("label %s with %s=%s", n.Name, key, want)
-		}
-	}
-	if short != "" {
-		return short, hint, 1.75
-	}
-	var terms []string
-	if required := requiredNodes(&pod.Pod.Spec); required != nil {
-		for i := range required.NodeSelectorTerms {
-			if t := mismatch(&required.NodeSelectorTerms[i], n.Node); t != "" && !slices.Contains(terms, t) {
-				terms = append(terms, t)
-			}
-		}
-	}
-	if len(terms) == 0 {
-		return "required node affinity does not match its labels", "", 1
-	}
-	const most = 3
-	if more := len(terms) - most; more > 0 {
-		terms = append(terms[:most], fmt.Sprintf("and %d terms more", more))
-	}
-	return "affinity: " + strings.Join(terms, "; or "), "", 1
-}
-
-// mismatch describes the first expression of a term that the node does not match; empty: all match.
-func mismatch(t *corev1.NodeSelectorTerm, n *corev1.Node) string {
-	for i := range t.MatchExpressions {
-		if e := &t.MatchExpressions[i]; !matchesAlone(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{*e}}, n) {
-			if got, ok := n.Labels[e.Key]; ok {
-				return "asks " + expression(e) + ", has " + got
-			}
-			return "asks " + expression(e) + ", has none"
-		}
-	}
-	for i := range t.MatchFields {
-		if e := &t.MatchFields[i]; !matchesAlone(corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{*e}}, n) {
-			return "asks " + expression(e)
-		}
-	}
-	if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
-		return "an empty term matches no node"
-	}
-	return ""
-}
-
-func matchesAlone(t corev1.NodeSelectorTerm, n *corev1.Node) bool {
-	s, err := nodeaffinity.NewNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{t}})
-	return err == nil && s.Match(n)
-}
-
-// expression formats a requirement for people: "zone In (a, b)".
-func expression(e *corev1.NodeSelectorRequirement) string {
-	if len(e.Values) == 0 {
-		return e.Key + " " + string(e.Operator)
-	}
-	const most = 4
-	values := e.Values
-	if len(values) > most {
-		values = append(slices.Clone(values[:most]), fmt.Sprintf("%d more", len(e.Values)-most))
-	}
-	return fmt.Sprintf("%s %s (%s)", e.Key, e.Operator, strings.Join(values, ", "))
-}
 
 // PreScore returns nil for pods without preferred node affinity.
 func (p NodeAffinity) PreScore(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {

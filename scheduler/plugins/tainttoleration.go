@@ -3,6 +3,7 @@
 package plugins
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -58,12 +59,17 @@ func (t taintFilter) Filter(n *state.NodeInfo) *framework.Status {
 // NodeLocal: see framework.Local.
 func (taintFilter) NodeLocal() {}
 
-// Explain names the first taint, and suggests tolerations for all. It suggests none for taints that Kubernetes itself sets and removes.
+// Explain names the first taint, and suggests tolerations for all. It suggests none for taints that Kubernetes itself sets and removes. The
+// taint of a cordoned node, which NodeUnschedulable tells, is named only if there is no other.
 func (TaintToleration) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
-	own := true
+	own, cordoned := true, ""
 	for i := range n.Node.Spec.Taints {
 		t := &n.Node.Spec.Taints[i]
 		if t.Effect == corev1.TaintEffectPreferNoSchedule || tolerates(pod.Pod.Spec.Tolerations, t) {
+			continue
+		}
+		if n.Node.Spec.Unschedulable && t.Key == corev1.TaintNodeUnschedulable {
+			cordoned = fmt.Sprintf("taint %s not tolerated", TaintText(t))
 			continue
 		}
 		if hint += " and " + TaintText(t); short == "" {
@@ -72,7 +78,7 @@ func (TaintToleration) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framewo
 		own = own && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
 	}
 	if short == "" || !own {
-		return short, "", 2
+		return cmp.Or(short, cordoned), "", 2
 	}
 	return short, "add toleration " + strings.TrimPrefix(hint, " and "), 2
 }

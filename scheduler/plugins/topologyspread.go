@@ -299,21 +299,6 @@ func (f *spreadFilter) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo
 	return &c
 }
 
-// Explain names the number of matching pods in the domain, the minimum and maxSkew.
-func (f *spreadFilter) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
-	for i := range f.domains {
-		d := &f.domains[i]
-		id := d.ValueID(n)
-		if id < 0 {
-			return "node has no label " + d.key, "", 2
-		}
-		if d.exceedsSkew(id) {
-			return fmt.Sprintf("%s=%s has %d of them, the least is %d, maxSkew %d", d.key, d.Values[id], d.count(id), d.minMatch, d.maxSkew), "", 1
-		}
-	}
-	return "", "", 1
-}
-
 // EventsToRegister names what may help: nodes that are added or change, and pods that a constraint selects.
 func (p PodTopologySpread) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
