@@ -5,60 +5,208 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/apiserver/pipeline"
 	"keelson/auth"
 )
 
-// guardDevices rejects claims with admin access to devices in namespaces without the label for it (KEP-5018). It runs before next, which
-// may be nil.
+// guardDevices rejects claims with admin access to devices in namespaces without the label for it (KEP-5018), and changes of a claim's status
+// that need further rights (KEP-4817). It runs before next, which may be nil.
 func (s *Server) guardDevices(of schema.GroupResource, next Guard) Guard {
 	if of.Group != resourcev1.GroupName || of.Resource != "resourceclaims" && of.Resource != "resourceclaimtemplates" {
 		return next
 	}
-	return func(ctx context.Context, u *auth.User, namespace string, obj, old runtime.Object) error {
-		if old == nil {
-			if err := s.adminAccess(ctx, namespace, obj); err != nil {
-				return err
-			}
+	return func(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error {
+		if err := s.checkDevices(ctx, a, obj, old); err != nil {
+			return err
 		}
 		if next == nil {
 			return nil
 		}
-		return next(ctx, u, namespace, obj, old)
+		return next(ctx, a, obj, old)
 	}
 }
 
-func (s *Server) adminAccess(ctx context.Context, namespace string, obj runtime.Object) error {
-	var requests []resourcev1.DeviceRequest
-	var kind, name string
+func (s *Server) checkDevices(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error {
+	var errs field.ErrorList
+	kind, name := "ResourceClaim", ""
 	switch o := obj.(type) {
-	case *resourcev1.ResourceClaim:
-		requests, kind, name = o.Spec.Devices.Requests, "ResourceClaim", o.Name
 	case *resourcev1.ResourceClaimTemplate:
-		requests, kind, name = o.Spec.Spec.Devices.Requests, "ResourceClaimTemplate", o.Name
+		kind, name = "ResourceClaimTemplate", o.Name
+		if old == nil {
+			errs = s.adminAccess(ctx, a.Namespace, adminRequest(o.Spec.Spec.Devices.Requests))
+		}
+	case *resourcev1.ResourceClaim:
+		name = o.Name
+		before, _ := old.(*resourcev1.ResourceClaim)
+		switch {
+		case before == nil:
+			errs = s.adminAccess(ctx, a.Namespace, adminRequest(o.Spec.Devices.Requests))
+		case a.Subresource == "status":
+			if adminResult(before.Status.Allocation) == nil {
+				errs = s.adminAccess(ctx, a.Namespace, adminResult(o.Status.Allocation))
+			}
+			errs = append(errs, s.mayBind(ctx, a, &o.Status, &before.Status)...)
+			errs = append(errs, s.mayReport(ctx, a, &o.Status, &before.Status)...)
+		}
 	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: resourcev1.GroupName, Kind: kind}, name, errs)
+}
+
+// adminAccess checks the label of the namespace where a field of a claim gives admin access; nil: none does.
+func (s *Server) adminAccess(ctx context.Context, namespace string, path *field.Path) field.ErrorList {
+	if path == nil {
+		return nil
+	}
+	found, err := s.reader.Get(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), "", namespace)
+	if err != nil {
+		return field.ErrorList{field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
+	}
+	if ns, ok := found.(*corev1.Namespace); ok && ns.Labels[resourcev1.DRAAdminNamespaceLabelKey] == "true" {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(path,
+		fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace", resourcev1.DRAAdminNamespaceLabelKey))}
+}
+
+// adminRequest returns the path of the first request for admin access; nil: there is none.
+func adminRequest(requests []resourcev1.DeviceRequest) *field.Path {
 	i := slices.IndexFunc(requests, func(r resourcev1.DeviceRequest) bool {
 		return r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess
 	})
 	if i < 0 {
 		return nil
 	}
-	found, err := s.reader.Get(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), "", namespace)
-	if err != nil {
-		return fmt.Errorf("admin access to devices: namespace %s: %w", namespace, err)
-	}
-	if ns, ok := found.(*corev1.Namespace); ok && ns.Labels[resourcev1.DRAAdminNamespaceLabelKey] == "true" {
+	return field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess")
+}
+
+// adminResult returns the path of the first device that is allocated for admin access; nil: there is none.
+func adminResult(of *resourcev1.AllocationResult) *field.Path {
+	if of == nil {
 		return nil
 	}
-	path := field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess")
-	return apierrors.NewInvalid(schema.GroupKind{Group: resourcev1.GroupName, Kind: kind}, name, field.ErrorList{field.Forbidden(path,
-		fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace", resourcev1.DRAAdminNamespaceLabelKey))})
+	i := slices.IndexFunc(of.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil && *r.AdminAccess })
+	if i < 0 {
+		return nil
+	}
+	return field.NewPath("status", "allocation", "devices", "results").Index(i).Child("adminAccess")
+}
+
+// mayBind requires the right to resourceclaims/binding, in all namespaces, of who allocates or reserves a claim: the scheduler and the claim controller.
+func (s *Server) mayBind(ctx context.Context, a *auth.Attributes, status, old *resourcev1.ResourceClaimStatus) field.ErrorList {
+	if apiequality.Semantic.DeepEqual(status.Allocation, old.Allocation) && apiequality.Semantic.DeepEqual(status.ReservedFor, old.ReservedFor) {
+		return nil
+	}
+	need := *a
+	need.Subresource, need.Namespace, need.Name = resourcev1.SubresourceBinding, "", ""
+	if err := s.authorizes(ctx, &need); err != nil {
+		return field.ErrorList{field.Forbidden(field.NewPath("status", "allocation"),
+			fmt.Sprintf("changing status.allocation or status.reservedFor requires resource=%q, verb=%q permission: %v", "resourceclaims/binding", a.Verb, err))}
+	}
+	return nil
+}
+
+// mayReport requires the right to resourceclaims/driver, by the name of each driver whose devices have another status. A driver's pod on the node
+// of the devices needs it for the verb associated-node:VERB, any other writer for arbitrary-node:VERB.
+func (s *Server) mayReport(ctx context.Context, a *auth.Attributes, status, old *resourcev1.ResourceClaimStatus) (errs field.ErrorList) {
+	if status.Allocation == nil {
+		return nil // the status of its devices goes with it
+	}
+	verbs := []string{resourcev1.VerbPrefixArbitraryNode + a.Verb}
+	if onNodeOf(a.User, status.Allocation) {
+		verbs = slices.Insert(verbs, 0, resourcev1.VerbPrefixAssociatedNode+a.Verb)
+	}
+	for _, driver := range changedDrivers(status.Devices, old.Devices) {
+		var first error
+		allowed := slices.ContainsFunc(verbs, func(verb string) bool {
+			need := *a
+			need.Verb, need.Subresource, need.Name = verb, resourcev1.SubresourceDriver, driver
+			err := s.authorizes(ctx, &need)
+			if first == nil {
+				first = err
+			}
+			return err == nil
+		})
+		if !allowed {
+			errs = append(errs, field.Forbidden(field.NewPath("status", "devices"),
+				fmt.Sprintf("changing status.devices requires resource=%q, verb=%q permission: %v", "resourceclaims/driver", verbs, first)))
+		}
+	}
+	return errs
+}
+
+// authorizes returns the 403 error if the request's user lacks a right.
+func (s *Server) authorizes(ctx context.Context, a *auth.Attributes) error {
+	if s.authorizer == nil || a.User == nil {
+		return nil
+	}
+	d, err := s.authorizer.Authorize(ctx, a)
+	if d.Verdict == auth.Allow {
+		return nil
+	}
+	reason := d.Reason
+	if err != nil {
+		reason = strings.TrimSuffix(err.Error()+": "+reason, ": ")
+	}
+	return pipeline.Forbidden(a, reason)
+}
+
+// changedDrivers returns the drivers whose devices were added, removed or changed, sorted.
+func changedDrivers(devices, old []resourcev1.AllocatedDeviceStatus) []string {
+	type key struct{ driver, pool, device, share string }
+	keyOf := func(d *resourcev1.AllocatedDeviceStatus) key {
+		k := key{driver: d.Driver, pool: d.Pool, device: d.Device}
+		if d.ShareID != nil {
+			k.share = *d.ShareID
+		}
+		return k
+	}
+	before := map[key]*resourcev1.AllocatedDeviceStatus{}
+	for i := range old {
+		before[keyOf(&old[i])] = &old[i]
+	}
+	drivers := map[string]bool{}
+	for i := range devices {
+		d := &devices[i]
+		had := before[keyOf(d)]
+		if had == nil || !apiequality.Semantic.DeepEqual(*had, *d) {
+			drivers[d.Driver] = true
+		}
+		delete(before, keyOf(d))
+	}
+	for removed := range before {
+		drivers[removed.driver] = true
+	}
+	return slices.Sorted(maps.Keys(drivers))
+}
+
+// onNodeOf reports whether u is a service account in a pod on the one node that has the devices of an allocation.
+func onNodeOf(u *auth.User, of *resourcev1.AllocationResult) bool {
+	if u == nil || of.NodeSelector == nil || len(of.NodeSelector.NodeSelectorTerms) != 1 {
+		return false
+	}
+	term := &of.NodeSelector.NodeSelectorTerms[0]
+	if len(term.MatchExpressions) != 0 || len(term.MatchFields) != 1 {
+		return false
+	}
+	f := &term.MatchFields[0]
+	if f.Key != "metadata.name" || f.Operator != corev1.NodeSelectorOpIn || len(f.Values) != 1 {
+		return false
+	}
+	node, ok := pipeline.AccountNode(u)
+	return ok && node == f.Values[0]
 }

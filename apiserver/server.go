@@ -141,7 +141,7 @@ type Parts struct {
 }
 
 // Guard is registry.Resource.Guard.
-type Guard = func(ctx context.Context, u *auth.User, namespace string, obj, old runtime.Object) error
+type Guard = func(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error
 
 // EventHandler receives every object of a resource: Set for existing and changed ones, Remove for deleted ones.
 type EventHandler struct {

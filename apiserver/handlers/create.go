@@ -133,7 +133,7 @@ func (h *Handler) prepareCreate(
 	}
 	dedupOwners(obj, afterMutation, rq.Warn)
 	if res.Guard != nil {
-		if err := res.Guard(ctx, rq.User, rq.Namespace, obj, nil); err != nil {
+		if err := res.Guard(ctx, pipeline.Attributes(rq), obj, nil); err != nil {
 			return nil, err
 		}
 	}

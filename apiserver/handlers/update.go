@@ -273,7 +273,7 @@ func (h *Handler) runUpdate(ctx context.Context, rq *pipeline.Request, c change,
 		fromScale(ar, c.res, obj)
 	}
 	if c.res.Guard != nil {
-		if err := c.res.Guard(ctx, rq.User, rq.Namespace, obj, current); err != nil {
+		if err := c.res.Guard(ctx, pipeline.Attributes(rq), obj, current); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -46,9 +46,8 @@ func modeApplies(mode string, wanted, requester *auth.User) bool {
 	alone := wanted.UID == "" && len(wanted.Groups) == 0 && len(wanted.Extra) == 0
 	switch mode {
 	case associated:
-		_, _, byAccount := serviceAccount(requester.Name)
-		on := requester.Extra[nodeNameKey]
-		return alone && isNode && byAccount && len(on) == 1 && on[0] == node
+		on, byPod := AccountNode(requester)
+		return alone && isNode && byPod && on == node
 	case anotherNode:
 		return alone && isNode
 	case anotherSA:
@@ -248,6 +247,18 @@ func serviceAccount(name string) (ns, account string, ok bool) {
 	}
 	ns, account, ok = strings.Cut(rest, ":")
 	return ns, account, ok && len(metavalidation.ValidateNamespaceName(ns, false)) == 0 && len(metavalidation.ValidateServiceAccountName(account, false)) == 0
+}
+
+// AccountNode returns the node of a pod that uses its service account's token.
+func AccountNode(u *auth.User) (node string, ok bool) {
+	if _, _, account := serviceAccount(u.Name); !account {
+		return "", false
+	}
+	on := u.Extra[nodeNameKey]
+	if len(on) != 1 || on[0] == "" {
+		return "", false
+	}
+	return on[0], true
 }
 
 // authorize calls the authorizer; an error counts as a rejection and is part of the message.

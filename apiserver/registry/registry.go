@@ -114,9 +114,9 @@ type Resource struct {
 
 	// Custom is set for custom resources.
 	Custom *Custom
-	// Guard, if not nil, checks a new or changed object depending on its writer, after mutating admission and before validation; old is nil
-	// for a create. It modifies nothing.
-	Guard func(ctx context.Context, u *auth.User, namespace string, obj, old runtime.Object) error
+	// Guard, if not nil, checks a new or changed object depending on the request's writer and verb, after mutating admission and before validation;
+	// old is nil for a create. It modifies nothing.
+	Guard func(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error
 
 	encoders [3]*wire.Encoder
 }

@@ -36,7 +36,8 @@ var everything = []rbacv1.PolicyRule{
 
 // Check checks a write of an RBAC object by u. old is nil for a create; namespace is the request's. Other kinds pass. The error is a 403
 // Status.
-func (e Escalation) Check(ctx context.Context, u *auth.User, namespace string, obj, old runtime.Object) error {
+func (e Escalation) Check(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error {
+	u, namespace := a.User, a.Namespace
 	if u == nil || slices.Contains(u.Groups, auth.Masters) || old != nil && onlyForCollector(obj, old) {
 		return nil
 	}

@@ -27,7 +27,8 @@ type Access struct {
 var Guarded = []schema.GroupVersionResource{ValidatingResource, ValidatingBindingResource, MutatingResource, MutatingBindingResource}
 
 // Check checks a write of a policy or binding by u; old is nil for a create. The error is a 422 Status.
-func (a Access) Check(ctx context.Context, u *auth.User, _ string, obj, old runtime.Object) error {
+func (a Access) Check(ctx context.Context, of *auth.Attributes, obj, old runtime.Object) error {
+	u := of.User
 	if u == nil || slices.Contains(u.Groups, auth.Masters) {
 		return nil
 	}

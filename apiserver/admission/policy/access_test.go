@@ -87,6 +87,6 @@ func TestAccess(t *testing.T) {
 		{"a mutating binding", ann, one, also, nil, ""},
 		{"a mutating binding refused", ann, nil, also, nil, noRef},
 	} {
-		check(t, tt.what, Access{Reader: known{}, Authorizer: tt.may}.Check(t.Context(), tt.u, "", tt.obj, tt.old), tt.want)
+		check(t, tt.what, Access{Reader: known{}, Authorizer: tt.may}.Check(t.Context(), &auth.Attributes{User: tt.u}, tt.obj, tt.old), tt.want)
 	}
 }
