@@ -46,7 +46,7 @@ func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, a *framew
 		return
 	}
 	if err := s.markDecision(it, a, begin); err != nil {
-		s.enqueueWrite(ctx, s.handleError(ctx, it, pod, err, begin))
+		s.enqueueWrite(ctx, s.handleError(ctx, it, pod, err, pod.Pod.Status.NominatedNodeName, begin))
 		return
 	}
 	c := &bindingCycle{profile: p, it: it, pod: pod, state: a.Cycle, node: a.Chosen.Name, start: begin}
@@ -71,6 +71,7 @@ func (s *Scheduler) startBinding(ctx context.Context, c *bindingCycle, waitingPo
 	waiting, end := s.waitingBindings.add(ctx, c.pod.Pod.UID)
 	s.bindingCycles.Go(func() {
 		defer end()
+		s.writeExpectedNode(waiting, c)
 		s.waitOnPermit(ctx, waiting, c, waitingPod)
 	})
 }
@@ -255,7 +256,7 @@ func (s *Scheduler) handleBindingError(ctx context.Context, c *bindingCycle, err
 	defer s.resourcesFreed(c.pod.Pod, c.node)
 	st := rejection(err)
 	if st == nil || ctx.Err() != nil {
-		return s.handleError(ctx, c.it, c.pod, err, c.start)
+		return s.handleError(ctx, c.it, c.pod, err, "", c.start)
 	}
 	s.queue.Unschedulable(c.it, []string{st.Plugin})
 	c.measureAttempt(unschedulable, c.start)
@@ -271,8 +272,9 @@ func rejection(err error) *framework.Status {
 	return nil
 }
 
-// handleError returns a pod to the queue after an error and records an event. The result is the write that remains to be done, or nil.
-func (s *Scheduler) handleError(ctx context.Context, it *queue.Item, pod *state.PodInfo, err error, start time.Time) func(context.Context) {
+// handleError returns a pod to the queue after an error and records an event. nominated is its nominated node from now on. The result is the
+// write that remains to be done, or nil.
+func (s *Scheduler) handleError(ctx context.Context, it *queue.Item, pod *state.PodInfo, err error, nominated string, start time.Time) func(context.Context) {
 	if errors.Is(context.Cause(ctx), errDeleted) {
 		s.queue.Done(it)
 		return nil
@@ -287,7 +289,7 @@ func (s *Scheduler) handleError(ctx context.Context, it *queue.Item, pod *state.
 	s.log.Warn("scheduling attempt failed", "pod", pod.Key, "attempt", it.Attempts, "err", err)
 	s.queue.Retry(it)
 	s.profile(pod.Pod).measureAttempt(failed, start)
-	return s.report(pod.Pod, reasonError, err.Error(), "")
+	return s.report(pod.Pod, reasonError, err.Error(), nominated)
 }
 
 // handlePluginError returns a pod to the queue after an attempt in which a plugin could not decide (framework.Failed).
@@ -295,7 +297,7 @@ func (s *Scheduler) handlePluginError(ctx context.Context, it *queue.Item, a *fr
 	if err := s.markDecision(it, a, begin); err != nil {
 		return // only in tests
 	}
-	s.enqueueWrite(ctx, s.handleError(ctx, it, a.Pod, errors.New(a.Message()), begin))
+	s.enqueueWrite(ctx, s.handleError(ctx, it, a.Pod, errors.New(a.Message()), a.Pod.Pod.Status.NominatedNodeName, begin))
 }
 
 // handleUnschedulable handles a pod that fits on no node: it runs PostFilter, and returns the pod to the queue as unschedulable.

@@ -313,7 +313,7 @@ func (a *groupAttempt) bind(ctx context.Context) {
 		if err := a.emitMark(t); err != nil {
 			s.unreserve(ctx, t.binding)
 			s.queue.Assumed(t.it) // it returns to the queue on its own
-			s.enqueueWrite(ctx, s.handleError(ctx, t.it, t.it.Pod, err, a.start))
+			s.enqueueWrite(ctx, s.handleError(ctx, t.it, t.it.Pod, err, t.it.Pod.Pod.Status.NominatedNodeName, a.start))
 			continue
 		}
 		s.queue.Assumed(t.it)

@@ -3,9 +3,14 @@
 package scheduler
 
 import (
+	"context"
+	"encoding/json"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
@@ -79,4 +84,27 @@ func (s *Scheduler) evictionsDone(pod *corev1.Pod, err error) {
 			s.activateIfVictimsGone(p, view)
 		}
 	}
+}
+
+// writeExpectedNode writes the node of a pod whose binding may take long to status.nominatedNodeName, as kube-scheduler does: for other
+// programs, and for a scheduler that takes over meanwhile. The API server clears it with the binding.
+func (s *Scheduler) writeExpectedNode(ctx context.Context, c *bindingCycle) {
+	pod := c.pod.Pod
+	if pod.Status.NominatedNodeName == c.node {
+		return
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"nominatedNodeName": c.node}})
+	if err != nil {
+		return // no value here can fail to encode
+	}
+	now, err := s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+			s.log.Warn("cannot write the expected node of a pod", "pod", pod.Namespace+"/"+pod.Name, "node", c.node, "err", err)
+		}
+		return
+	}
+	written := *c.pod
+	written.Pod = now // if the binding fails, the report is a patch of this version
+	c.pod = &written
 }

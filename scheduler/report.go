@@ -126,9 +126,6 @@ func truncateNote(message string) string {
 // it already.
 func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) func(context.Context) {
 	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", truncateNote(message))
-	if reason == reasonError {
-		nominated = pod.Status.NominatedNodeName
-	}
 	patch := statusPatch(pod, reason, message, nominated)
 	if patch == nil {
 		return nil

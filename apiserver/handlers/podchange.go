@@ -29,7 +29,7 @@ func recordChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
 		}
 	}
 	if node := pod.Status.NominatedNodeName; node != "" && node != before.Status.NominatedNodeName {
-		descriptions = append(descriptions, "nominated to "+node+", where others leave for it")
+		descriptions = append(descriptions, "nominated to "+node+", which is prepared for it")
 	}
 	if text := readiness(pod, before); text != "" {
 		descriptions = append(descriptions, text)

@@ -36,7 +36,7 @@ func TestNoteChange(t *testing.T) {
 		"no news":     {waits("ErrImagePull"), waits("ErrImagePull"), ""},
 		"no node": {corev1.PodStatus{}, corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}},
 			"not scheduled: Unschedulable"},
-		"nominated": {corev1.PodStatus{}, corev1.PodStatus{NominatedNodeName: "n"}, "nominated to n, where others leave for it"},
+		"nominated": {corev1.PodStatus{}, corev1.PodStatus{NominatedNodeName: "n"}, "nominated to n, which is prepared for it"},
 		"preempted": {corev1.PodStatus{}, corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler"}}},
 			"is to leave: PreemptionByScheduler"},
 		"node lost":    {ready("Running", "True", ""), ready("Running", "False", ""), "is not Ready any more"},

@@ -119,6 +119,7 @@ func (e *Engine) findFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNomin
 			}
 			return a.checkWithNominated(n, s.NominatedTo(n.Name))
 		})
+	case !noFilterAll && e.tryNominated(a):
 	case !noFilterAll && e.canFilterAll(a, nodes, nodeLocal):
 		e.class = e.classOf(a, nodeLocal)
 		e.filterAll(a, e.class)
