@@ -5,6 +5,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -37,6 +38,33 @@ func TestLeadAfterKill(t *testing.T) {
 		})
 		if err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestLeadTells: who leads and who stopped is an event about the lease, as of the components of Kubernetes.
+func TestLeadTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Client{Interface: clienttest.New()}
+		for _, component := range []string{"", "default-scheduler"} {
+			e := Election{Name: "x", Identity: "one" + component, Component: component}
+			if err := c.Lead(t.Context(), e, func(context.Context) error { synctest.Wait(); return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := c.CoreV1().Events("kube-system").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said []string
+		for _, e := range list.Items {
+			if e.InvolvedObject.Kind != "Lease" || e.InvolvedObject.Name != "x" || e.Type != "Normal" || e.Reason != "LeaderElection" || e.Source.Component != "default-scheduler" {
+				t.Errorf("event %+v", e)
+			}
+			said = append(said, e.Message)
+		}
+		if want := []string{"onedefault-scheduler became leader", "onedefault-scheduler stopped leading"}; !slices.Equal(said, want) {
+			t.Errorf("events %q, want %q", said, want)
 		}
 	})
 }

@@ -27,6 +27,8 @@ type Election struct {
 	// Lease is for how long a leader that went silent is believed to live (default 15 s). A leader that cannot renew its lease gives up
 	// after Deadline (default two thirds of Lease), and all try every Retry (default 2/15 of Lease).
 	Lease, Deadline, Retry time.Duration
+	// Component is the reporter of the events LeaderElection about the lease; empty: there are none.
+	Component string
 	// WatchDog, which may be nil, knows whether this copy still renews the lease that it holds: for health checks.
 	WatchDog *leaderelection.HealthzAdaptor
 }
@@ -49,8 +51,18 @@ var errReleased = errors.New("the lease is free")
 // Lead waits until this copy is the leader and then runs work. It returns when work has ended: with work's error, or
 // ErrNotLeader when the lease was lost, which ends work's context. When ctx ends, the lease is given back after work.
 func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Context) error) error {
+	var events resourcelock.EventRecorder // nil: none
+	if e.Component != "" {
+		recorder := c.Events(e.Component, "", nil)
+		events = recorder
+		var writes sync.WaitGroup
+		defer writes.Wait()
+		recording, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+		writes.Go(func() { _ = recorder.Run(recording, func() {}) }) // it has no errors
+	}
 	for {
-		err := c.lead(ctx, e.Default(), work)
+		err := c.lead(ctx, e.Default(), events, work)
 		switch {
 		case !errors.Is(err, errReleased):
 			return err
@@ -61,7 +73,7 @@ func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Con
 }
 
 // lead is one try: until work has ended, or until the lease is seen to be free.
-func (c *Client) lead(ctx context.Context, e Election, work func(ctx context.Context) error) error {
+func (c *Client) lead(ctx context.Context, e Election, events resourcelock.EventRecorder, work func(ctx context.Context) error) error {
 	t := &term{done: make(chan error, 1)}
 	// The lease is held until work has ended, also when ctx ends first.
 	hold, release := context.WithCancel(context.WithoutCancel(ctx))
@@ -71,7 +83,7 @@ func (c *Client) lead(ctx context.Context, e Election, work func(ctx context.Con
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name}, Client: c.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity},
+			LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity, EventRecorder: events},
 		},
 		LeaseDuration: e.Lease, RenewDeadline: e.Deadline, RetryPeriod: e.Retry,
 		ReleaseOnCancel: true, Name: e.Name,

@@ -43,7 +43,6 @@ import (
 	"keelson/network"
 	"keelson/pki"
 	"keelson/proxy"
-	"keelson/scheduler"
 	"keelson/store"
 	"keelson/timeline"
 )
@@ -359,7 +358,7 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 
 		Checks:          policyChecks(),
 		Gates:           c.cfg.Gates,
-		Collectors:      slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), scheduler.Collectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
+		Collectors:      slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), schedulerCollectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
 		Bootstrap:       slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
 		RemovedBindings: oldNodeBindings(table()),
 		Kubelet:         c.keys.kubeletClient(),

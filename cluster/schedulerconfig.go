@@ -17,7 +17,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,6 +28,7 @@ import (
 
 	"keelson/apiserver/configreload"
 	"keelson/apiserver/crd"
+	"keelson/client"
 	"keelson/scheduler"
 	schedulerconfig "keelson/scheduler/config"
 	"keelson/scheduler/policy"
@@ -152,6 +156,9 @@ type reloadingScheduler struct {
 	path  string // empty: there is no file
 	files *configreload.Files
 	log   *slog.Logger
+	// events are about the lease of the schedulers: there is no other object of theirs.
+	events *client.Events
+	lease  *coordinationv1.Lease
 
 	mu     sync.Mutex
 	next   *scheduler.Scheduler
@@ -160,10 +167,14 @@ type reloadingScheduler struct {
 
 // newReloadingScheduler loads and checks the configuration. rejected gets a later one that is wrong; it may be nil.
 func newReloadingScheduler(cfg scheduler.Config, o SchedulerOptions, rejected *configreload.Rejected) (*reloadingScheduler, error) {
-	l := &reloadingScheduler{cfg: cfg, path: o.ConfigFile, files: configreload.New(cfg.Log, rejected), log: cfg.Log}
 	b, c, err := o.read()
 	if err != nil {
 		return nil, err
+	}
+	e := cfg.Election.Default()
+	l := &reloadingScheduler{
+		cfg: cfg, path: o.ConfigFile, files: configreload.New(cfg.Log, rejected), log: cfg.Log, events: cfg.Client.Events(c.Profiles[0].SchedulerName, "", cfg.Log),
+		lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: cmp.Or(e.Name, schedulerLease)}},
 	}
 	if o.ConfigFile != "" {
 		l.files.Watch("scheduler", o.ConfigFile, b, l.reload)
@@ -191,14 +202,50 @@ func (l *reloadingScheduler) use(c *schedulerconfig.Configuration) error {
 	return nil
 }
 
-// reload uses the new content of the file.
+// reload uses the new content of the file. A content that is wrong is rejected with an event and in a metric: a process of its own has no other
+// place where people look.
 func (l *reloadingScheduler) reload(_ context.Context, content []byte) error {
 	c, err := schedulerconfig.Read(l.path, content, nil)
+	if err == nil {
+		err = l.use(c)
+	}
 	if err != nil {
+		schedulerReloads().WithLabelValues("failure").Inc()
+		l.events.Eventf(l.lease, corev1.EventTypeWarning, "ConfigurationRejected", "The previous configuration stays in use: %s", cut(err.Error(), maxNote))
 		return err
 	}
-	return l.use(c)
+	schedulerReloads().WithLabelValues("success").Inc()
+	l.events.Eventf(l.lease, corev1.EventTypeNormal, "ConfigurationReloaded", "%s is in use", l.path)
+	return nil
 }
+
+// maxNote is the maximum length of a configuration error in an event.
+const maxNote = 900
+
+func cut(text string, to int) string {
+	if len(text) <= to {
+		return text
+	}
+	return strings.ToValidUTF8(text[:to], "") + " ..."
+}
+
+// schedulerReloads counts the reloads of the scheduler's configuration file in this process.
+var schedulerReloads = sync.OnceValue(func() *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "scheduler_config_automatic_reloads_total", Help: "How often the scheduler's configuration file was read again, by how that went.",
+	}, []string{"status"})
+	v.WithLabelValues("success")
+	v.WithLabelValues("failure")
+	return v
+})
+
+// schedulerCollectors are the metrics of the scheduler's role.
+func schedulerCollectors() []prometheus.Collector {
+	return append(scheduler.Collectors(), schedulerReloads())
+}
+
+// reporter is the component that events about leader election name, as kube-scheduler's: the first profile.
+func (l *reloadingScheduler) reporter() string { return l.cfg.Configuration.Profiles[0].SchedulerName }
 
 // run schedules until ctx ends.
 func (l *reloadingScheduler) run(ctx context.Context, ready func()) error {
@@ -207,6 +254,7 @@ func (l *reloadingScheduler) run(ctx context.Context, ready func()) error {
 	defer watching.Wait()
 	defer stop()
 	if watch := l.files.Part(); watch != nil {
+		watching.Go(func() { _ = l.events.Run(ctx, func() {}) }) // it has no errors
 		watching.Go(func() {
 			if err := watch(ctx, func() {}); err != nil && ctx.Err() == nil {
 				l.log.Error("watch the scheduler configuration file", "file", l.path, "error", err)

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -66,6 +68,15 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 		bound <- b.Name
 		return true, b, nil
 	})
+	told := make(chan string, 100)
+	c.PrependReactor("create", "events", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		e, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Event)
+		if !ok {
+			return false, nil, nil
+		}
+		told <- fmt.Sprint(e.InvolvedObject.Kind, " ", e.InvolvedObject.Namespace, "/", e.InvolvedObject.Name, " ", e.Source.Component, " ", e.Type, " ", e.Reason, ": ", e.Message)
+		return true, e, nil
+	})
 	said, rejected := make(chan string, 100), &configreload.Rejected{}
 	log := slog.New(toldLog{slog.DiscardHandler, said})
 	life, err := newReloadingScheduler(scheduler.Config{Client: &client.Client{Interface: c}, Log: log}, SchedulerOptions{ConfigFile: path}, rejected)
@@ -94,14 +105,20 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 			}
 		}
 	}
+	failures := rejectedReloads(t)
 	await(bound, "a")
 	profile("profiles: [{schedulerName: second}]\n")
 	await(said, "file reloaded")
+	await(told, "Lease kube-system/kube-scheduler first Normal ConfigurationReloaded: "+path)
 	await(bound, "b")
 	profile("profiles: [{schedulerName: third, percentageOfNodesToScore: 101}]\n")
 	await(said, "scheduler.yaml:3: profiles[0].percentageOfNodesToScore")
 	if got := rejected.List(); len(got) != 1 || got[0].Name != "scheduler" || got[0].File != path || !strings.Contains(got[0].Error, "scheduler.yaml:3: profiles[0]") {
 		t.Errorf("rejected: %+v", got)
+	}
+	await(told, "Lease kube-system/kube-scheduler first Warning ConfigurationRejected: The previous configuration stays in use: "+path+":3: profiles[0].percentageOfNodesToScore")
+	if got := rejectedReloads(t); got != failures+1 {
+		t.Errorf("%v rejected reloads in the metric, want %v", got, failures+1)
 	}
 	profile("profiles: [{schedulerName: third}]\n")
 	await(bound, "c")
@@ -109,6 +126,26 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	if got := rejected.List(); len(got) > 0 {
 		t.Errorf("rejected after a good file: %+v", got)
 	}
+}
+
+// rejectedReloads is how often the metric says that a configuration file was wrong.
+func rejectedReloads(t *testing.T) float64 {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	r.MustRegister(schedulerCollectors()...)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "scheduler_config_automatic_reloads_total" && m.GetLabel()[0].GetValue() == "failure" {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Fatal("no metric of rejected reloads")
+	return 0
 }
 
 func podOf(name, scheduler string) *corev1.Pod {

@@ -149,7 +149,9 @@ func (s *site) controllers() (run.Func, error) {
 	if s.election.Off {
 		return func(ctx context.Context, ready func()) error { return runControllers(ctx, cfg, ready) }, nil
 	}
-	return elected(cfg.Clients(""), s.election.election(controllersLease), s.waitAgain, cfg.Log, func(ctx context.Context) error { return runControllers(ctx, cfg, func() {}) }), nil
+	e := s.election.election(controllersLease)
+	e.Component = controllersLease
+	return elected(cfg.Clients(""), e, s.waitAgain, cfg.Log, func(ctx context.Context) error { return runControllers(ctx, cfg, func() {}) }), nil
 }
 
 // controllerConfig is the configuration of this process's controllers.
@@ -186,7 +188,9 @@ func (s *site) scheduler() (run.Func, error) {
 		return nil, err
 	}
 	if !s.election.Off && s.waitAgain {
-		return elected(cfg.Client, s.election.election(schedulerLease), true, cfg.Log, func(ctx context.Context) error { return life.run(ctx, func() {}) }), nil
+		e := s.election.election(schedulerLease)
+		e.Component = life.reporter()
+		return elected(cfg.Client, e, true, cfg.Log, func(ctx context.Context) error { return life.run(ctx, func() {}) }), nil
 	}
 	return life.run, nil
 }

@@ -14,7 +14,6 @@ import (
 	"keelson/controllers"
 	"keelson/lib/flaggroup"
 	"keelson/lib/mark"
-	"keelson/scheduler"
 	"keelson/timeline"
 )
 
@@ -65,7 +64,7 @@ func table() []role { //nolint:funlen // it is one table
 			roleCommand: roleCommand{
 				word: "scheduler", short: "The scheduler, alone",
 				example: "  keelson scheduler --kubeconfig /tmp/a/pki/scheduler.kubeconfig",
-				flags:   schedulerFlags, prepare: applySchedulerFile, metrics: scheduler.Collectors, config: schedulerConfigz,
+				flags:   schedulerFlags, prepare: applySchedulerFile, metrics: schedulerCollectors, config: schedulerConfigz,
 			},
 		},
 		{

@@ -228,7 +228,7 @@ func (s *Scheduler) runAsLeader(ctx context.Context) error {
 		return fmt.Errorf("name of this machine: %w", err)
 	}
 	e := s.cfg.Election
-	e.Name, e.Identity = cmp.Or(e.Name, "kube-scheduler"), host+"_"+uuid.NewString()
+	e.Name, e.Identity, e.Component = cmp.Or(e.Name, "kube-scheduler"), host+"_"+uuid.NewString(), s.cfg.Configuration.Profiles[0].SchedulerName
 	return s.cfg.Client.Lead(ctx, e, func(ctx context.Context) error {
 		s.loop(ctx)
 		return nil
