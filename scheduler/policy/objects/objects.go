@@ -96,9 +96,8 @@ func (f *Follower) Start(ctx context.Context) (wait func(), err error) {
 		def.done.Wait()
 		f.stopObjects()
 	}
-	if !def.waitSynced(ctx) && ctx.Err() == nil {
-		def.stop()
-		f.cfg.Log.Info("scheduling policies of the API are not followed: their definition cannot be read")
+	if !def.waitSynced(ctx) && ctx.Err() == nil { // the rights come with the definition: the informer goes on trying
+		f.cfg.Log.Info("scheduling policies of the API are not followed until their definition can be read")
 		return wait, nil
 	}
 	f.mu.Lock()

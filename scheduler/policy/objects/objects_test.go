@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -203,16 +205,22 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// TestForbidden: a scheduler that may not read the definition, or the policies, schedules without them.
+// TestForbidden: a scheduler that may not read the definition, or the policies, schedules without them until it may: on another server than Keelson's
+// the rights come with the definition, after the scheduler.
 func TestForbidden(t *testing.T) {
 	for _, resource := range []string{definitions.Resource, policy.Resource.Resource} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &world{FakeDynamicClient: server(definition(true), filtering("a", 1, "false")), t: t}
+			var granted atomic.Bool
 			w.PrependReactor("list", resource, func(k8stesting.Action) (bool, runtime.Object, error) {
-				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
+				return !granted.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
 			})
 			stop := w.follow()
 			w.want(resource, w.refuses(), "")
+			granted.Store(true)
+			time.Sleep(2 * time.Minute) // between two tries
+			synctest.Wait()
+			w.want(resource+" granted", w.refuses(), "node(s) refused by policy a: does not satisfy false")
 			stop()
 		})
 	}
