@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"keelson/api/decisions"
 	"keelson/cluster"
 	"keelson/timeline"
 )
@@ -87,13 +88,37 @@ func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error
 		return resp.Body, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if strings.HasPrefix(path, ownPaths) && (resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusForbidden) && f.foreign(ctx) {
+		return nil, errForeign
+	}
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	var s metav1.Status
 	if json.Unmarshal(b, &s) == nil && s.Message != "" {
 		return nil, &apierrors.StatusError{ErrStatus: s}
 	}
+	if resp.StatusCode == http.StatusNotFound {
+		return nil, fmt.Errorf("%w: %s", errNoPage, bytes.TrimSpace(b))
+	}
 	return nil, fmt.Errorf("the cluster answered %s: %s", resp.Status, bytes.TrimSpace(b))
 }
+
+// ownPaths is where Keelson's API server has what others have not.
+const ownPaths = "/keelson/"
+
+// errForeign means that the API server is another one.
+var errForeign = errors.New("the API server is not Keelson's: it has no record of what scheduler and nodes did (`kubectl describe` shows the events)")
+
+// foreign reports whether the API server is not Keelson's. Everybody may discover groups.
+func (f *storyFlags) foreign(ctx context.Context) bool {
+	body, err := f.get(ctx, "/apis/"+decisions.GroupVersion.Group)
+	if err == nil {
+		_ = body.Close()
+	}
+	return apierrors.IsNotFound(err) || errors.Is(err, errNoPage)
+}
+
+// errNoPage is a 404 without a Status.
+var errNoPage = errors.New("the cluster answered 404 Not Found")
 
 // errNoPod means that the pod does not exist.
 var errNoPod = errors.New("does not exist")

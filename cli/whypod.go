@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 
@@ -27,12 +28,15 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 	w := &timeline.Why{}
 	at := url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
 	asked := f.read(ctx, "/keelson/v1/why/"+at, w)
-	if asked != nil && !apierrors.IsNotFound(asked) {
+	foreign := errors.Is(asked, errForeign)
+	if asked != nil && !apierrors.IsNotFound(asked) && !foreign {
 		return nil, nil, asked
 	}
-	a := &timeline.Around{Pod: &corev1.Pod{}}
+	a := &timeline.Around{Pod: &corev1.Pod{}, Foreign: foreign}
 	err := f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(name), a.Pod)
 	switch {
+	case err != nil && foreign:
+		return nil, nil, err
 	case err != nil && asked != nil:
 		return nil, nil, f.unknown(ctx, name, asked)
 	case err != nil:

@@ -41,12 +41,7 @@ func TestWhyNotReady(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(answer)
 	}))
 	defer server.Close()
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
-"clusters":[{"name":"a","cluster":{"server":%q}}],"users":[{"name":"a","user":{}}]}`, server.URL)
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := kubeconfigOf(t, server)
 	want := "container app runs, but is not ready: Readiness probe failed: HTTP probe failed with statuscode: 500 (4 times, last at "
 	for _, tt := range []struct {
 		args []string
@@ -59,5 +54,57 @@ func TestWhyNotReady(t *testing.T) {
 		if lines := strings.Split(out.String(), "\n"); code != 0 || len(lines) <= tt.line || !strings.Contains(lines[tt.line], tt.want) {
 			t.Errorf("%v: got %d, %q and\n%s\nwant %q in line %d", args, code, said.String(), out.String(), tt.want, tt.line)
 		}
+	}
+}
+
+// kubeconfigOf is a file that leads to a server.
+func kubeconfigOf(t *testing.T, server *httptest.Server) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
+"clusters":[{"name":"a","cluster":{"server":%q}}],"users":[{"name":"a","user":{}}]}`, server.URL)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestWhyOnOtherServer: the API server of Kubernetes has no decisions. To an administrator it says 404, to others 403; the pod's condition tells
+// what there is to tell.
+func TestWhyOnOtherServer(t *testing.T) {
+	pending := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.PodSpec{SchedulerName: "default-scheduler"}}
+	pending.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available: 3 Insufficient cpu."}}
+	for _, answer := range []func(http.ResponseWriter){
+		func(w http.ResponseWriter) { http.Error(w, "404 page not found", http.StatusNotFound) },
+		func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"forbidden: User \"ann\" cannot get path","reason":"Forbidden","code":403}`))
+		},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch path := r.URL.Path; {
+			case strings.HasPrefix(path, "/keelson/"):
+				answer(w)
+			case path == "/api/v1/namespaces/default/pods/web":
+				_ = json.NewEncoder(w).Encode(pending)
+			default:
+				http.NotFound(w, r)
+			}
+		}))
+		kubeconfig := kubeconfigOf(t, server)
+		for _, tt := range []struct {
+			verb, want string
+			code       int
+		}{
+			{"why", `default/web   Pending: the scheduler "default-scheduler" found no node for it: 0/3 nodes are available: 3 Insufficient cpu (the API server is not Keelson's: it has no record of each node)`, 0},
+			{"timeline", "keelson: the API server is not Keelson's: it has no record of what scheduler and nodes did", 1},
+		} {
+			var out bytes.Buffer
+			code := Run(t.Context(), []string{"keelson", tt.verb, "pod/web", "--kubeconfig", kubeconfig}, Stdio{In: strings.NewReader(""), Out: &out, Err: &out})
+			if code != tt.code || !strings.Contains(out.String(), tt.want) {
+				t.Errorf("%s: got %d and\n%s\nwant %d and\n%s", tt.verb, code, out.String(), tt.code, tt.want)
+			}
+		}
+		server.Close()
 	}
 }

@@ -30,6 +30,8 @@ type Around struct {
 	Group *Group
 	// Scheduler is what is wrong with Keelson's scheduler; empty: nothing known.
 	Scheduler string
+	// Foreign means that the API server is not Keelson's: it has no marks.
+	Foreign bool
 }
 
 // Waits explains what keeps the pod from being Ready: why it has no node, or what its kubelet says; empty: it is Ready, has ended, or is deleted.
@@ -98,6 +100,8 @@ func (w *Why) Explain(a *Around) {
 		}
 	case node != "" && p.Annotations[corev1.MirrorPodAnnotationKey] != "":
 		w.Node, w.Reason = node, fmt.Sprintf("on %s: a static pod, which its kubelet read from a file; no scheduler was asked%s", node, gone)
+	case node != "" && a.Foreign:
+		w.Node, w.Reason = node, "on "+node+": the API server is not Keelson's and has no record of why"+gone
 	case node != "" && w.BoundBy != "" && w.BoundBy != schedulerUser:
 		w.Node, w.Reason = node, fmt.Sprintf("on %s: bound by %s, not by the scheduler%s", node, w.BoundBy, gone)
 	case node != "" && w.BoundBy == "" && !w.Partial:
@@ -113,6 +117,8 @@ func (w *Why) Explain(a *Around) {
 		w.Reason = fmt.Sprintf(pendingFor+"held back by its scheduling gates (%s); it is scheduled once spec.schedulingGates is empty", strings.Join(names, ", "))
 	case a.Group.waits() != "":
 		w.Reason = a.Group.waits()
+	case a.Foreign:
+		w.Reason = otherScheduler(p) + " (the API server is not Keelson's: it has no record of each node)"
 	case cmp.Or(p.Spec.SchedulerName, defaultScheduler) != defaultScheduler && w.Since.IsZero() && d == nil: // no profile of Keelson's scheduler has it
 		w.Reason = otherScheduler(p)
 	case w.Decision == nil && a.Scheduler != "":

@@ -16,15 +16,17 @@ import (
 // TestTrueReason: of a pod that the scheduler was never asked about nobody says that it has not tried it yet.
 func TestTrueReason(t *testing.T) {
 	tests := map[string]struct {
-		spec corev1.PodSpec
-		note map[string]string
-		why  Why
-		gone bool
-		bad  string
-		said string // the message of its condition PodScheduled
-		of   *Group
-		want string
+		spec    corev1.PodSpec
+		note    map[string]string
+		why     Why
+		gone    bool
+		bad     string
+		said    string // the message of its condition PodScheduled
+		of      *Group
+		foreign bool // the API server is another one
+		want    string
 	}{
+		"other server":    {spec: corev1.PodSpec{NodeName: "n"}, why: Why{Partial: true}, foreign: true, want: "on n: the API server is not Keelson's and has no record of why"},
 		"no group":        {of: &Group{Name: "g", Missing: true}, want: "it waits for its pod group g, which does not exist"},
 		"small group":     {of: &Group{Name: "g", Pods: 3, MinCount: 5}, want: "waits for 2 more pods of group g (3 of 5)"},
 		"one short":       {of: &Group{Name: "g", Pods: 4, MinCount: 5}, why: Why{Decision: &mark.Decision{}}, want: "waits for 1 more pod of group g (4 of 5)"},
@@ -50,7 +52,7 @@ func TestTrueReason(t *testing.T) {
 		if tt.said != "" {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: tt.said}}
 		}
-		w.Explain(&Around{Pod: p, NodeGone: tt.gone, Scheduler: tt.bad, Group: tt.of})
+		w.Explain(&Around{Pod: p, NodeGone: tt.gone, Scheduler: tt.bad, Group: tt.of, Foreign: tt.foreign})
 		var b strings.Builder
 		RenderWhy(&b, &w, false, 0)
 		if !strings.Contains(b.String(), tt.want) {
