@@ -74,6 +74,7 @@ const mostOutcomes = 40
 // reasonOf explains one outcome: its reason and the scheduler's decision.
 func reasonOf(o *cluster.WhatIfOutcome) string {
 	reason, _, _ := strings.Cut(o.Reason, " preemption: ")
+	reason = strings.TrimSuffix(reason, ".")
 	var notes []string
 	switch d := o.Decision; {
 	case d == nil:

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
 
 	"keelson/api/scheme"
 )
@@ -54,8 +55,12 @@ func ReadManifest(r io.Reader, namespace string) (Manifest, error) {
 		if err != nil {
 			return w, fmt.Errorf("document %d: %w", n, err)
 		}
-		if body, err := utilyaml.ToJSON(doc); err == nil && string(body) == "null" { // only comments
+		body, err := yaml.YAMLToJSONStrict(doc)
+		switch {
+		case err == nil && string(body) == "null": // only comments
 			continue
+		case err == nil && bytes.HasPrefix(bytes.TrimSpace(doc), []byte("{")): // the decoder would take YAML in braces for JSON
+			doc = body
 		}
 		if err := w.read(doc, namespace); err != nil {
 			return w, fmt.Errorf("document %d: %w", n, err)

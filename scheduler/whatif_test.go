@@ -140,7 +140,7 @@ func TestWhatIfRefuses(t *testing.T) {
 		"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod, metadata: {name: p}}, {apiVersion: v1, kind: Pod, spec: {contaners: []}}]": `document 1: items[1]: strict decoding error: unknown field "spec.contaners"`,
 		"apiVersion: v1\nkind: ServiceList\nitems: [{metadata: {name: s}}]":                                                                         "it has 1 Service: write Pods", "apiVersion: apps/v1\nkind: Deploymnt": `no kind "Deploymnt"`,
 		"apiVersion: x.example/v1\nmetadata: {name: p}": "'Kind' is missing", "apiVersion: v1\nkind: Service\nspec: {prots: []}": "prots",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {contaners: []}": "contaners", strings.Repeat("#", 9<<20): "more than 8388608 bytes",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {contaners: []}": "contaners", "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {contaners: []}}": `unknown field "spec.contaners"`, strings.Repeat("#", 9<<20): "more than 8388608 bytes",
 	} {
 		if _, err := scheduler.ReadManifest(strings.NewReader(manifest), ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
