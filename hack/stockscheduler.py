@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects of hack/stockscheduler, and what became of them."""
+import collections
 import json
+import os
 import re
 import sys
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 NODES = 12  # n01 to n12; n12 has a taint, "server" is cordoned
+
+
+GROUPS = "GenericWorkload=true" in os.environ.get("GATES", "")  # whether the servers have pod groups
 
 
 def kinds():
@@ -18,9 +23,21 @@ def kinds():
     on = lambda **labels: {"nodeSelector": {k.replace("_", "/"): v for k, v in labels.items()}}
     host = lambda n: {"nodeSelector": {HOST: n}}
     asks = lambda **r: {"resources": {"requests": {k: v for k, v in r.items()}}}
+    group = lambda name: {"schedulingGroup": {"podGroupName": name}}
+    devices = {"resourceClaims": [{"name": "d", "resourceClaimTemplateName": "gpu"}], "resources": {"claims": [{"name": "d"}]}}
     volume = lambda claim: {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}
     red = {"tolerations": [{"key": "team", "operator": "Equal", "value": "red", "effect": "NoSchedule"}]}
-    return {
+    gangs = {
+        "gang": ("kinds", 3, group("gang"), False),
+        "big-gang": ("kinds", 3, dict(host("n10"), **group("big-gang"), **asks(cpu="12")), False),
+        "basic": ("kinds", 3, dict(host("n11"), **group("basic"), **asks(cpu="12")), True),
+    } if GROUPS else {}
+    return gangs | {
+        "guarded": ("fill", 1, dict(host("n06"), priorityClassName="low", **asks(cpu="15")), True),
+        "unguarded": ("fill", 1, dict(host("n06"), priorityClassName="low", **asks(cpu="15")), True),
+        "over": ("kinds", 1, dict(host("n06"), priorityClassName="high", **asks(cpu="16")), True),
+        "claim": ("kinds", 3, devices, True),
+        "provisioned": ("kinds", 1, dict(host("n09"), **volume("later")), True),
         "low": ("fill", 2, dict(on(full="yes"), priorityClassName="low", **asks(cpu="15")), True),
         "holder": ("fill", 1, dict(host("n01"), ports=[8080]), True),
         "plain": ("kinds", 20, asks(cpu="100m", memory="500Mi"), False),
@@ -51,7 +68,7 @@ def kinds():
         "direct": ("kinds", 1, {"nodeName": "n01"}, True),
         "later": ("kinds", 1, on(late="yes"), True),
         "friend": ("late", 1, host("n09"), True),
-        "late": ("late", 30, asks(cpu="100m"), False),
+        "late": ("late", 300, asks(cpu="10m"), False),
     }
 
 
@@ -77,9 +94,67 @@ def objects():
         yield {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {
             "capacity": {"storage": "1Gi"}, "accessModes": [mode], "storageClassName": "here", "local": {"path": "/mnt"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": HOST, "operator": "In", "values": [node]}]}]}}}}
+    yield {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "made"}, "provisioner": "example.com/disk", "volumeBindingMode": "WaitForFirstConsumer"}
+    yield {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "later", "namespace": "default"},
+           "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "made", "resources": {"requests": {"storage": "1Gi"}}}}
+    yield {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "guarded", "namespace": "default"},
+           "spec": {"minAvailable": 1, "selector": {"matchLabels": {"kind": "guarded"}}}}
+    yield {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}}
+    yield {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "n08-gpus"}, "spec": {
+        "driver": "gpu.example.com", "nodeName": "n08", "pool": {"name": "n08", "generation": 1, "resourceSliceCount": 1}, "devices": [{"name": "g0"}, {"name": "g1"}]}}
+    yield {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "gpu", "namespace": "default"},
+           "spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}}}
+    for name, policy in (("gang", {"gang": {"minCount": 3}}), ("big-gang", {"gang": {"minCount": 3}}), ("basic", {"basic": {}})):
+        if GROUPS:
+            yield {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": name, "namespace": "default"}, "spec": {"schedulingPolicy": policy}}
     for name, size, mode in (("local", "1Gi", "ReadWriteOnce"), ("none", "5Gi", "ReadWriteOnce"), ("one-pod", "1Gi", "ReadWriteOncePod")):
         yield {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"},
                "spec": {"accessModes": [mode], "storageClassName": "here", "resources": {"requests": {"storage": size}}}}
+
+
+def provision(claims):
+    """The volumes that a provisioner makes for claims whose nodes the scheduler has chosen."""
+    for c in claims:
+        node = c["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node")
+        if node and not c["spec"].get("volumeName"):
+            yield {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "made-" + c["metadata"]["name"]}, "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "made", "local": {"path": "/mnt"},
+                "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": c["metadata"]["name"], "uid": c["metadata"]["uid"]},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": HOST, "operator": "In", "values": [node]}]}]}}}}
+
+
+def amount(text):
+    units = {"m": 1e-3, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+    unit = next((u for u in units if text.endswith(u)), "")
+    return float(text[: len(text) - len(unit)]) * units.get(unit, 1)
+
+
+def placed(nodes, pods, events):
+    """Says what is wrong with where pods are: too much on a node, a host port or a device twice, or a pod that got two nodes."""
+    wrong = []
+    room = {n["metadata"]["name"]: n["status"]["allocatable"] for n in nodes}
+    used, ports = collections.Counter(), collections.Counter()
+    for p in pods:
+        node = p["spec"].get("nodeName")
+        if not node:
+            continue
+        used[node, "pods"] += 1
+        for c in p["spec"]["containers"]:
+            for name, q in c["resources"].get("requests", {}).items():
+                used[node, name] += amount(q)
+            ports.update((node, x["hostPort"]) for x in c.get("ports", []))
+    wrong += [f"{n} has {u} of {name}" for (n, name), u in used.items() if u > amount(room[n].get(name, "0")) + 1e-6]
+    wrong += [f"host port {port} of {n} is used {k} times" for (n, port), k in ports.items() if k > 1]
+    where = {p["metadata"]["uid"]: p["spec"].get("nodeName") for p in pods}
+    bindings = collections.Counter()
+    for e in events:
+        uid = e["involvedObject"].get("uid")
+        if e["reason"] == "Scheduled" and uid in where:
+            bindings[uid] += e.get("count") or 1
+            if not e["message"].endswith(f"to {where[uid]}"):
+                wrong.append(f"{e['involvedObject']['name']} is on {where[uid]}, and was told: {e['message']}")
+    wrong += [f"{n} bindings of a pod with UID {uid}" for uid, n in bindings.items() if n > 1]
+    return wrong
 
 
 def scheduled(p):
@@ -113,13 +188,23 @@ def outcome(all, kind, always):
     return "; ".join(words + [f"{n} {m}" for m, n in sorted(why.items())]) or "gone"
 
 
+def told(events, kind):
+    """The events about a kind's pods, without their notes, which tell of one moment."""
+    mine = {f"{e['type']} {e['reason']} {e.get('action', '-')} {e.get('reportingComponent') or e['source'].get('component')}" for e in events
+            if e["involvedObject"]["kind"] in ("Pod", "PodGroup") and re.fullmatch(kind + r"(-\d+)?", e["involvedObject"]["name"]) and e["reason"] in ("Scheduled", "FailedScheduling", "Preempted", "SchedulerError", "FailedBinding", "FailedCreate")}
+    return ", ".join(sorted(mine))
+
+
 def table(files):
-    runs = {f.split("/")[-1][:-5].replace("-", "/"): json.load(open(f))["items"] for f in files}
+    runs, events = {}, {}
+    for f in files:
+        run = f.split("/")[-1][:-5].replace("-", "/")
+        runs[run], events[run] = (json.load(open(f))["items"] for f in (f, f[:-5] + ".events"))
     differ = 0
     for kind, (_, count, _, always) in kinds().items():
         said = {}
         for run, all in runs.items():
-            said.setdefault(outcome(all, kind, always), []).append(run)
+            said.setdefault(f"{outcome(all, kind, always)} [{told(events[run], kind)}]", []).append(run)
         differ += len(said) > 1
         for words, who in said.items():
             print(f"{kind:<15}{count:>3}  {'all' if len(said) == 1 else ' '.join(who):<12} {words}")
@@ -132,6 +217,10 @@ match sys.argv[1]:
         print(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects())}))
     case "settled":
         settled(json.load(sys.stdin)["items"], sys.argv[2:])
+    case "provision":
+        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(provision(json.load(sys.stdin)["items"]))}))
+    case "placed":
+        sys.exit("\n".join(placed(*(json.load(open(f))["items"] for f in sys.argv[2:]))) or None)
     case "table":
         table(sys.argv[2:])
     case wave:
