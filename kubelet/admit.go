@@ -67,7 +67,8 @@ func (k *Kubelet) checkSupported(p *corev1.Pod, n *corev1.Node) (reason, message
 	return "", ""
 }
 
-// activePodsLocked returns the other pods that use resources of the node.
+// activePodsLocked returns the other pods that use resources of the node. Pods that the API server has no more are not among them, though some may still
+// be stopping: the scheduler has given their room to others.
 func (k *Kubelet) activePodsLocked(p *corev1.Pod) []*corev1.Pod {
 	var others []*corev1.Pod
 	for uid, o := range k.admitted {
@@ -76,7 +77,7 @@ func (k *Kubelet) activePodsLocked(p *corev1.Pod) []*corev1.Pod {
 			delete(k.admitted, uid)
 			continue
 		}
-		if uid != string(p.UID) && !e.worker.Left() && !podkind.TerminalPhase(e.worker.Pod().Status.Phase) {
+		if uid != string(p.UID) && !e.worker.IsGone() && !e.worker.Left() && !podkind.TerminalPhase(e.worker.Pod().Status.Phase) {
 			others = append(others, o)
 		}
 	}

@@ -328,6 +328,39 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
+// TestAdmissionAfterForcedDeletion: a pod that was deleted by force leaves its room to the next one before it has stopped.
+func TestAdmissionAfterForcedDeletion(t *testing.T) {
+	h := newHarness(t)
+	h.rt.SetProgram(func(*runtimeapi.ContainerConfig) critest.Program { return critest.Program{IgnoresTerm: true} })
+	h.run()
+	n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := func(p *corev1.Pod) {
+		cpu := resource.NewMilliQuantity(n.Status.Allocatable.Cpu().MilliValue()*2/3, resource.DecimalSI)
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *cpu}
+		p.Spec.TerminationGracePeriodSeconds = new(int64(600))
+	}
+	h.create(testPod("old", most))
+	h.until("old", "ready", ready)
+	h.create(testPod("early", most))
+	if p := h.until("early", "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != "OutOfcpu" {
+		t.Errorf("beside it: got %s %q, want OutOfcpu", p.Status.Reason, p.Status.Message)
+	}
+	if err := h.api.CoreV1().Pods("default").Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.create(testPod("next", most))
+	p := h.until("next", "admitted", func(p *corev1.Pod) bool { return ready(p) || phaseIs(corev1.PodFailed)(p) })
+	if p.Status.Phase != corev1.PodRunning {
+		t.Errorf("after it: got %s %s %q, want Running", p.Status.Phase, p.Status.Reason, p.Status.Message)
+	}
+	if got := h.rt.Containers("c"); len(got) != 2 {
+		t.Errorf("containers %v, want that of the first pod, too: it does not stop", got)
+	}
+}
+
 func TestTerminationMessage(t *testing.T) {
 	h := newHarness(t)
 	h.rt.SetProgram(func(c *runtimeapi.ContainerConfig) critest.Program {

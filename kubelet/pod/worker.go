@@ -208,6 +208,13 @@ func (w *Worker) Gone() {
 	w.Wake()
 }
 
+// IsGone reports whether neither the API nor a file has the pod any more. Its containers may still be stopping.
+func (w *Worker) IsGone() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.gone
+}
+
 // Evict ends the pod with a verdict. The channel is closed when nothing of it runs and its volumes are gone. A pod that was evicted before
 // keeps its verdict, and one that has ended is not evicted: nil.
 func (w *Worker) Evict(end End) <-chan struct{} {
