@@ -51,7 +51,7 @@ func (l *creditTracker) measureTimeLocked(o metav1.Object) time.Time {
 	return time.Time{}
 }
 
-// creditDecrease credits each of quotas with the decrease of usage from old to cur, which is nil after a deletion.
+// creditDecrease credits each of quotas with the decrease of usage from old to cur, which is nil after a deletion. It reports whether any decreased.
 func (l *creditTracker) creditDecrease(quotas []*corev1.ResourceQuota, m *quota.Meter, old, cur object) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -104,8 +104,10 @@ func usageHandlers[T object](c *Controller, gr schema.GroupResource) framework.H
 	return framework.Handlers[T]{
 		Add: func(o T) { c.added(o) },
 		Update: func(old, cur T) {
-			if at := c.credits.measureTime(old); !quota.Equal(m.Usage(old, at), m.Usage(cur, at)) {
-				c.creditDecrease(m, old, cur)
+			namespace, at := old.GetNamespace(), c.credits.measureTime(old)
+			// An object may also leave a quota's scope, and use as much as before.
+			if c.credits.creditDecrease(c.quotasOf(namespace), m, old, cur) || !quota.Equal(m.Usage(old, at), m.Usage(cur, at)) {
+				c.changed(namespace, recalcDelay)
 			}
 		},
 		Delete: func(o T) { c.creditDecrease(m, o, nil) },

@@ -103,6 +103,41 @@ func TestUsageFollowsObjects(t *testing.T) {
 	})
 }
 
+// TestScopeLeft: a claim of volumes is in the scope of the attributes class that it asks for and of the one that its volume has. When it leaves a
+// scope, the quota's usage goes down though the claim is as large as before.
+func TestScopeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gold, silver := "gold", "silver"
+		of := func(class string) *corev1.ResourceQuota {
+			q := newQuota(class, amounts("persistentvolumeclaims", "1", "requests.storage", "5Gi"))
+			q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{{
+				ScopeName: corev1.ResourceQuotaScopeVolumeAttributesClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{class},
+			}}}
+			return q
+		}
+		claim := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "dev"}, Spec: corev1.PersistentVolumeClaimSpec{
+				VolumeAttributesClassName: &silver, Resources: corev1.VolumeResourceRequirements{Requests: amounts("storage", "1Gi")},
+			},
+			Status: corev1.PersistentVolumeClaimStatus{CurrentVolumeAttributesClassName: &gold},
+		}
+		c := controllertest.New(claim, of(gold), of(silver))
+		c.Start(t, "resourcequota-controller", New)
+		time.Sleep(time.Second)
+		one, none := amounts("persistentvolumeclaims", "1", "requests.storage", "1Gi"), amounts("persistentvolumeclaims", "0", "requests.storage", "0")
+		wantUsed(t, c, gold, one)
+		wantUsed(t, c, silver, one)
+
+		claim.Status.CurrentVolumeAttributesClassName = &silver
+		if _, err := c.CoreV1().PersistentVolumeClaims("dev").UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		wantUsed(t, c, gold, none)
+		wantUsed(t, c, silver, one)
+	})
+}
+
 // TestChargedButNotThereYet: admission charges before the object is stored, so a recalculation must not lower usage that has just
 // increased.
 func TestChargedButNotThereYet(t *testing.T) {
