@@ -12,7 +12,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/api/kind"
 )
@@ -168,7 +167,7 @@ func (t *simulation) addPodsOf(ctx context.Context, obj kind.Object) error {
 
 // addOwner adds the controller of a workload's pods, by whose selector they spread by default.
 func (t *simulation) addOwner(w *workload) (err error) {
-	w.owner.SetUID(types.UID("owner-of-" + w.meta.UID))
+	w.owner.SetUID("owner-of-" + w.meta.UID)
 	apps := t.s.informers.Apps().V1()
 	switch o := w.owner.(type) {
 	case *corev1.ReplicationController:

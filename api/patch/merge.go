@@ -109,7 +109,7 @@ func mergeField(to reflect.Value, f *listField, value, order any) bool {
 
 // mergeValue merges a value, which is not nil, into one of any type.
 func mergeValue(to reflect.Value, value any) bool {
-	if u, ok := to.Addr().Interface().(json.Unmarshaler); ok {
+	if u, ok := reflect.TypeAssert[json.Unmarshaler](to.Addr()); ok {
 		return decodeScalar(u, value)
 	}
 	switch to.Kind() {

@@ -200,7 +200,7 @@ func meet(e *corev1.NodeSelectorRequirement, labels map[string]string) {
 	if len(e.Values) == 0 { // no valid expression
 		return
 	}
-	switch e.Operator { //nolint:exhaustive // the others have returned
+	switch e.Operator {
 	case corev1.NodeSelectorOpIn:
 		labels[e.Key] = e.Values[0]
 	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
