@@ -49,7 +49,7 @@ func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, a *framew
 		s.enqueueWrite(ctx, s.handleError(ctx, it, pod, err, pod.Pod.Status.NominatedNodeName, begin))
 		return
 	}
-	c := &bindingCycle{profile: p, it: it, pod: pod, state: a.Cycle, node: a.Chosen.Name, start: begin}
+	c := &bindingCycle{profile: p, it: it, pod: pod, state: a.Cycle, node: a.Chosen.Name, start: begin, sampled: a.Observe != nil}
 	waitingPod, err := s.reserve(ctx, c, a.Chosen)
 	if err != nil {
 		s.markBind(c, time.Now(), err)
@@ -84,6 +84,7 @@ type bindingCycle struct {
 	state     *framework.CycleState
 	node      string
 	start     time.Time
+	sampled   bool      // the durations of single plugins are measured
 	durations mark.Bind // durations of the extension points before Bind
 }
 
@@ -128,7 +129,9 @@ func (s *Scheduler) runReserve(ctx context.Context, c *bindingCycle, node *state
 	s.groups.Assume(c.pod.Pod)
 	err := c.timed("Reserve", &c.durations.Reserve, func() error {
 		for _, p := range c.reserve {
-			if err := p.Reserve(ctx, c.state, c.pod, node); err != nil {
+			begin := time.Now()
+			err := p.Reserve(ctx, c.state, c.pod, node)
+			if c.observe(p, "Reserve", begin, err); err != nil {
 				return err
 			}
 		}
@@ -144,10 +147,13 @@ func (s *Scheduler) runReserve(ctx context.Context, c *bindingCycle, node *state
 func (s *Scheduler) runPermit(ctx context.Context, c *bindingCycle) (map[string]time.Duration, error) {
 	var waits map[string]time.Duration
 	for _, p := range c.permit {
+		begin := time.Now()
 		st, wait := p.Permit(ctx, c.state, c.pod, c.node)
 		if st != nil {
+			c.observe(p, "Permit", begin, st)
 			return nil, st
 		}
+		c.observe(p, "Permit", begin, nil)
 		if wait > 0 {
 			if waits == nil {
 				waits = map[string]time.Duration{}
@@ -167,6 +173,7 @@ func (s *Scheduler) waitOnPermit(ctx, waiting context.Context, c *bindingCycle, 
 	begin := time.Now()
 	st, err := s.waitingPods.Await(waiting, waitingPod)
 	c.durations.Permit += time.Since(begin)
+	c.measurePermitWait(st, err, begin)
 	if st != nil {
 		err = st
 	}
@@ -228,7 +235,9 @@ func (s *Scheduler) markBind(c *bindingCycle, begin time.Time, err error) {
 func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
 	if err := c.timed("PreBind", &c.durations.PreBind, func() error {
 		for _, p := range c.preBind {
-			if err := p.PreBind(ctx, c.state, c.pod, c.node); err != nil {
+			begin := time.Now()
+			err := p.PreBind(ctx, c.state, c.pod, c.node)
+			if c.observe(p, "PreBind", begin, err); err != nil {
 				return err
 			}
 		}
@@ -241,7 +250,9 @@ func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
 	}
 	return c.measure("Bind", func() (err error) {
 		for _, b := range c.bind {
+			begin := time.Now()
 			if err = b.Bind(ctx, c.state, c.pod, c.node); !errors.Is(err, framework.ErrSkip) {
+				c.observe(b, "Bind", begin, err)
 				return err
 			}
 		}
@@ -329,7 +340,15 @@ func (s *Scheduler) runPostFilter(ctx context.Context, profile *profile, a *fram
 		if p.Name() == preempt.Name {
 			s.metrics.preemptions.Inc()
 		}
+		begin := time.Now()
 		node, message := p.PostFilter(ctx, a)
+		if a.Observe != nil {
+			status := "Unschedulable"
+			if node != "" {
+				status = framework.StatusName(nil)
+			}
+			a.Observe(p.Name(), "PostFilter", status, time.Since(begin))
+		}
 		if node != "" {
 			a.NominatedNode, a.PostFilterMessage = node, message
 			return nil

@@ -27,6 +27,7 @@ type metrics struct {
 	attemptDuration, extensionPointDuration, schedulingSLI *prometheus.HistogramVec
 	algorithmDuration, attemptsPerPod, preemptionVictims   prometheus.Histogram
 	preemptions                                            prometheus.Counter
+	pluginDuration, permitWait                             *prometheus.HistogramVec
 	pendingDesc, cacheDesc, unschedulableDesc              *prometheus.Desc
 
 	mu      sync.Mutex
@@ -53,6 +54,13 @@ func newMetrics() *metrics {
 			Name: "scheduler_framework_extension_point_duration_seconds", Help: "Latency for running all plugins of a specific extension point.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 12),
 		}, []string{"extension_point", "status", "profile"}),
+		pluginDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "scheduler_plugin_execution_duration_seconds", Help: "Duration for running a plugin at a specific extension point.",
+			Buckets: prometheus.ExponentialBuckets(0.00001, 1.5, 20),
+		}, []string{"plugin", "extension_point", "status"}),
+		permitWait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "scheduler_permit_wait_duration_seconds", Help: "Duration of waiting on permit.", Buckets: durations,
+		}, []string{"result"}),
 		schedulingSLI: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "scheduler_pod_scheduling_sli_duration_seconds", Help: "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 20),
@@ -92,7 +100,7 @@ func (s *Scheduler) useOwnMetrics() {
 // Collectors returns the metrics of all schedulers of this process.
 func Collectors() []prometheus.Collector {
 	m := processMetrics()
-	return []prometheus.Collector{m.attempts, m.incoming, m.attemptDuration, m.extensionPointDuration, m.schedulingSLI, m.algorithmDuration, m.attemptsPerPod, m.preemptionVictims, m.preemptions, m}
+	return []prometheus.Collector{m.attempts, m.incoming, m.attemptDuration, m.extensionPointDuration, m.pluginDuration, m.permitWait, m.schedulingSLI, m.algorithmDuration, m.attemptsPerPod, m.preemptionVictims, m.preemptions, m}
 }
 
 // add includes the pods and nodes of s in the gauges until remove is called.
@@ -177,6 +185,32 @@ func (p *profile) measureDecision(a *framework.Attempt, begin time.Time) {
 	if a.ScoreTook > 0 {
 		m.extensionPointDuration.WithLabelValues("Score", "Success", p.name).Observe(a.ScoreTook.Seconds())
 	}
+}
+
+// observePlugin records how long one plugin took.
+func (p *profile) observePlugin(plugin, point, status string, took time.Duration) {
+	p.metrics.pluginDuration.WithLabelValues(plugin, point, status).Observe(took.Seconds())
+}
+
+// observe records how long a plugin took after the scheduling cycle, in attempts that are sampled.
+func (c *bindingCycle) observe(p framework.Plugin, point string, begin time.Time, err error) {
+	if !c.sampled {
+		return
+	}
+	status := "Error"
+	if st := rejection(err); err == nil || st != nil {
+		status = framework.StatusName(st)
+	}
+	c.observePlugin(p.Name(), point, status, time.Since(begin))
+}
+
+// measurePermitWait records how long a pod waited on Permit plugins.
+func (c *bindingCycle) measurePermitWait(st *framework.Status, err error, begin time.Time) {
+	result := framework.StatusName(st)
+	if st == nil && err != nil {
+		result = "Error"
+	}
+	c.metrics.permitWait.WithLabelValues(result).Observe(time.Since(begin).Seconds())
 }
 
 // measure records how long the plugins of an extension point took.

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/scheduler"
+	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
 )
 
@@ -71,6 +72,37 @@ func TestMetrics(t *testing.T) {
 			if got := after[series] - before[series]; got != want {
 				t.Errorf("%s: %v, want %v", series, got, want)
 			}
+		}
+	})
+}
+
+// TestPluginDurations: the plugins of one in ten attempts are measured, at each extension point; and how long a pod waits on Permit.
+func TestPluginDurations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := counted(t)
+		h := &holds{}
+		c := startWith(t, with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) { h.Handle = handle; return h, nil }}), schedtest.Node("a"))
+		c.bring(schedtest.Pod("fits", schedtest.Labelled("hold", "yes")))
+		for _, w := range h.Waiting.All() {
+			w.Allow("Holds")
+		}
+		synctest.Wait()
+		for i := range 9 {
+			c.bring(schedtest.Pod(fmt.Sprint("unsampled-", i)))
+		}
+		c.bring(schedtest.Pod("big", schedtest.Requests("64", "")))
+		after := counted(t)
+		for series, want := range map[string]float64{
+			"PreFilter NodePorts Skip": 2, "PreFilter NodeResourcesFit Success": 2, "Filter NodeResourcesFit Success": 1, "Filter NodeResourcesFit UnschedulableAndUnresolvable": 1,
+			"PreScore NodeResourcesFit Success": 1, "PreScore NodeAffinity Skip": 1, "Score NodeResourcesFit Success": 1, "Reserve VolumeBinding Success": 1, "Permit Holds Success": 1,
+			"PreBind VolumeBinding Success": 1, "Bind DefaultBinder Success": 1, "PostFilter DefaultPreemption Unschedulable": 1,
+		} {
+			if got := after["plugin_execution_duration_seconds["+series+"]"] - before["plugin_execution_duration_seconds["+series+"]"]; got != want {
+				t.Errorf("%s: %v, want %v", series, got, want)
+			}
+		}
+		if got := after["permit_wait_duration_seconds[Success]"] - before["permit_wait_duration_seconds[Success]"]; got != 1 {
+			t.Errorf("%v waits on Permit, want 1", got)
 		}
 	})
 }

@@ -45,7 +45,9 @@ func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder)
 		return nil, err
 	}
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any will do
-	p := &profile{
+	p := &profile{Profile: of, name: of.SchedulerName}
+	of.Observe = p.observePlugin
+	*p = profile{
 		Profile: of, name: of.SchedulerName,
 		engine:            framework.NewEngine(of, parallelism, seed),
 		extenderEngine:    framework.NewEngine(of, parallelism, seed+1),

@@ -62,6 +62,9 @@ type Attempt struct {
 	// Preemption is PostFilter's choice of victims; nil: there are none.
 	Preemption *Preemption
 
+	// Observe gets the durations of single plugins; nil: the attempt is not sampled.
+	Observe Observe
+
 	// Durations of the extension points. FilterTook includes PreFilterTook, ScoreTook includes PreScoreTook.
 	PreFilterTook, FilterTook, PostFilterTook, PreScoreTook, ScoreTook time.Duration
 }

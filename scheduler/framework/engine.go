@@ -33,13 +33,15 @@ type Engine struct {
 	classes     map[string]*class
 	class       *class // of the attempt's pod; nil: filterAll was not used
 	clock       int64  // counts attempts
+	attempts    int64  // counts attempts, those without classes too
+	observer    Observe
 	key         []byte // buffer for the key of the class
 }
 
 // NewEngine returns an engine for a profile. parallelism is the maximum number of goroutines, which are used in large clusters. seed seeds
 // the random choice among nodes with equal scores.
 func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
-	e := &Engine{classes: map[string]*class{}, filterers: PluginsAt[Filterer](p, AtFilter), parallelism: max(parallelism, 1), percentageOfNodesToScore: int(p.PercentageOfNodesToScore)}
+	e := &Engine{observer: p.Observe, classes: map[string]*class{}, filterers: PluginsAt[Filterer](p, AtFilter), parallelism: max(parallelism, 1), percentageOfNodesToScore: int(p.PercentageOfNodesToScore)}
 	e.rand = rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // the choice among equal nodes is not a secret
 	for _, w := range p.At(AtScore) {
 		if _, ok := w.Plugin.(Scorer); ok && w.Weight > 0 {
@@ -104,6 +106,9 @@ func (e *Engine) findFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNomin
 	a := &e.attempt
 	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, ignoreNominated: ignoreNominated, Filters: a.Filters[:0], Refused: e.refused[:0], Feasible: e.feasible[:0],
 		ScoredBy: a.ScoredBy[:0], RuleScorers: a.RuleScorers[:0], Raw: a.Raw[:0], Scores: a.Scores[:0]}
+	if e.attempts++; e.attempts%sampleEvery == 1 {
+		a.Observe = e.observer
+	}
 	if len(s.Nodes) == 0 {
 		return a
 	}
@@ -150,6 +155,8 @@ func (e *Engine) choose(a *Attempt, results *ExtenderResults) {
 		a.Chosen = a.Feasible[a.ChosenAt]
 		a.ScoreTook = time.Since(begin)
 	}
+	a.observeOnNode(e.scorers, e.nodeScorers)
+	clear(e.nodeScorers)
 }
 
 // prepare runs every PreFilter. It returns the nodes to filter: all nodes of the snapshot, or those that a PreFilterResult names.
@@ -160,7 +167,13 @@ func (e *Engine) prepare(a *Attempt) []*state.NodeInfo {
 		return nil
 	}
 	for _, p := range e.filterers {
+		begin := a.begin()
 		f, st := p.PreFilter(a.Cycle, a.Pod, a.Snapshot)
+		if f == nil && st == nil {
+			a.observe(p, "PreFilter", statusSkip, begin)
+			continue
+		}
+		a.observe(p, "PreFilter", StatusName(st), begin)
 		if st != nil && st.Code == Failed {
 			a.Failed = st
 			return nil
@@ -168,9 +181,6 @@ func (e *Engine) prepare(a *Attempt) []*state.NodeInfo {
 		if st != nil {
 			a.PreFilterStatus = st
 			return nil
-		}
-		if f == nil {
-			continue
 		}
 		a.Filters = append(a.Filters, NamedFilter{p, f})
 		n, ok := f.(PreFilterResult)
@@ -331,14 +341,20 @@ func (e *Engine) score(a *Attempt) {
 	} else {
 		e.scoreEach(a)
 	}
-	clear(e.nodeScorers)
 }
 
 func (e *Engine) preScore(a *Attempt) {
 	e.nodeScorers = e.nodeScorers[:0]
 	for _, w := range e.scorers {
 		p, _ := w.Plugin.(Scorer) // NewEngine keeps only Scorers
-		e.nodeScorers = append(e.nodeScorers, p.PreScore(a.Cycle, a.Pod, a.Snapshot, a.Feasible))
+		begin := a.begin()
+		scorer := p.PreScore(a.Cycle, a.Pod, a.Snapshot, a.Feasible)
+		status := statusSkip
+		if scorer != nil {
+			status = StatusName(nil)
+		}
+		a.observe(p, "PreScore", status, begin)
+		e.nodeScorers = append(e.nodeScorers, scorer)
 	}
 }
 
@@ -352,12 +368,13 @@ func (e *Engine) scoreEach(a *Attempt) {
 		if scorer == nil {
 			continue
 		}
-		raw, scores := buffer(e.raw, i, n), buffer(e.scores, i, n)
+		raw, scores, begin := buffer(e.raw, i, n), buffer(e.scores, i, n), a.begin()
 		for j, node := range a.Feasible {
 			raw[j] = scorer.Score(node)
 		}
 		copy(scores, raw)
 		scorer.Normalize(scores)
+		a.observeScores(w.Plugin, scorer, begin, n)
 		for j, s := range scores {
 			a.Totals[j] += s * w.Weight
 		}

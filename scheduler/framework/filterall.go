@@ -131,6 +131,7 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 			continue
 		}
 		var raw []int64
+		begin := a.begin()
 		all, vector := scorer.(AllScorer)
 		switch {
 		case c.raw[i] != nil:
@@ -154,6 +155,7 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 				a.Totals[j] += s * w.Weight
 			}
 		}
+		a.observeScores(w.Plugin, scorer, begin, n)
 		a.scored(w, scorer, raw, scores)
 	}
 }

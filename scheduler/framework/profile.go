@@ -63,6 +63,8 @@ type Profile struct {
 	Points map[Point][]Weighted
 	// PercentageOfNodesToScore: see FeasibleNodesToFind; 0: it depends on the size of the cluster.
 	PercentageOfNodesToScore int32
+	// Observe gets the durations of plugins in some attempts; nil: nobody does.
+	Observe Observe
 }
 
 // Weighted is a plugin with its score weight. It matters for Scorers only; a Scorer with weight 0 does not run.

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package framework
+
+import "time"
+
+// sampleEvery is one in how many attempts the durations of single plugins are measured, as in kube-scheduler: it costs as much as a plugin.
+const sampleEvery = 10
+
+// Observe is called with the duration of a plugin at an extension point ("Filter": for one node) and with the name of its Status.
+type Observe func(plugin, point, status string, took time.Duration)
+
+// StatusName returns kube-scheduler's name for the outcome of a plugin.
+func StatusName(st *Status) string {
+	switch {
+	case st == nil:
+		return "Success"
+	case st.Code == Unschedulable:
+		return "Unschedulable"
+	case st.Code == Unresolvable:
+		return "UnschedulableAndUnresolvable"
+	}
+	return "Error"
+}
+
+// statusSkip is the outcome of a PreFilter or PreScore that has nothing to say about the pod.
+const statusSkip = "Skip"
+
+// begin returns the time if the attempt is sampled.
+func (a *Attempt) begin() (t time.Time) {
+	if a.Observe != nil {
+		t = time.Now()
+	}
+	return t
+}
+
+// observe measures a plugin if the attempt is sampled.
+func (a *Attempt) observe(p Plugin, point, status string, begin time.Time) {
+	if a.Observe != nil {
+		a.Observe(p.Name(), point, status, time.Since(begin))
+	}
+}
+
+// observeScores measures the Score of a plugin that has scored n nodes since begin, if the attempt is sampled.
+func (a *Attempt) observeScores(p Plugin, scorer NodeScorer, begin time.Time, n int) {
+	if _, nodeLocal := scorer.(NodeLocal); a.Observe != nil && !nodeLocal {
+		a.Observe(p.Name(), "Score", StatusName(nil), time.Since(begin)/time.Duration(max(n, 1)))
+	}
+}
+
+// observeOnNode measures the Filter and Score for one node, of the plugins whose results are shared by attempts or found for many nodes at
+// once, and so cannot be measured where they are used.
+func (a *Attempt) observeOnNode(scorers []Weighted, nodeScorers []NodeScorer) {
+	if a.Observe == nil {
+		return
+	}
+	n := a.Chosen
+	if n == nil && len(a.Refused) > 0 {
+		n = a.Refused[0].Node
+	}
+	if n == nil {
+		return
+	}
+	for i := range a.Filters {
+		_, nodeLocal := a.Filters[i].NodeFilter.(NodeLocal)
+		if _, all := a.Filters[i].NodeFilter.(AllFilter); !nodeLocal && !all { // it may cost much, or keep what it has found
+			continue
+		}
+		begin := time.Now()
+		st := a.Filters[i].Filter(n)
+		if a.observe(a.Filters[i].Plugin, "Filter", StatusName(st), begin); st != nil {
+			return
+		}
+	}
+	for i, scorer := range nodeScorers {
+		if _, nodeLocal := scorer.(NodeLocal); !nodeLocal { // observeScores measures it
+			continue
+		}
+		begin := time.Now()
+		scorer.Score(n)
+		a.observe(scorers[i].Plugin, "Score", StatusName(nil), begin)
+	}
+}
