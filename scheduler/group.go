@@ -333,25 +333,18 @@ func (a *groupAttempt) handleFailure(ctx context.Context) {
 	s := a.s
 	a.unreserveAll(ctx)
 	s.cache.EndTentative() // before other attempts
-	reason, condition, message := reasonUnschedulable, schedulingv1beta1.PodGroupReasonUnschedulable, ""
+	reason, condition := reasonUnschedulable, schedulingv1beta1.PodGroupReasonUnschedulable
 	if a.err != nil {
-		reason, condition, message = reasonError, schedulingv1beta1.PodGroupReasonSchedulerError, a.err.Error()
+		reason, condition = reasonError, schedulingv1beta1.PodGroupReasonSchedulerError
 		s.log.Warn("scheduling attempt failed", "podgroup", a.key, "attempt", a.head.Attempts, "err", a.err)
 	} else {
 		a.runPostFilter(ctx)
-		message = a.status.Error()
-		if a.message != "" {
-			message += ", " + a.message
-		}
 	}
 	refused := []string{plugins.GangName}
 	for _, t := range a.members {
 		pod := t.it.Pod
 		s.nominate(pod, a.nominated[pod.Pod.UID])
-		text := t.message
-		if text == "" || a.err != nil {
-			text = message
-		}
+		text := a.messageOf(t)
 		t.reported = text
 		if t.decision != nil && text != "" {
 			t.decision.Message = text
@@ -360,8 +353,32 @@ func (a *groupAttempt) handleFailure(ctx context.Context) {
 		refused = union(refused, t.refusedBy)
 		a.report(ctx, t, reason, text)
 	}
-	a.writeCondition(ctx, metav1.ConditionFalse, condition, message)
+	a.writeCondition(ctx, metav1.ConditionFalse, condition, a.groupMessage())
 	s.queue.FinishGroup(a.head, a.items(), refused, a.err != nil)
+}
+
+// groupMessage says why the group could not be placed.
+func (a *groupAttempt) groupMessage() string {
+	switch {
+	case a.err != nil:
+		return a.err.Error()
+	case a.message == "":
+		return a.status.Error()
+	}
+	return a.status.Error() + ", pod group preemption: " + a.message
+}
+
+// messageOf says why a pod of a group that could not be placed has no node, in kube-scheduler's words.
+func (a *groupAttempt) messageOf(t *member) string {
+	switch {
+	case a.err == nil && t.message != "":
+		return t.message
+	case a.err == nil && t.chosenNode == "": // it was not tried
+		return a.status.Error()
+	case a.err == nil && len(a.nominated) == 0:
+		return errGroup.Error() + ", " + a.groupMessage()
+	}
+	return a.groupMessage()
 }
 
 // report reports why a pod has no node, with an event and in the pod's status.

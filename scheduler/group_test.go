@@ -139,7 +139,7 @@ func TestGangAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startGroups(t, append(members("g", 3, "1500m"), gang("g", 3), schedtest.Node("n1"))...)
 		settle()
-		const short = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, No preemption victims found for incoming preemptor"
+		const short = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, pod group preemption: No preemption victims found for incoming preemptor"
 		if n, s := c.countBound("g"), c.groupCondition("g"); n != 0 || s != "False Unschedulable: "+short {
 			t.Errorf("%d bound, group %q", n, s)
 		}
@@ -151,7 +151,7 @@ func TestGangAllOrNothing(t *testing.T) {
 			}
 			said[cond.Message]++
 		}
-		if said[short] != 2 || said["0/1 nodes are available: 1 Insufficient cpu."] != 1 {
+		if said["pod group is unschedulable, "+short] != 2 || said["0/1 nodes are available: 1 Insufficient cpu."] != 1 {
 			t.Errorf("pods say %v", said)
 		}
 		told := map[string]int{}

@@ -75,15 +75,15 @@ func TestGangPreempts(t *testing.T) {
 		},
 		"in vain": {
 			3, members("g", 3, "3", high), []runtime.Object{low("a", "n1", "3"), low("d", "n2", "3")}, 0, "a d",
-			"False Unschedulable: minCount (3) cannot be satisfied: 0 scheduled, 2 remaining, minCount (3) cannot be satisfied: 2 scheduled, 0 remaining",
+			"False Unschedulable: minCount (3) cannot be satisfied: 0 scheduled, 2 remaining, pod group preemption: minCount (3) cannot be satisfied: 2 scheduled, 0 remaining",
 		},
 		"nobody is less important": {
 			2, members("g", 2, "3", high), []runtime.Object{low("a", "n1", "3", high), low("d", "n2", "3", high)}, 0, "a d",
-			"False Unschedulable: minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, No preemption victims found for incoming preemptor",
+			"False Unschedulable: minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: No preemption victims found for incoming preemptor",
 		},
 		"never": {
 			2, members("g", 2, "3", high, schedtest.With(func(s *corev1.PodSpec) { s.PreemptionPolicy = new(corev1.PreemptNever) })), []runtime.Object{low("a", "n1", "3"), low("d", "n2", "3")}, 0, "a d",
-			"False Unschedulable: minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, not eligible due to preemptionPolicy=Never.",
+			"False Unschedulable: minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: not eligible due to preemptionPolicy=Never.",
 		},
 		"a group goes whole": {
 			2, members("g", 2, "3", high), []runtime.Object{whole(gang("w", 1)), low("a", "n1", "3", inGroup("w")), low("b", "n1", "1", inGroup("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "c", "True Scheduled",

@@ -138,7 +138,7 @@ func (q *groupSimulation) choosePreemption(ctx context.Context) *framework.Preem
 		if preemption != nil {
 			return preemption
 		}
-		q.message = ", " + why
+		q.message = why
 	}
 	return nil
 }
@@ -147,16 +147,11 @@ func (q *groupSimulation) choosePreemption(ctx context.Context) *framework.Preem
 func (q *groupSimulation) addOutcomes(preemption *framework.Preemption) {
 	for i, m := range q.members {
 		out, d := q.tasks[i].outcome(""), q.decisions[m.it.Pod.Pod.UID]
-		switch {
-		case m.binding != nil:
+		if m.binding != nil {
 			out.Node = m.binding.node
 			q.simulation.allocateClaims(m.it.Pod.Pod)
-		case q.err != nil:
-			out.Reason = q.err.Error()
-		case m.message != "":
-			out.Reason = m.message
-		default:
-			out.Reason = q.status.Error() + q.message
+		} else {
+			out.Reason = q.messageOf(m)
 		}
 		if d != nil {
 			d.PodGroup = q.summary(m)

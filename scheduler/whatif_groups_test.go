@@ -73,7 +73,7 @@ func TestWhatIfGroups(t *testing.T) {
 		{"a gang that fits", "", append(members("g", 2, "3"), gang("g", 2), n1, n2), "g-0: pending -> n1; g-1: pending -> n2|g-0: pending -> n2; g-1: pending -> n1", 0},
 		{
 			"a gang that does not", "", append(members("g", 2, "3"), gang("g", 2), n1),
-			"g-0: pending -> minCount (2) cannot be satisfied: 1 scheduled, 0 remaining, No preemption victims found for incoming preemptor; g-1: pending -> 0/1 nodes are available: 1 Insufficient cpu.", 0,
+			"g-0: pending -> pod group is unschedulable, minCount (2) cannot be satisfied: 1 scheduled, 0 remaining, pod group preemption: No preemption victims found for incoming preemptor; g-1: pending -> 0/1 nodes are available: 1 Insufficient cpu.", 0,
 		},
 		{"too few pods", "", append(members("g", 2, "3"), gang("g", 3), n1, n2), "g-0: pending -> it waits for 1 more pods of group g (2 of 3); g-1: pending -> it waits for 1 more pods of group g (2 of 3)", 0},
 		{"no group", "", append(members("g", 1, "3"), n1), "g-0: pending -> it waits for the pod group g", 0},
