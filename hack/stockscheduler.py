@@ -196,15 +196,17 @@ def told(events, kind):
 
 
 def table(files):
-    runs, events = {}, {}
+    runs, events, groups = {}, {}, {}
     for f in files:
         run = f.split("/")[-1][:-5].replace("-", "/")
         runs[run], events[run] = (json.load(open(f))["items"] for f in (f, f[:-5] + ".events"))
+        groups[run] = {g["metadata"]["name"]: g for g in json.load(open(f[:-5] + ".groups"))["items"]} if GROUPS else {}
     differ = 0
     for kind, (_, count, _, always) in kinds().items():
         said = {}
         for run, all in runs.items():
-            said.setdefault(f"{outcome(all, kind, always)} [{told(events[run], kind)}]", []).append(run)
+            of = [f"{c['type']} {c['status']} {c['reason']}: {c['message']}; " for c in groups[run].get(kind, {}).get("status", {}).get("conditions", [])]
+            said.setdefault(f"{''.join(of)}{outcome(all, kind, always)} [{told(events[run], kind)}]", []).append(run)
         differ += len(said) > 1
         for words, who in said.items():
             print(f"{kind:<15}{count:>3}  {'all' if len(said) == 1 else ' '.join(who):<12} {words}")
