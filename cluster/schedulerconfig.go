@@ -204,19 +204,33 @@ func (l *reloadingScheduler) use(c *schedulerconfig.Configuration) error {
 
 // reload uses the new content of the file. A content that is wrong is rejected with an event and in a metric: a process of its own has no other
 // place where people look.
-func (l *reloadingScheduler) reload(_ context.Context, content []byte) error {
+func (l *reloadingScheduler) reload(ctx context.Context, content []byte) error {
 	c, err := schedulerconfig.Read(l.path, content, nil)
 	if err == nil {
 		err = l.use(c)
 	}
 	if err != nil {
 		schedulerReloads().WithLabelValues("failure").Inc()
-		l.events.Eventf(l.lease, corev1.EventTypeWarning, "ConfigurationRejected", "The previous configuration stays in use: %s", cut(err.Error(), maxNote))
+		l.events.Eventf(l.subject(ctx), corev1.EventTypeWarning, "ConfigurationRejected", "The previous configuration stays in use: %s", cut(err.Error(), maxNote))
 		return err
 	}
 	schedulerReloads().WithLabelValues("success").Inc()
-	l.events.Eventf(l.lease, corev1.EventTypeNormal, "ConfigurationReloaded", "%s is in use", l.path)
+	l.events.Eventf(l.subject(ctx), corev1.EventTypeNormal, "ConfigurationReloaded", "%s is in use", l.path)
 	return nil
+}
+
+// leaseTimeout limits the read of the lease.
+const leaseTimeout = 5 * time.Second
+
+// subject returns the lease with its UID, by which kubectl describe finds events; without an election there may be none.
+func (l *reloadingScheduler) subject(ctx context.Context) *coordinationv1.Lease {
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	defer cancel()
+	found, err := l.cfg.Client.CoordinationV1().Leases(l.lease.Namespace).Get(ctx, l.lease.Name, metav1.GetOptions{})
+	if err != nil {
+		return l.lease
+	}
+	return found
 }
 
 // maxNote is the maximum length of a configuration error in an event.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,7 +59,8 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	}
 	profile("profiles: [{schedulerName: first}]\n")
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}}}
-	c := clienttest.New(node, podOf("a", "first"), podOf("b", "second"), podOf("c", "third"))
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-scheduler", UID: "lease-uid"}}
+	c := clienttest.New(node, lease, podOf("a", "first"), podOf("b", "second"), podOf("c", "third"))
 	bound := make(chan string, 10)
 	c.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		b, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Binding)
@@ -74,7 +76,7 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 		if !ok {
 			return false, nil, nil
 		}
-		told <- fmt.Sprint(e.InvolvedObject.Kind, " ", e.InvolvedObject.Namespace, "/", e.InvolvedObject.Name, " ", e.Source.Component, " ", e.Type, " ", e.Reason, ": ", e.Message)
+		told <- fmt.Sprint(e.InvolvedObject.Kind, " ", e.InvolvedObject.Namespace, "/", e.InvolvedObject.Name, " ", e.InvolvedObject.UID, " ", e.Source.Component, " ", e.Type, " ", e.Reason, ": ", e.Message)
 		return true, e, nil
 	})
 	said, rejected := make(chan string, 100), &configreload.Rejected{}
@@ -109,14 +111,14 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	await(bound, "a")
 	profile("profiles: [{schedulerName: second}]\n")
 	await(said, "file reloaded")
-	await(told, "Lease kube-system/kube-scheduler first Normal ConfigurationReloaded: "+path)
+	await(told, "Lease kube-system/kube-scheduler lease-uid first Normal ConfigurationReloaded: "+path)
 	await(bound, "b")
 	profile("profiles: [{schedulerName: third, percentageOfNodesToScore: 101}]\n")
 	await(said, "scheduler.yaml:3: profiles[0].percentageOfNodesToScore")
 	if got := rejected.List(); len(got) != 1 || got[0].Name != "scheduler" || got[0].File != path || !strings.Contains(got[0].Error, "scheduler.yaml:3: profiles[0]") {
 		t.Errorf("rejected: %+v", got)
 	}
-	await(told, "Lease kube-system/kube-scheduler first Warning ConfigurationRejected: The previous configuration stays in use: "+path+":3: profiles[0].percentageOfNodesToScore")
+	await(told, "Lease kube-system/kube-scheduler lease-uid first Warning ConfigurationRejected: The previous configuration stays in use: "+path+":3: profiles[0].percentageOfNodesToScore")
 	if got := rejectedReloads(t); got != failures+1 {
 		t.Errorf("%v rejected reloads in the metric, want %v", got, failures+1)
 	}
