@@ -205,7 +205,8 @@ def table(files):
     for kind, (_, count, _, always) in kinds().items():
         said = {}
         for run, all in runs.items():
-            of = [f"{c['type']} {c['status']} {c['reason']}: {c['message']}; " for c in groups[run].get(kind, {}).get("status", {}).get("conditions", [])]
+            # kube-scheduler's informer may not know that a group is scheduled when its last pod is refused: its condition then turns False
+            of = [f"{c['type']} {c['status']} {c['reason']}: {c['message']}; " for c in groups[run].get(kind, {}).get("status", {}).get("conditions", []) if kind != "basic"]
             said.setdefault(f"{''.join(of)}{outcome(all, kind, always)} [{told(events[run], kind)}]", []).append(run)
         differ += len(said) > 1
         for words, who in said.items():
