@@ -67,12 +67,13 @@ func (s *Server) checkDevices(ctx context.Context, a *auth.Attributes, obj, old 
 	return apierrors.NewInvalid(schema.GroupKind{Group: resourcev1.GroupName, Kind: kind}, name, errs)
 }
 
-// adminAccess checks the label of the namespace where a field of a claim gives admin access; nil: none does.
+// adminAccess checks the label of the namespace where a field of a claim gives admin access; nil: none does. The namespace is read consistently: who
+// has just set or removed the label sees it in force.
 func (s *Server) adminAccess(ctx context.Context, namespace string, path *field.Path) field.ErrorList {
 	if path == nil {
 		return nil
 	}
-	found, err := s.reader.Get(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), "", namespace)
+	found, err := s.reader.GetLatest(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), "", namespace)
 	if err != nil {
 		return field.ErrorList{field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
 	}

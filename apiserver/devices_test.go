@@ -4,6 +4,7 @@ package apiserver_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/client-go/rest"
@@ -155,6 +157,24 @@ func TestAdminResult(t *testing.T) {
 	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "u"}}
 	if _, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
 		t.Errorf("a claim that was allocated with the label: %v", err)
+	}
+}
+
+// TestAdminLabelAtOnce: the label counts from the answer to its write, and no longer than to that of its removal.
+func TestAdminLabelAtOnce(t *testing.T) {
+	r := start(t, nil)
+	c, ctx := r.clients(t), t.Context()
+	claims := c.ResourceV1().ResourceClaims("default")
+	for round := range 300 {
+		labeled := round%2 == 0
+		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"%v"}}}`, resourcev1.DRAAdminNamespaceLabelKey, labeled)
+		if _, err := c.CoreV1().Namespaces().Patch(ctx, "default", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := claims.Create(ctx, gpuClaim(new(true)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if labeled && err != nil || !labeled && !apierrors.IsInvalid(err) {
+			t.Fatalf("round %d, label %v: %v", round, labeled, err)
+		}
 	}
 }
 

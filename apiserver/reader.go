@@ -66,6 +66,19 @@ func (r *Reader) Get(ctx context.Context, gvr schema.GroupVersionResource, names
 	return e.Object, nil
 }
 
+// GetLatest returns the stored state of an object.
+func (r *Reader) GetLatest(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error) {
+	s, err := r.storage(gvr)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.Get(ctx, namespace, name, "")
+	if err != nil {
+		return nil, err
+	}
+	return e.Object, nil
+}
+
 // List returns the objects of the namespace ("": all) from the cache.
 func (r *Reader) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string) ([]runtime.Object, error) {
 	s, err := r.storage(gvr)
