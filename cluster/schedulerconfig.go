@@ -70,6 +70,9 @@ func CheckScheduling(path string) (what string, err error) {
 		if err == nil {
 			err = yaml.Unmarshal(text, &u.Object)
 		}
+		if err != nil && n == 0 {
+			break // it is read as a configuration below, which names the line
+		}
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", path, err)
 		}

@@ -62,7 +62,13 @@ func TestWrong(t *testing.T) {
 		})
 	}
 	for body, want := range map[string]string{
-		"": "f: is empty, it must have a KubeSchedulerConfiguration", "a: [": "f: line 1: did not find expected node content",
+		"": "f: is empty, it must have a KubeSchedulerConfiguration", "a: [": "f:1: did not find expected node content",
+		head + "profiles: [}\n": "f:3: did not find expected node content", "- a\n": "f:1: must be a KubeSchedulerConfiguration",
+		head + "profiles:\n- plugins: {queueSort: {disabled: [{name: '*'}]}, bind: {disabled: [{name: '*'}]}}\n": "f:4: profiles[0].plugins.queueSort.enabled: Required value: a profile has a plugin here\n" +
+			"f:4: profiles[0].plugins.bind.enabled: Required value: a profile has a plugin here",
+		head + "profiles:\n- plugins:\n    score:\n      enabled:\n      - name: ImageLocality\n        weight: -3\n": "f:8: profiles[0].plugins.score.enabled[0].weight: Invalid value: -3: must not be negative",
+		head + "leaderElection: {leaseDuration: 5}\nextenders:\n- urlPrefix: http://x\n  httpTimeout: 1s\n- urlPrefix: http://y\n  httpTimeout: 3\n": "f:3: leaderElection.leaseDuration: must be string, not number\n" +
+			"f:8: extenders[1].httpTimeout: must be string, not number",
 		"apiVersion: v1\nkind: KubeSchedulerConfiguration\n": `f:1: apiVersion: must be kubescheduler.config.k8s.io/v1, not "v1"`,
 	} {
 		if _, err := Read("f", []byte(body), nil); fmt.Sprint(err) != want {

@@ -34,6 +34,10 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 	}
 	root, err := parse(content)
 	if err != nil {
+		var at lineError
+		if errors.As(err, &at) {
+			return nil, joinErrors(name, []lineError{at})
+		}
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	c := &Configuration{}
@@ -140,13 +144,13 @@ func parse(content []byte) (*yaml.Node, error) {
 	if err := d.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, errors.New("is empty, it must have a " + kind)
 	} else if err != nil {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, syntaxError(err, 1+bytes.Count(bytes.TrimRight(content, "\n"), []byte("\n")))
 	}
 	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
 		return nil, errors.New("has more than one document, it must have one " + kind)
 	}
 	if doc.Content[0].Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("line %d: must be a %s", doc.Content[0].Line, kind)
+		return nil, lineError{doc.Content[0].Line, "must be a " + kind}
 	}
 	return doc.Content[0], nil
 }
@@ -155,6 +159,30 @@ func parse(content []byte) (*yaml.Node, error) {
 type lineError struct {
 	line int
 	text string
+}
+
+func (e lineError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.text) }
+
+// yamlError is an error of the YAML library. fromParser are those that count lines from 0; line 0 is left out.
+var (
+	yamlError  = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+	fromParser = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or '[\]}]'|<.*>)$`)
+)
+
+// syntaxError returns an error of the YAML library with its line, in a file of so many lines.
+func syntaxError(err error, lines int) error {
+	m := yamlError.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	line, _ := strconv.Atoi(m[1]) // 0: none is given
+	if fromParser.MatchString(m[2]) {
+		line++
+	}
+	if line == 0 {
+		return errors.New(m[2])
+	}
+	return lineError{min(line, lines), m[2]} // the end of a file counts as a line of its own
 }
 
 func joinErrors(name string, errs []lineError) error {
@@ -281,8 +309,17 @@ func locateError(n *yaml.Node, nodes []nodeOffset, err error) (e lineError, valu
 		at, _ := nodeAt(n, path.FieldPath())
 		return lineError{keyLine(n, path.FieldPath(), at.Line), path.FieldPath() + ": " + text}, nil
 	case errors.As(err, &kind):
-		at := nodeEndingAt(nodes, kind.Offset)
-		return lineError{at.Line, fmt.Sprintf("%s: must be %s, not %s", kind.Field, kind.Type, kind.Value)}, at
+		at, field := nodeEndingAt(nodes, kind.Offset), kind.Field
+		if all := nodesAt(n, kind.Field); !slices.ContainsFunc(all, func(f fieldNode) bool { return f.node == at }) {
+			// A value with an UnmarshalJSON method counts the offset from its own beginning.
+			for _, f := range all {
+				if jsonType(f.node) == kind.Value {
+					at, field = f.node, f.field
+					break
+				}
+			}
+		}
+		return lineError{at.Line, fmt.Sprintf("%s: must be %s, not %s", field, kind.Type, kind.Value)}, at
 	}
 	// Other errors come from values with an UnmarshalJSON method, such as durations. They quote the value.
 	line := n.Line
@@ -292,6 +329,58 @@ func locateError(n *yaml.Node, nodes []nodeOffset, err error) (e lineError, valu
 		}
 	})
 	return lineError{line, err.Error()}, value
+}
+
+// fieldNode is a value with its field: profiles[0].plugins.
+type fieldNode struct {
+	field string
+	node  *yaml.Node
+}
+
+// nodesAt returns the values of a field whose path has no indices: those of all elements of lists.
+func nodesAt(n *yaml.Node, path string) []fieldNode {
+	found := []fieldNode{{"", n}}
+	for key := range strings.SplitSeq(path, ".") {
+		var next []fieldNode
+		for _, f := range found {
+			next = append(next, f.children(key)...)
+		}
+		found = next
+	}
+	return found
+}
+
+// children returns the values of a key, of a mapping or of the mappings in a list.
+func (f fieldNode) children(key string) (out []fieldNode) {
+	switch f.node.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(f.node.Content); i += 2 {
+			if f.node.Content[i].Value == key {
+				out = append(out, fieldNode{strings.TrimPrefix(f.field+"."+key, "."), f.node.Content[i+1]})
+			}
+		}
+	case yaml.SequenceNode:
+		for i, e := range f.node.Content {
+			out = append(out, fieldNode{fmt.Sprintf("%s[%d]", f.field, i), e}.children(key)...)
+		}
+	default:
+	}
+	return out
+}
+
+// jsonType is how json.UnmarshalTypeError names the type of a value.
+func jsonType(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "object"
+	case n.Kind == yaml.SequenceNode:
+		return "array"
+	case n.Tag == "!!int" || n.Tag == "!!float":
+		return "number"
+	case n.Tag == "!!bool":
+		return "bool"
+	}
+	return "string"
 }
 
 // keyLine returns the line of the last key of a path; the second one of a duplicate key.

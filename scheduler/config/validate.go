@@ -80,6 +80,11 @@ func (c *Configuration) validateProfiles(plugins []string) (errs field.ErrorList
 			}
 			errs = append(errs, validateArgs(at.Child("args"), c.Profiles[i].Args[pc.Name])...)
 		}
+		for _, point := range []framework.Point{framework.AtQueueSort, framework.AtBind} {
+			if len(c.Profiles[i].Points[point]) == 0 {
+				errs = append(errs, field.Required(at.Child("plugins", string(point), "enabled"), "a profile has a plugin here"))
+			}
+		}
 		sorts := func(i int) string { return fmt.Sprint(c.Profiles[i].Points[framework.AtQueueSort]) }
 		if in.Plugins != nil && sorts(i) != sorts(0) && len(in.Plugins.QueueSort.Enabled)+len(in.Plugins.QueueSort.Disabled) > 0 {
 			errs = append(errs, field.Invalid(at.Child("plugins", "queueSort"), len(in.Plugins.QueueSort.Enabled), "must be the same for all profiles"))
@@ -98,6 +103,7 @@ func pluginSets(p *configv1.Plugins) map[string]configv1.PluginSet {
 }
 
 func validatePlugins(at *field.Path, in *configv1.Plugins, plugins []string) (errs field.ErrorList) {
+	list := func(name string) *field.Path { return at.Child(name, "enabled") }
 	for name, set := range pluginSets(in) {
 		seen := map[string]bool{}
 		for i, p := range set.Enabled {
@@ -108,6 +114,9 @@ func validatePlugins(at *field.Path, in *configv1.Plugins, plugins []string) (er
 			seen[p.Name] = true
 			if !slices.Contains(plugins, p.Name) && !slices.Contains(notImplemented, p.Name) {
 				errs = append(errs, field.NotFound(at, p.Name))
+			}
+			if p.Weight != nil && *p.Weight < 0 {
+				errs = append(errs, field.Invalid(list(name).Index(i).Child("weight"), *p.Weight, "must not be negative"))
 			}
 		}
 	}
