@@ -173,6 +173,9 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, cj *batchv1.C
 			return fmt.Errorf("look for active job %s: %w", r.Name, err)
 		}
 	}
+	if err := c.reportUnexpected(ctx, p); err != nil {
+		return err
+	}
 	p.applyConcurrencyPolicy(cj)
 	if p.due.IsZero() {
 		return nil
@@ -185,6 +188,21 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, cj *batchv1.C
 		}
 	}
 	return c.start(ctx, key, cj, p, begin)
+}
+
+// reportUnexpected adds an event for each unexpected Job that the server has, too.
+func (c *Controller) reportUnexpected(ctx context.Context, p *plan) error {
+	for _, j := range p.unexpected {
+		live, err := c.env.Client.BatchV1().Jobs(j.Namespace).Get(ctx, j.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return fmt.Errorf("look for unexpected job %s: %w", j.Name, err)
+		case live.UID == j.UID && live.DeletionTimestamp == nil:
+			p.addEvent(corev1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", j.Name)
+		}
+	}
+	return nil
 }
 
 // delete deletes a Job with its pods.

@@ -10,6 +10,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -130,6 +131,27 @@ func TestPolicies(t *testing.T) {
 			}
 			if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, want.event) || strings.Contains(said, "UnexpectedJob") {
 				t.Errorf("%s: want %q in\n%s", p, want.event, said)
+			}
+		})
+	}
+}
+
+// TestUnexpectedJob: a job that is not active is told of, unless only the cache still has it.
+func TestUnexpectedJob(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			cj := stored("tick", "0 0 1 1 *", "UTC")
+			c := controllertest.New(cj, jobFor(cj, time.Now().Add(-time.Hour)))
+			if gone {
+				c.Fake.PrependReactor("get", "jobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewNotFound(a.GetResource().GroupResource(), "tick")
+				})
+			}
+			c.Start(t, "cronjob-controller", New)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if said := strings.Join(c.EventsSeen(), "\n"); strings.Contains(said, "UnexpectedJob") == gone {
+				t.Errorf("gone %v: events %q", gone, said)
 			}
 		})
 	}

@@ -36,6 +36,8 @@ type plan struct {
 	remove []*batchv1.Job
 	// missing are active Jobs that the cache does not have.
 	missing []corev1.ObjectReference
+	// unexpected are Jobs of the cache that run and are not active: or this controller has deleted them, and the cache is behind.
+	unexpected []*batchv1.Job
 	// due is the time of the start to make; zero: none.
 	due time.Time
 	// replace: the due Job replaces the active ones.
@@ -71,7 +73,7 @@ func (p *plan) updateActive(jobs []*batchv1.Job) {
 		end := finishedCondition(j)
 		switch {
 		case end == "" && !active:
-			p.addEvent(corev1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", j.Name)
+			p.unexpected = append(p.unexpected, j)
 		case end != "" && active:
 			p.removeActive(j.UID)
 			p.addEvent(corev1.EventTypeNormal, "SawCompletedJob", "Saw completed job: %s, condition: %v", j.Name, end)

@@ -100,7 +100,7 @@ func TestDecide(t *testing.T) {
 			"start 12:00 next 12:01 last 11:00; SawCompletedJob"},
 		{"in its place", newCron("* * * * *", active("a"), policy(batchv1.ReplaceConcurrent)), jobs{run("a", "", time.Hour)}, "start 12:00 replacing next 12:01 active [a]"},
 		{"it is there already", newCron("* * * * *", active("tick-29539440")), jobs{run("tick-29539440", "", 0)}, "next 12:01 active [tick-29539440]"},
-		{"somebody else's", newCron("30 * * * *"), jobs{run("a", "", time.Hour)}, "next 12:30; UnexpectedJob"},
+		{"somebody else's", newCron("30 * * * *"), jobs{run("a", "", time.Hour)}, "next 12:30 unexpected [a]"},
 		{"one has vanished", newCron("30 * * * *", active("a", "b")), jobs{run("b", failed, time.Hour)}, "next 12:30 active [a] missing [a]; SawCompletedJob"},
 		{"old ones go", newCron("30 * * * *"), jobs{
 			run("a", complete, time.Hour), run("b", complete, 3*time.Hour), run("c", failed, time.Hour), run("d", complete, 2*time.Hour), run("e", failed, 4*time.Hour),
@@ -138,6 +138,9 @@ func told(cj *batchv1.CronJob, p plan) string {
 	}
 	refs("active", p.status.Active)
 	refs("missing", p.missing)
+	for _, j := range p.unexpected {
+		say("unexpected [%s]", j.Name)
+	}
 	if t := p.status.LastSuccessfulTime; t != nil {
 		say("last %s", t.UTC().Format("15:04"))
 	}
