@@ -34,8 +34,7 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 	}
 	root, err := parse(content)
 	if err != nil {
-		var at lineError
-		if errors.As(err, &at) {
+		if at, ok := errors.AsType[lineError](err); ok {
 			return nil, joinErrors(name, []lineError{at})
 		}
 		return nil, fmt.Errorf("%s: %w", name, err)
