@@ -20,14 +20,14 @@ const orderDirective = "$setElementOrder/"
 // maxPlainItems bounds the items of a list, and of its patch, in a plain merge, which compares each with each.
 const maxPlainItems = 250
 
-// layout has the fields of a struct type by their names in JSON.
+// layout has the fields of a struct type by their JSON names.
 type layout struct {
-	fields map[string]*listField
+	fields map[string]*fieldLayout
 	custom bool // the type has its own form in JSON
 }
 
-// listField is a field and, if it is a list, how patches merge it.
-type listField struct {
+// fieldLayout is where a field is and, if it is a list, how patches merge it.
+type fieldLayout struct {
 	index    []int
 	strategy string
 	keyName  string
@@ -40,13 +40,13 @@ func layoutOf(t reflect.Type) *layout {
 	if l, ok := layouts.Load(t); ok {
 		return l.(*layout)
 	}
-	l := &layout{fields: map[string]*listField{}, custom: reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())}
+	l := &layout{fields: map[string]*fieldLayout{}, custom: reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())}
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || name == "-" || options == "inline" || !f.IsExported() {
 			continue
 		}
-		field := &listField{index: f.Index, strategy: f.Tag.Get("patchStrategy"), keyName: f.Tag.Get("patchMergeKey")}
+		field := &fieldLayout{index: f.Index, strategy: f.Tag.Get("patchStrategy"), keyName: f.Tag.Get("patchMergeKey")}
 		if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
 			field.key = keyOf(f.Type.Elem(), field.keyName)
 		}
@@ -90,7 +90,7 @@ func mergeStruct(to reflect.Value, patch map[string]any) bool {
 	return true
 }
 
-func mergeField(to reflect.Value, f *listField, value, order any) bool {
+func mergeField(to reflect.Value, f *fieldLayout, value, order any) bool {
 	list, isList := value.([]any)
 	if order != nil && (!isList || f.strategy != "merge") {
 		return false
@@ -205,7 +205,7 @@ func replaceList(to reflect.Value, list []any) bool {
 }
 
 // mergeList merges the items of a list by their merge keys. order is the value of its $setElementOrder; nil: it has none.
-func mergeList(to reflect.Value, f *listField, list []any, order any) bool {
+func mergeList(to reflect.Value, f *fieldLayout, list []any, order any) bool {
 	if f.key == nil || to.Len() > maxPlainItems {
 		return false
 	}
@@ -246,7 +246,7 @@ func mergeList(to reflect.Value, f *listField, list []any, order any) bool {
 }
 
 // keysOf returns the merge keys of the items of a patch; false: there is no item or too many, one has no key, or two have the same.
-func keysOf(list []any, f *listField) ([]any, bool) {
+func keysOf(list []any, f *fieldLayout) ([]any, bool) {
 	if len(list) == 0 || len(list) > maxPlainItems {
 		return nil, false
 	}
